@@ -25,14 +25,13 @@ import (
 //	INFO  no backend is silent          target
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
-// The budget is dry until it has paid for every hedge of ten seconds, and so long must the guard and limits of resets hold none back.
-// held_back is the number of hedges that were held back meanwhile. A backend is named by its address, when it has been silent for ten
-// seconds. The last record comes once for a target. It says what to do and names at most ten of the methods that were called; more is
-// the number of the others.
+// A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back counts
+// the hedges that it held back. A backend is reported, by address, after ten seconds of silence. The last
+// record is logged once per target and lists up to ten methods; more counts the rest.
 //
-// The same of a target is logged at most once a minute. A scheduler logs at most ten records in ten seconds; suppressed in the next
-// record is the number of those left out. The logger is used concurrently, and under no lock. l must not be nil. The scheduler keeps
-// its loggers: see [Scheduler.Update].
+// The same record is logged at most once a minute per target. A scheduler logs at most ten records in ten
+// seconds; suppressed in the next record is the number left out. The logger is called concurrently, and
+// under no lock. l must not be nil. The scheduler keeps its loggers: see [Scheduler.Update].
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
@@ -41,24 +40,24 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 const (
-	recordsAtOnce = 10               // in each recordsWithin
-	recordsWithin = 10 * time.Second // of a scheduler
-	quietFor      = 10 * time.Second // after which what held hedges back is over
-	againAfter    = time.Minute      // the same of a target is logged again
-	maxRemembered = 1024             // states of targets
+	recordsAtOnce = 10 // per recordsWithin and scheduler
+	recordsWithin = 10 * time.Second
+	quietFor      = 10 * time.Second // without a hedge held back, after which a state ends
+	againAfter    = time.Minute      // before the same record of a target is logged again
+	maxRemembered = 1024             // states
 )
 
-// journal decides what is logged.
+// journal decides which changes are logged.
 type journal struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
 	states  map[stateKey]*state
 	began   time.Time // of the current recordsWithin
-	records int       // since then, with those that were left out
+	records int       // since began, with the records that were left out
 }
 
-// silent holds no hedges back, but begins and ends like what does.
+// silent is the key of a silent backend, which holds back no hedge but begins and ends like a state that does.
 const silent stats.Reason = "silent"
 
 type stateKey struct {
@@ -67,13 +66,13 @@ type stateKey struct {
 }
 
 type state struct {
-	last     time.Time // when a hedge was held back
+	last     time.Time // when a hedge was last held back
 	logged   time.Time
-	told     bool // that it began
+	told     bool // the beginning was logged
 	heldBack int
 }
 
-// heldBack are the reasons that are logged, when they begin to hold hedges back and when that is over.
+// heldBack are the reasons that are logged, with the messages of their beginning and end.
 var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	stats.BudgetExhausted: {"hedging budget ran dry", "hedging budget pays again"},
 	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
@@ -82,7 +81,7 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	silent:                {"backend is silent", "no backend is silent"},
 }
 
-// note takes note of an event: see settings.Traces.
+// note records an event of settings.Traces.
 func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.NothingSelected:
@@ -115,7 +114,8 @@ func (j *journal) note(event any) {
 	}
 }
 
-// heldBack notes that hedges were held back, and reports whether that is to be logged. It is not if there are too many states.
+// heldBack records that a hedge was held back, and reports whether to log that. It never is beyond
+// maxRemembered states.
 func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -139,7 +139,8 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	return true
 }
 
-// sent notes that a hedge was sent. It returns how many were held back before and whether that is over now and to be logged.
+// sent records that a hedge was sent. If that ends the state, it returns the number of hedges held back,
+// and whether to log the end.
 func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -148,7 +149,7 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	switch key.reason {
 	case stats.Throttled:
 		quiet = 0
-	case silent: // calls find it so now and then
+	case silent: // only some calls notice it
 		quiet = againAfter
 	}
 	if s == nil || s.heldBack == 0 || now.Sub(s.last) < quiet {
@@ -159,7 +160,7 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	return n, over
 }
 
-// log logs a record, unless there were too many lately.
+// log logs a record, unless recordsAtOnce were logged.
 func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
 	j.mu.Lock()
 	if now := time.Now(); now.Sub(j.began) >= recordsWithin {

@@ -216,7 +216,7 @@ func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
 
-// WithGuard(false) turns off the guard, which holds hedges back where they make calls fail: see [stats.Guard]. The budget
+// WithGuard(false) turns off the guard, which holds hedges back where they use up a rate limit: see [stats.Guard]. The budget
 // and the throttle still limit hedges. The default is true.
 func WithGuard(on bool) Option {
 	return option("WithGuard", nil, func(c *settings.Config) { c.Guard = on })
@@ -244,7 +244,7 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 
 // WithResetLimit bounds the hedges of a target for servers that count resets: at most n in any time of per, over all its
 // connections together. n is 1 or more, and per at least a millisecond. Each hedge makes one loser, which is reset on the wire.
-// Without the option there is no such limit until a server says that there were too many resets: see [stats.Resets].
+// Without the option there is no limit until a server cuts connections because of resets: see [stats.Resets].
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithResetLimit(%d, %v): the number must be at least 1, and the time at least %v", n, per, time.Millisecond)

@@ -2,20 +2,26 @@ package hedgeotel
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
+	"weak"
 
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the most series of an instrument. Beyond 2,000 OpenTelemetry's SDK gives series up. The series of others come on top.
+// maxSeries is the most series of an instrument, beside those of other. OpenTelemetry's SDK drops series
+// beyond 2,000.
 const maxSeries = 1900
 
 type metrics struct {
@@ -29,10 +35,20 @@ type metrics struct {
 	gauges                        map[string]metric.Float64ObservableGauge
 	observed                      []metric.Observable
 
-	mu     sync.Mutex              // readers may collect concurrently
-	last   map[method]stats.Counts // of the scheduler's methods, when they were read last
-	passed map[string]int64        // primaries of the scheduler's targets that were moved, then
-	series int                     // of decisions
+	provider metric.MeterProvider // held so that no other provider can have its address
+
+	mu         sync.Mutex // readers may collect concurrently
+	schedulers []*scheduler
+	gone       stats.Counts // of schedulers that were garbage collected
+	series     int          // of decisions
+}
+
+// scheduler is the last reading of a scheduler.
+type scheduler struct {
+	weak.Pointer[hedge.Scheduler]
+	sum   stats.Counts
+	last  map[method]stats.Counts
+	moved map[string]int64 // primaries, by target
 }
 
 type method struct{ target, name string }
@@ -42,7 +58,7 @@ type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the names of fields as values of grpc.hedge.outcome. The totals of calls and hedges have none.
+// outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
@@ -54,7 +70,7 @@ var outcomes = func() (names [len(counts{})]string) {
 	return names
 }()
 
-// gauges are those instruments that are read when metrics are collected.
+// gauges are the instruments that are read when metrics are collected.
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
@@ -65,10 +81,11 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. If the gauge has several values, which names this one, as an attribute.
+// A report reports a value of a gauge. which names the value, as an attribute, if the gauge has several.
 type report func(gauge string, value float64, which ...string)
 
-// report reports gauges under the labels. Others have no gauges. A gauge of several values, nine at most, has only the first methods.
+// report returns a report under l. Method other has no gauges. A gauge of several values, nine at most,
+// has only the first maxSeries/9 methods.
 func (m *metrics) report(to metric.Observer, l *labels) report {
 	return func(gauge string, value float64, which ...string) {
 		option := l.option
@@ -81,8 +98,8 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 	}
 }
 
-// read reports the values of the gauges of a method.
-func read(m *stats.Method, report report) {
+// readMethod reports the gauges of a method.
+func readMethod(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
 	}
@@ -101,13 +118,13 @@ func read(m *stats.Method, report report) {
 	}
 }
 
-// readTarget reports the values of the gauges of its target.
+// readTarget reports the gauges of the method's target.
 func readTarget(m *stats.Method, report report) {
 	report("budget.tokens", m.Tokens)
 	if m.ThrottleMax > 0 {
 		report("throttle.tokens", m.ThrottleTokens)
 	}
-	if m.Connections == 0 && len(m.Silent) == 0 { // it has no policy
+	if m.Connections == 0 && len(m.Silent) == 0 { // no policy
 		return
 	}
 	silent := 0
@@ -117,11 +134,43 @@ func readTarget(m *stats.Method, report report) {
 	report("silent.connections", float64(silent))
 }
 
+// providers has the metrics of each provider, by its address. Schedulers that share a provider share
+// counters, so that no counter falls when one of the schedulers is garbage collected.
+var providers struct {
+	sync.Mutex
+	metrics map[uintptr]weak.Pointer[metrics]
+}
+
+// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as OpenTelemetry's
+// no-op provider, has new metrics each time.
+func metricsOf(o Options) (*metrics, error) {
+	address := uintptr(0)
+	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
+		address = v.Pointer()
+	}
+	providers.Lock()
+	defer providers.Unlock()
+	if m := providers.metrics[address].Value(); m != nil && m.provider == o.MeterProvider {
+		m.methods.allow(o.MaxMethods)
+		m.targets.allow(o.MaxMethods)
+		return m, nil
+	}
+	m, err := newMetrics(o)
+	if err != nil || address == 0 {
+		return m, err
+	}
+	maps.DeleteFunc(providers.metrics, func(_ uintptr, m weak.Pointer[metrics]) bool { return m.Value() == nil })
+	if providers.metrics == nil {
+		providers.metrics = map[uintptr]weak.Pointer[metrics]{}
+	}
+	providers.metrics[address] = weak.Make(m)
+	return m, nil
+}
+
 func newMetrics(o Options) (*metrics, error) {
-	most := cmp.Or(o.MaxMethods, 1000)
 	m := &metrics{
-		meter:   o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
-		methods: newNames(most), targets: newNames(most),
+		provider: o.MeterProvider, meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
+		methods: newNames(o.MaxMethods), targets: newNames(o.MaxMethods),
 		gauges: map[string]metric.Float64ObservableGauge{},
 	}
 	errs := make([]error, 2)
@@ -144,36 +193,46 @@ func newMetrics(o Options) (*metrics, error) {
 		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
 		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
 	}
-	return m, errors.Join(errs...)
+	_, err := m.meter.RegisterCallback(m.observe, m.observed...)
+	return m, errors.Join(append(errs, err)...)
 }
 
-// observe reports the rows of a scheduler, and the sum of all its counts, which was read before them. m.mu must be held.
-func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
-	last, passed := map[method]stats.Counts{}, map[string]int64{}
-	for i := range rows {
-		row := &rows[i]
-		if row.Names == (stats.Names{}) { // it is known from a snapshot
-			continue
+// watch makes m report s until s is garbage collected.
+func (m *metrics) watch(s *hedge.Scheduler) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.schedulers = append(m.schedulers, &scheduler{Pointer: weak.Make(s)})
+}
+
+// observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in order.
+func (m *metrics) observe(_ context.Context, to metric.Observer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.schedulers = slices.DeleteFunc(m.schedulers, func(w *scheduler) bool {
+		if s := w.Value(); s != nil {
+			w.sum = s.Stats() // before the methods
+			m.read(to, w, s.Methods())
+			return false
 		}
-		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
-		last[key] = l.add(row.Counts, m.last[key])
-		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
-		read(row, m.report(to, l))
-		if _, done := passed[row.Target]; done {
-			continue
-		}
-		t := m.targets.of(stats.Names{Target: row.Names.Target})
-		readTarget(row, m.report(to, t))
-		passed[row.Target] = row.Moved
-		if t.moved += max(row.Moved-m.passed[row.Target], 0); t.single && (t.moved > 0 || row.Connections > 0) {
+		add(&m.gone, w.sum)
+		return true
+	})
+	if len(m.schedulers) == 0 {
+		return nil // counters go on from here with the next scheduler
+	}
+	for _, t := range m.targets.all() {
+		if t.single && (t.moved > 0 || t.connected) {
 			to.ObserveInt64(m.moved, t.moved, t.option)
 		}
 	}
-	m.last, m.passed = last, passed
 
-	// Others have the rest of the scheduler's own counts, which never fall. So they include what a method had counted since the last
-	// reading when it was forgotten. The sum was read first: calls since then have been read with their methods.
-	all := m.methods.all()
+	// Method other has the rest of the schedulers' own counts, which never fall. So it includes the counts
+	// since the last reading of a method that was removed from memory. The sum was read first: calls since
+	// then were read with their methods.
+	sum, all := m.gone, m.methods.all()
+	for _, w := range m.schedulers {
+		add(&sum, w.sum)
+	}
 	for n, left := range fields(&sum) {
 		for _, l := range all {
 			left -= fields(&l.total)[n]
@@ -181,12 +240,46 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 		fields(&m.methods.others.total)[n] += max(left, 0)
 	}
 	m.count(to, all)
+	return nil
 }
 
-// count reports the counters. A decision has a series once it has happened. If there are too many, further ones go to others.
+// add adds counts to a sum.
+func add(sum *stats.Counts, of stats.Counts) {
+	for n, count := range fields(&of) {
+		fields(sum)[n] += count
+	}
+}
+
+// read adds the counts of a scheduler's methods since the last reading, and reports their gauges. m.mu
+// must be held.
+func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
+	last, moved := map[method]stats.Counts{}, map[string]int64{}
+	for i := range rows {
+		row := &rows[i]
+		if row.Names == (stats.Names{}) { // known from a snapshot, without a call
+			continue
+		}
+		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
+		last[key] = l.add(row.Counts, w.last[key])
+		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
+		readMethod(row, m.report(to, l))
+		if _, done := moved[row.Target]; done {
+			continue
+		}
+		t := m.targets.of(stats.Names{Target: row.Names.Target})
+		readTarget(row, m.report(to, t))
+		moved[row.Target] = row.Moved
+		t.moved += max(row.Moved-w.moved[row.Target], 0)
+		t.connected = t.connected || row.Connections > 0
+	}
+	w.last, w.moved = last, moved
+}
+
+// count reports the counters. A decision has a series once it has happened. Beyond maxSeries, further
+// decisions count in other.
 func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
-	for _, l := range all { // others are the last
+	for _, l := range all { // other is the last
 		if l.total.Calls > 0 {
 			to.ObserveInt64(m.calls, l.total.Calls, l.option)
 		}
@@ -216,8 +309,9 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 	}
 }
 
-// add adds what a method has counted since its counts were read last, and returns those to compare the next ones with. If a count has
-// fallen, the method was forgotten and has come back, and begins again at 0. But a count of hedges may fall by one.
+// add adds the counts of a method since before, its last reading, and returns the counts to compare the
+// next reading with. If a count has fallen, the method was removed from memory and began at 0, except that
+// a count of hedges may fall by one.
 func (l *labels) add(now, before stats.Counts) stats.Counts {
 	for n, was := range fields(&before) {
 		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {

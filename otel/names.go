@@ -10,24 +10,32 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods that were asked for, so that recording makes none. All further methods share one.
+// names has the attributes of the first methods, so that recording allocates none. Further methods share
+// the attributes of method other.
 type names struct {
 	most int
 
 	mu     sync.Mutex
 	known  map[stats.Names]*labels
-	order  []*labels // in which they became known
+	order  []*labels // in the order of their first call
 	others *labels   // of all further methods
 }
 
 func newNames(most int) *names {
-	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, most)}
+	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
 }
 
-// other is what gRPC's plugin calls methods that it does not tell apart.
+// allow raises the number of methods to most.
+func (n *names) allow(most int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.most = max(n.most, most)
+}
+
+// other is the name that gRPC's plugin gives to methods that it does not tell apart.
 const other = "other"
 
-// of returns the attributes of a method; without its name, of a target; and of others if there are too many.
+// of returns the attributes of a method, or of a target if key has no method, or of other beyond n.most.
 func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,23 +51,24 @@ func (n *names) of(key stats.Names) *labels {
 	return l
 }
 
-// all returns the attributes of all methods, and of others at the end.
+// all returns the attributes of all methods, and of other at the end.
 func (n *names) all() []*labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append(slices.Clip(n.order), n.others)
 }
 
-// labels are the attributes of a target and a method, or of a target alone, and what was counted under them. The counts are guarded
-// by metrics.mu.
+// labels are the attributes of a target and a method, or of a target alone, and their counts. metrics.mu
+// guards the counts.
 type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption
-	number     int // how many were known before
+	number     int // of labels that were known before
 	single     bool
 
 	total     stats.Counts
 	moved     int64
+	connected bool // a connection has the policy
 	selected  bool // there was a call that may be hedged
 	decisions [len(counts{})]metric.MeasurementOption
 }

@@ -1,4 +1,4 @@
-// Package hedgeotel reports what a scheduler does to OpenTelemetry, beside gRPC's own plugin and by its names.
+// Package hedgeotel reports hedging to OpenTelemetry, beside gRPC's own plugin and by its names.
 //
 //	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters})
 //	if err != nil {
@@ -18,28 +18,27 @@
 //
 // # Metrics
 //
-// Their attributes are grpc.target and grpc.method, or grpc.target alone for what the methods of a target share. The values are those
-// of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on, and a decision once it was taken; "won" and
-// "lost" are 0 before. No instrument has more series than the SDK keeps.
+// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the target. The
+// values are those of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on,
+// and a decision once it was taken; "won" and "lost" are 0 before. No instrument has more series than the
+// SDK keeps. Schedulers with the same MeterProvider add up, and no counter falls.
 //
-// docs/observability.md lists the instruments, with their kinds, units and attributes. All begin with grpc.client.hedge, except
-// grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are absent while nothing is known, and without the option or the
-// policy that they are about.
+// docs/observability.md lists the instruments, with kinds, units and attributes. All begin with
+// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are absent
+// while their value is unknown, and without the option or the policy that they need.
 //
 // # Traces
 //
-// The span of a call gets an event when a hedge is sent, when one is held back, and when a hedged call is decided. It is
-// whatever span is in the caller's context: the span of gRPC's plugin, with [DialOptions].
-// Attempts are gRPC's own spans. With otelgrpc in the place of gRPC's plugin, see [TracerProvider].
+// The span in the caller's context gets an event when a hedge is sent, when a hedge is held back, and when
+// a hedged call is decided. With [DialOptions] that is the span of gRPC's plugin. Attempts are gRPC's own
+// spans. With otelgrpc in place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"runtime"
-	"weak"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -51,17 +50,20 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Options says where to report to.
+// Options are the options of New.
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the most pairs of a target and a method with metrics of their own. All further ones have the grpc.method
-	// "other", as gRPC's plugin calls it. 0 means 1,000. It is 1,900 at most, as OpenTelemetry's SDK gives up series beyond 2,000.
+	// MaxMethods is the most pairs of a target and a method with metrics of their own. Further pairs have the
+	// grpc.method "other", as in gRPC's plugin. 0 means 1,000, and 1,900 is the maximum, because
+	// OpenTelemetry's SDK drops series beyond 2,000. Of schedulers with the same MeterProvider the largest
+	// value holds.
 	MaxMethods int
 }
 
-// New returns an option for hedge.New, which reports what that scheduler does. Give each scheduler an option of its own. The
-// metrics of a scheduler end when it is garbage collected.
+// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics end
+// when the last scheduler with the MeterProvider is garbage collected. The counters of an earlier one
+// stay, without the counts since the last reading.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
 		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
@@ -70,7 +72,8 @@ func New(o Options) (hedge.Option, error) {
 	if o.MeterProvider == nil {
 		return hedge.WithTrace(t), nil
 	}
-	m, err := newMetrics(o)
+	o.MaxMethods = cmp.Or(o.MaxMethods, 1000)
+	m, err := metricsOf(o)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
 	}
@@ -83,25 +86,6 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil
-}
-
-// watch reads the counters and gauges from a scheduler, as long as there is one.
-func (m *metrics) watch(s *hedge.Scheduler) {
-	scheduler := weak.Make(s)
-	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		if s := scheduler.Value(); s != nil {
-			m.mu.Lock() // before the counts are read, so that readings are in order
-			defer m.mu.Unlock()
-			sum := s.Stats()
-			m.observe(to, sum, s.Methods())
-		}
-		return nil
-	}, m.observed...)
-	if err != nil {
-		otel.Handle(err) // nobody else can be told
-		return
-	}
-	runtime.AddCleanup(s, func(r metric.Registration) { _ = r.Unregister() }, registered)
 }
 
 func traceSent(e stats.HedgeSent) {
@@ -123,13 +107,14 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 	}
 }
 
-// DialOptions returns gRPC's OpenTelemetry plugin, the dial options given, and the hedging interceptors of s, in this order: so
-// grpc.client.call.duration is what the caller waited, grpc.client.attempt.duration what each attempt took, and a call has
-// one span with one child for each attempt. Interceptors for retries, timeouts and logging are given here: each sees a call once,
-// and the plugin measures what they do. Do not add the hedging interceptors a second time.
+// DialOptions returns gRPC's OpenTelemetry plugin, the dial options between, and the hedging interceptors
+// of s, in this order. So grpc.client.call.duration is the caller's latency,
+// grpc.client.attempt.duration the latency of each attempt, and a call has one span with a child for each
+// attempt. Pass interceptors for retries, timeouts and logging as between: each sees a call once, and the
+// plugin measures them. Do not add the hedging interceptors a second time.
 //
-// The span of an attempt that lost has the attribute hedge.lost, and is no error. gRPC's plugin alone marks it as one,
-// because the attempt was cancelled.
+// The span of a losing attempt has the attribute hedge.lost and is no error. gRPC's plugin alone marks the
+// span as an error, because the attempt was canceled.
 func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...grpc.DialOption) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)

@@ -11,14 +11,14 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// TracerProvider returns a provider for whatever traces attempts inside of the hedging interceptors, such as the
-// stats.Handler of otelgrpc:
+// TracerProvider returns a provider for a tracer of attempts inside of the hedging interceptors, such as
+// the stats.Handler of otelgrpc:
 //
 //	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
 //
-// The span of an attempt that lost has the attribute hedge.lost, and is no error: the status Error is not set on a span
-// whose context ended with the cause [hedge.ErrLost]. p makes the spans. If p is nil, OpenTelemetry's global
-// provider does. [DialOptions] does this for gRPC's own plugin.
+// The span of a losing attempt has the attribute hedge.lost and is no error: the status Error is not set on
+// a span whose context ended with the cause [hedge.ErrLost]. p makes the spans. A nil p is OpenTelemetry's
+// global provider. [DialOptions] does the same for gRPC's own plugin.
 func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
 	if p == nil {
 		p = otel.GetTracerProvider()
@@ -26,7 +26,7 @@ func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
 	return tracerProvider{p}
 }
 
-// tracerProvider makes spans that know when their attempt has lost.
+// tracerProvider makes spans that recognise that their attempt has lost.
 type tracerProvider struct{ trace.TracerProvider }
 
 func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
@@ -45,7 +45,7 @@ func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanSta
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// span is one of an attempt, or of a call, which does not lose.
+// span is the span of an attempt, or of a call, which never loses.
 type span struct {
 	trace.Span
 	attempt context.Context

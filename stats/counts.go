@@ -52,8 +52,7 @@ type Counts struct {
 	// Throttled is the number of hedges not sent because at most half of the target's throttle tokens were left. The call
 	// gets no more hedges.
 	Throttled int64
-	// Guarded is the number of hedges that were held back because hedges make calls fail, or to find out whether they do: see
-	// [Guard].
+	// Guarded is the number of hedges that were held back because hedges use up a rate limit: see [Guard].
 	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.

@@ -2,41 +2,37 @@ package stats
 
 import "time"
 
-// Guard says whether and why hedges of a method are held back because they make calls fail. It is on unless hedge.WithGuard(false)
-// turns it off. It is about one method, or about all methods of the target if hedged calls of several fail.
+// Guard is the state of the guard, which holds hedges back where they use up a rate limit. It describes
+// the method, or all methods of the target if hedged calls of several methods fail. The guard is on
+// unless hedge.WithGuard(false) turns it off.
 //
-// RESOURCE_EXHAUSTED halves the share of hedges that are sent; other failures lead to a trial with short periods without hedges.
-// The share grows back within eight minutes. docs/guard.md says how the guard decides.
+// Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that are sent. The
+// share recovers within eight minutes. docs/guard.md describes the decision.
 type Guard struct {
-	// Share is the share of due hedges that may be sent now, 0 to 1. It is 1 where there is nothing to guard against.
+	// Share is the share of due hedges that may be sent now, 0 to 1. It is 1 if none is held back.
 	Share float64
-	// Since is when hedges were first held back, and Reason why. Both are zero with nothing to guard against.
+	// Since is the start of the reduction, and Reason its cause. Both are zero if Share has not been
+	// reduced, or has recovered.
 	Since  time.Time
 	Reason GuardReason
 }
 
-// GuardReason is why hedges are held back. String says each in a sentence.
+// GuardReason is why hedges are held back. String returns a sentence.
 type GuardReason string
 
 const (
-	GuardNone      GuardReason = "" // they are not
+	GuardNone      GuardReason = "" // none is held back
 	GuardExhausted GuardReason = "exhausted"
 	GuardCounting  GuardReason = "counting"
-	GuardGuilty    GuardReason = "guilty"
-	GuardTesting   GuardReason = "testing"
 )
 
-// String is a sentence; "" for GuardNone.
+// String returns a sentence, or "" for GuardNone.
 func (r GuardReason) String() string {
 	switch r {
 	case GuardExhausted:
-		return "hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes"
+		return "hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share recovers within minutes"
 	case GuardCounting:
-		return "hedges failed with RESOURCE_EXHAUSTED, and none is sent for some minutes, to count how often calls fail so without"
-	case GuardGuilty:
-		return "more calls failed with hedges than without, so fewer hedges are sent; their share grows back within minutes"
-	case GuardTesting:
-		return "calls fail, and short periods without hedges show whether hedges are the reason"
+		return "hedges failed with RESOURCE_EXHAUSTED, and none is sent for some minutes, to count the failures without hedges"
 	}
 	return string(r)
 }

@@ -21,7 +21,7 @@ type Method struct {
 	Gain *Gain
 	Budget
 	Backends
-	// Guard says whether hedges are held back because they make calls fail.
+	// Guard is the share of hedges that the guard lets pass.
 	Guard Guard
 	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
 	Resets Resets
@@ -72,9 +72,10 @@ type Backends struct {
 	Ready int
 	// Connections is the same number, counting each of the connections that the policy's field "connections" asks for.
 	Connections int
-	// Silent are the backends with silent connections: calls there are late, and none has answered since. Primaries avoid these
-	// connections. The backend that has been silent longest comes first. Silent is nil if none is silent, and without the
-	// policy.
+	// Silent are the backends with connections on which calls have been late for ten seconds or more, and
+	// none was answered. Primaries avoid silent connections, also before the ten seconds are over. A
+	// backend is left out once no call was late there for a minute. The backend that has been silent
+	// longest comes first. Silent is nil if no backend is silent, and without the policy.
 	Silent []SilentBackend
 	// Moved is the number of primaries that were sent past a silent connection, of all methods of the target, since its
 	// connections were made.

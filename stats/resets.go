@@ -2,16 +2,21 @@ package stats
 
 import "time"
 
-// Resets says how many hedges of a target may be sent because its servers count resets. Many servers and proxies cut connections on
-// which a client resets more than some hundred streams a minute, which fails the calls in flight. Each hedge makes one loser, which is
-// reset. So the limits are limits of hedges. docs/servers.md has the servers.
+// Resets is the limit of a target's hedges where servers count resets. Many servers and proxies cut a
+// connection on which a client resets more than some hundred streams a minute, and the calls in flight
+// fail. Each hedge makes one loser, which is reset, so a limit of resets is a limit of hedges.
+// docs/servers.md lists the servers.
 type Resets struct {
-	// Limit is the most hedges in any time of Per, of hedge.WithResetLimit; 0: there is no such limit.
+	// Limit is the most hedges in any time of Per, by hedge.WithResetLimit. It is 0 without that option.
 	Limit int
 	Per   time.Duration
-	// Learned is the most hedges a minute since a server has said, at Since, that there were too many resets (ENHANCE_YOUR_CALM):
-	// half of those that it got in the minute before, and an eighth of them more every quarter of an hour. It is lifted at Until,
-	// unless a server says so again. 0: none has.
+	// Learned is the most hedges a minute, since a server has cut a connection at Since. It is 0 if no
+	// limit is in force. Until is when it is lifted, unless a server cuts a connection again.
+	//
+	// If the server gives the reason (ENHANCE_YOUR_CALM), Learned begins at half of the hedges of the
+	// minute before the cut, and doubles in an hour. If connections are cut twice within a minute without
+	// a reason, while at least five hedges a second are sent, it begins at half of the hedges of the second
+	// before the cut, and doubles in four minutes.
 	Learned      int
 	Since, Until time.Time
 }

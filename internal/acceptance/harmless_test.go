@@ -23,7 +23,7 @@ const (
 	calm    = 2 * time.Minute // before the first fault
 	faulty  = 2 * time.Minute
 	effects = 5 * time.Minute  // how long a fault may have an effect
-	guarded = 15 * time.Minute // the same, where the guard has found hedges guilty: see docs/guard.md
+	guarded = 15 * time.Minute // the same, where the guard holds hedges back: see docs/guard.md
 )
 
 // TestRule21_NeverWorseThanPlain draws servers, faults, options and traffic, and makes the same calls without hedging beside

@@ -34,6 +34,17 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	}
 }
 
+// TestPace_AStoppedProcess: after a process was stopped in the middle of a choice, the next choice waits for half a minute at most.
+func TestPace_AStoppedProcess(t *testing.T) {
+	for _, stopped := range []time.Duration{30 * time.Second, 24 * time.Hour} {
+		var p learn.Pace
+		p.Take(0)
+		if p.Took(stopped); !p.Take(30 * time.Second) {
+			t.Errorf("stopped for %v: the next choice waits for more than half a minute", stopped)
+		}
+	}
+}
+
 // TestRule15_AChoiceWaitsForItsTurn uses up what choices may cost. In virtual time, the learner's own choices cost nothing.
 func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceWaitsForItsTurn) }
 

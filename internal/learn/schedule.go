@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// schedule says when an estimate is computed anew. Times are in nanoseconds after the epoch.
+// schedule is when an estimate is recomputed. Times are in nanoseconds after the epoch.
 type schedule struct {
 	epoch    time.Time
 	learned  atomic.Int64 // latencies and bounds recorded so far
-	nextSize atomic.Int64 // learned at which to compute anew
-	nextTime atomic.Int64 // time at which to compute anew
-	lastSize atomic.Int64 // learned when it was last computed
+	nextSize atomic.Int64 // learned at which to recompute
+	nextTime atomic.Int64 // time at which to recompute
+	lastSize atomic.Int64 // learned at the last estimate
 	busy     atomic.Bool  // an estimate is being computed
 }
 
 const (
-	// An estimate is computed anew only when so many calls have ended since the last, or after so many times the interval.
+	// An estimate is recomputed once newCalls calls have ended since the last, or after stale intervals.
 	newCalls     = 50
 	stale        = 9
-	staleForNext = 4 // where a call begins, so that it does not go by an estimate from the fastest calls of a burst
+	staleForNext = 4 // at the start of a call: an estimate may be of the fastest calls of a burst
 )
 
-// interval is the time from one estimate to the next: a second in the default window.
+// interval is the least time between two estimates: a second in the default window.
 func (c *Config) interval() time.Duration { return c.Window / 30 }
 
 func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.epoch)) }
 
-// old reports whether enough calls have ended since the last estimate, or it is so many intervals older than it need be.
+// old reports whether an estimate is due: n calls are enough, or it is stale intervals overdue.
 func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
 	at, next := s.at(now), s.nextTime.Load()
 	return at >= next && (n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto)
 }
 
-// next plans the estimate after one from n records. It goes by size as well as by time, so that a fast method does not spend
-// its first second, thousands of calls, on an estimate from its first twenty.
+// next schedules the estimate after one from n records, by size and by time: a fast method must not
+// spend its first second, thousands of calls, on an estimate from its first twenty.
 func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 	if choosing {
 		s.nextSize.Store(2 * n)
@@ -46,25 +46,26 @@ func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 	s.lastSize.Store(n)
 }
 
-// postpone plans another try soon: it was not this learner's turn.
+// postpone schedules another try soon, because Pace refused the choice.
 func (s *schedule) postpone(c *Config, at int64) {
 	s.nextSize.Store(math.MaxInt64)
 	s.nextTime.Store(at + int64(c.interval()/10))
 }
 
-// Pace keeps the choices of all learners of a scheduler together to about 1% of a core, however many methods are active. The
-// zero Pace has made none.
+// Pace bounds the choices of all learners of a scheduler together to about 1% of a core, however many
+// methods are active. The zero Pace has made no choice.
 type Pace struct {
-	paid atomic.Int64 // until when the choices made so far have used up that share, ns after the epoch
+	paid atomic.Int64 // when the share has paid for the choices so far, ns after the epoch
 }
 
 const (
-	paceShare = 100                   // one over the share of a core
-	paceAhead = time.Second           // that choices may run ahead of their share
-	usualCost = 50 * time.Microsecond // of a choice, until it is known
+	paceShare = 100                    // 1 / the share of a core
+	paceAhead = time.Second            // by which choices may run ahead of their share
+	usualCost = 50 * time.Microsecond  // of a choice that has not ended
+	maxCost   = 200 * time.Millisecond // of a choice; a longer one was interrupted, as by a stop of the process
 )
 
-// take reports whether a choice may be made, at so many nanoseconds after the epoch, and counts it.
+// take reports whether a choice may be made at nanoseconds after the epoch, and if so, pays usualCost.
 func (p *Pace) take(at int64) bool {
 	if p == nil {
 		return true
@@ -81,9 +82,9 @@ func (p *Pace) take(at int64) bool {
 	}
 }
 
-// took corrects the cost of a choice that was made.
+// took replaces the usual cost of a choice by d, or by maxCost if d is longer.
 func (p *Pace) took(d time.Duration) {
 	if p != nil {
-		p.paid.Add(paceShare * int64(d-usualCost))
+		p.paid.Add(paceShare * int64(min(d, maxCost)-usualCost))
 	}
 }

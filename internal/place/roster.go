@@ -134,6 +134,7 @@ func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
 // Count returns the ready and silent backends of the connections to the targets. Silent is sorted by Since.
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
+	now := time.Now()
 	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
@@ -143,7 +144,7 @@ func Count(targets ...string) stats.Backends {
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[b.id] = struct{}{}
-				if since, silent := b.silentSince(); silent {
+				if since, worth := b.worthTelling(now); worth {
 					countSilent(&c, b.name, since)
 				}
 			}

@@ -24,6 +24,7 @@ type silence struct {
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
+	told    time.Time // when a call was last late in a reported silence; zero: never
 	probe   time.Time // when the next primary may be a probe
 	hedged  time.Time // when a primary that may be hedged was last picked there
 	patient time.Time // when the next probe may be patient
@@ -72,18 +73,27 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if now.Before(b.trusted) {
 		return false
 	}
-	switch n := b.late.Add(1); {
+	n := b.late.Add(1)
+	switch {
 	case n == 1:
-		b.first = now
+		b.first, b.told = now, time.Time{}
 	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // calls that are late together count once
 		b.silent, b.probe, b.hedged, b.patient = true, now, now, b.first.Add(patientFrom)
 	}
-	return b.silent && now.Sub(b.first) >= worthTelling
+	if !b.silent || n <= silentFrom || now.Sub(b.first) < worthTelling {
+		return false
+	}
+	b.told = now
+	return true
 }
 
-// worthTelling is the silence from which on it is reported. Most silences are shorter: two stragglers in a
-// row begin one.
-const worthTelling = 10 * time.Second
+// A silence is reported, in the log, Methods and metrics alike, once a third call is late worthTelling
+// after the first. It ends once no call was late for forgotten. Most silences are shorter, because two
+// stragglers in a row begin one. While calls are made, some are probes.
+const (
+	worthTelling = 10 * time.Second
+	forgotten    = time.Minute
+)
 
 // Answered records an answer of any call.
 func (s *silence) Answered() {
@@ -98,18 +108,19 @@ func (s *silence) Answered() {
 }
 
 func (s *silence) Silent() bool {
-	_, silent := s.silentSince()
-	return silent
-}
-
-// silentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
-func (s *silence) silentSince() (time.Time, bool) {
 	if s.late.Load() < silentFrom {
-		return time.Time{}, false
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.first, s.silent
+	return s.silent
+}
+
+// worthTelling reports whether a silence is worth telling, and when its first late call was noticed.
+func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first, s.silent && !s.told.IsZero() && now.Sub(s.told) < forgotten
 }
 
 // SetSilence sets whether connections can be silent. If not, the silences there are end.

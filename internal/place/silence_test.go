@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -46,9 +47,6 @@ func TestSilence(t *testing.T) {
 				for i, s := range tc.steps {
 					if s.do(b); b.Silent() != s.want {
 						t.Errorf("step %d, %s: silent is not %v", i, s.what, s.want)
-					}
-					if told := len(place.Count("target").Silent) > 0; told != s.want {
-						t.Errorf("step %d, %s: told %v", i, s.what, told)
 					}
 				}
 			})
@@ -95,9 +93,6 @@ func TestSilence_Probes(t *testing.T) {
 			if n := probes(tc.lasts, tc.records...); n < tc.low || n > tc.high {
 				t.Errorf("%d probes in %v, want %d to %d", n, tc.lasts, tc.low, tc.high)
 			}
-		}
-		if since := place.Count("target").Silent[0].Since; time.Since(since) != 3*time.Minute+2901*ms {
-			t.Errorf("silent since %v ago", time.Since(since))
 		}
 		policy.SetSilence(false)
 		if b.Late(time.Now(), 0); b.Suspect() {
@@ -161,6 +156,7 @@ func TestCount_Silent(t *testing.T) {
 			for _, b := range all[:3] {
 				b.Late(time.Now(), 0)
 				b.Late(time.Now(), 0)
+				b.Late(time.Now().Add(10*time.Second), 0)
 				time.Sleep(ms)
 			}
 		}
@@ -169,6 +165,44 @@ func TestCount_Silent(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
+}
+
+// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the first, to the log and to Methods
+// alike, until an answer, or a minute without a late call.
+func TestCount_WorthTelling(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		late   []time.Duration
+		answer bool
+		after  time.Duration
+		want   bool
+	}{
+		{"two stragglers, long ago", []time.Duration{0, time.Second}, false, time.Hour, false},
+		{"two stragglers, far apart", []time.Duration{0, 11 * time.Second}, false, time.Second, false},
+		{"many stragglers", []time.Duration{0, 1, time.Second, 2 * time.Second, 9 * time.Second}, false, 10 * time.Second, false},
+		{"ten seconds", []time.Duration{0, time.Second, 10 * time.Second}, false, 0, true},
+		{"and a minute", []time.Duration{0, time.Second, 10 * time.Second}, false, time.Minute, false},
+		{"an answer", []time.Duration{0, time.Second, 10 * time.Second}, true, 0, false},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			_, all := enter(t, "a")
+			told := false
+			for began := time.Now(); len(tc.late) > 0; tc.late = tc.late[1:] {
+				time.Sleep(tc.late[0] - time.Since(began))
+				told = all[0].Late(time.Now(), ms)
+				if is := len(place.Count("target").Silent) > 0; is != told {
+					t.Errorf("after %v the log is told: %v, and Methods: %v", tc.late[0], told, is)
+				}
+			}
+			if tc.answer {
+				all[0].Answered()
+			}
+			time.Sleep(tc.after)
+			if is := len(place.Count("target").Silent) > 0; is != tc.want {
+				t.Errorf("told: %v, want %v", is, tc.want)
+			}
+		})
+	}
 }
 
 // TestMoves checks the share of moved primaries after calls on connections that are not silent.

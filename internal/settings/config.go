@@ -35,7 +35,7 @@ type Config struct {
 	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *rpc.ServiceConfig                                                  // nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
-	Guard            bool                                                                // hold back hedges that make calls fail
+	Guard            bool                                                                // hold back hedges that use up a rate limit
 
 	WaitForMessage []string // WithWaitForMessage: patterns of streams whose Header waits for the first message
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,42 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters stay when one is collected. When all
+// have gone, the next one goes on from there.
+func TestCounters_TwoSchedulers(t *testing.T) {
+	b := newBackend(t)
+	c := &counted{reader: b.reader, last: map[string]float64{}}
+	calls := func(n int) *hedge.Scheduler {
+		c.Scheduler = hedgetest.New(t, hedge.WithAllMethods(), b.telemetry(t, 1000))
+		c.calls(t, "/shop.Items/Get", n, 0)
+		defer func() { c.Scheduler = nil }()
+		return c.Scheduler
+	}
+	read := func(want float64) {
+		t.Helper()
+		for range 3 {
+			runtime.GC()
+		}
+		if got := c.read(t)["grpc.client.hedge.calls"]; got != want {
+			t.Errorf("%v calls, want %v", got, want)
+		}
+	}
+	first, second := calls(1000), calls(500)
+	read(1500)
+	runtime.KeepAlive(first)
+	read(1500) // the first has gone
+	runtime.KeepAlive(second)
+	for range 3 {
+		runtime.GC()
+	}
+	if all := collect(t, b.reader); len(all) > 0 {
+		t.Errorf("%d series without a scheduler", len(all))
+	}
+	third := calls(100)
+	read(1600)
+	runtime.KeepAlive(third)
 }
 
 // TestCounters_ManyMethods has more methods than the SDK has series, each with at least five

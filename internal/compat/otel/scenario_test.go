@@ -92,7 +92,6 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 			Script: testserver.ByNumber(testserver.Plan{Delay: 30 * ms}, testserver.Plan{Delay: ms})})
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
 		options := []hedge.Option{b.telemetry(t), hedge.WithControl(40),
-			hedge.WithTargetOptions(cluster.Target(), hedge.WithGuard(false)), // calls that the frozen backend fails may be its business too
 			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100), hedge.WithResetLimit(2, time.Hour))}
 		for _, tr := range troubles {
 			options = append(options, hedge.WithTargetOptions(tr.target, append(tr.options, fixed, hedge.WithMaxHedges(1), hedge.WithControl(0))...))

@@ -1,8 +1,6 @@
-// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
-// a server that cannot bear it. It decides by what happens, and needs no setting.
-//
-// There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
-// hold. The other is that fewer calls fail in short times without hedges: see trial. Hedges are held back for minutes at most.
+// Package guard holds hedges back where they use up a rate limit that other calls need. A server
+// reports an exceeded limit with RESOURCE_EXHAUSTED. The guard acts on no other failure: a call that
+// fails with another status, or at its deadline, is no evidence against hedges.
 package guard
 
 import (
@@ -15,14 +13,11 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
-const hedged = 10 * time.Minute // after a hedge its method counts as one that is hedged
-
-// Shared is what the methods of one target have in common. The zero Shared has seen no failure.
+// Shared is the state that the methods of one target share. The zero Shared has seen no failure.
 type Shared struct {
 	mu    sync.Mutex
 	whole hold
@@ -30,16 +25,17 @@ type Shared struct {
 	at    time.Time // when it came
 }
 
-// Guard says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
-// Guard has seen no failure, and lets every hedge pass; Target must be set before failures are reported. A time that is before the
-// latest counts as the latest.
+// Guard decides which share of one method's hedges may be sent. It is safe for concurrent use. The
+// zero Guard has seen no failure and admits every hedge. Target must be set before the first use.
+// A time before the latest reported time counts as the latest.
 type Guard struct {
 	Target  *Shared      // whose mu guards own
-	Tickets sketch.Draws // for hedges: one may be sent if its number is below the share
+	Tickets sketch.Draws // a hedge may be sent if its ticket is below the share
 	own     hold
 }
 
-// Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
+// Traffic is the number of calls so far, of the method and of its target. A costly call of the target
+// may count as several.
 type Traffic struct{ Method, Target float64 }
 
 // Share returns the share of due hedges that may be sent at now, 0 to 1.
@@ -50,21 +46,19 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 	return m.State(now, t).Share
 }
 
-// State returns what Share is at now, since when, and why.
+// State returns the share at now, with the reason and the start of a reduction.
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
-	// Methods may share a rate limit that m has not met yet. Other failures are a reason only for methods that have some.
 	g, of := m.own.state(now), whole.state(now)
-	failed := &m.own.trial.recent
-	reached := whole.why == stats.GuardExhausted || whole.pausing(now) || within(now, failed.last, hedged) && failed.comparable(&whole.trial.recent)
-	if reached && (of.Share < g.Share || g.Reason == stats.GuardNone) {
+	// Methods may share a rate limit that m has not reached yet.
+	if of.Share < g.Share {
 		return of
 	}
 	return g
 }
 
-// lock locks the target, brings all to now, and returns the hold of the target.
+// lock locks m.Target.mu, advances the method and the target to now, and returns the target's hold.
 func (m *Guard) lock(now time.Time, t Traffic) *hold {
 	m.Target.mu.Lock()
 	m.own.advance(now, t.Method)
@@ -72,14 +66,15 @@ func (m *Guard) lock(now time.Time, t Traffic) *hold {
 	return &m.Target.whole
 }
 
+// Sent reports that a hedge was sent at now.
 func (m *Guard) Sent(now time.Time) {
 	m.Target.mu.Lock()
 	m.own.sent, m.Target.whole.sent = now, now
 	m.Target.mu.Unlock()
 }
 
-// Exhausted says that an attempt failed with RESOURCE_EXHAUSTED at now. If it was a hedge whose primary did not fail with
-// it, alone is true. If both failed, it must be said once, with false.
+// Exhausted reports that an attempt failed with RESOURCE_EXHAUSTED at now. alone marks a hedge whose
+// primary did not fail with it. If both failed, Exhausted must be called once, with false.
 func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
@@ -88,34 +83,20 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	if caused {
 		m.Target.by, m.Target.at = m, now
 	}
-	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // of several methods
+	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // two methods failed
 }
 
-// Failed says that a call, which has begun at some time, failed at now, as its caller saw it, with another error than
-// RESOURCE_EXHAUSTED.
-func (m *Guard) Failed(began, now time.Time, t Traffic) {
-	whole := m.lock(now, t)
-	defer m.Target.mu.Unlock()
-	if !within(now, m.own.sent, hedged) {
-		return
-	}
-	m.own.trial.failed(began, now, t.Method)
-	whole.trial.failed(began, now, t.Target)
-	m.own.watching.Store(true)
-	whole.watching.Store(true)
-}
-
-// within reports whether t was at most d before now. A zero t was never.
+// within reports whether t was at most d before now. It is false for the zero t.
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
 
-// Gate is the gate and the observer of one method.
+// Gate is the guard of one method as a gate and an observer.
 type Gate struct {
 	Guard   *Guard
 	Traffic func() Traffic // so far
 }
 
-// Admit lets the guard's share of hedges pass, and each one without which its call fails. A hedge keeps its ticket when it is
-// considered again.
+// Admit admits the guard's share of hedges, and every hedge whose call fails without it. A hedge keeps
+// its ticket when it is considered again.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool { return !a.HasEnded || a.End != race.NonFatal }) {
 		return feature.Pass
@@ -129,26 +110,22 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 
 func (g *Gate) Admitted(d *feature.Due) { g.Guard.Sent(d.Now) }
 
-// Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
-func (g *Gate) Ended(c *feature.CallState, e *feature.End) {
+// Ended reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away with a
+// pushback.
+func (g *Gate) Ended(_ *feature.CallState, e *feature.End) {
 	if e.Race == nil && e.Err == nil { // most calls end so
 		return
 	}
 	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
 	if r := e.Race; r != nil {
-		primary, hedge = ranOut(r.Attempts[0]), slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
+		primary = ranOut(r.Attempts[0])
+		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
 	}
 	if primary || hedge {
 		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)
-	}
-	if e.Err != nil && !fine.HasStatus(e.Err) {
-		g.Guard.Failed(c.Start, time.Now(), g.Traffic())
 	}
 }
 
 func ranOut(a race.AttemptReport) bool {
 	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
-
-// fine are no failures for the trials. A deadline that passes is one.
-var fine = rpc.Answers | rpc.CodesOf(codes.Canceled, codes.ResourceExhausted)

@@ -9,62 +9,60 @@ import (
 )
 
 const (
-	// The share grows back from 0 to 1 in minRecovery. If a sign comes again soon, that takes twice as long, up to maxRecovery.
+	// The share recovers from 0 to 1 in minRecovery. Each sign that comes soon after the last one doubles
+	// the recovery, up to maxRecovery.
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
-	minSent                  = 1.0 / 64 // of due hedges are always sent, unless there is a pause
+	minSent                  = 1.0 / 64 // smallest share, except in a pause, where it is 0
 
-	settle        = 10 * time.Second // after a hedge: until then it may be the cause of a RESOURCE_EXHAUSTED
-	signFailures  = 10               // RESOURCE_EXHAUSTED within about signWindow are a sign that hedges are the cause
+	settle        = 10 * time.Second // after a hedge in which it may cause a RESOURCE_EXHAUSTED
+	signFailures  = 10               // failures within about signWindow that are a sign against hedges
 	signWindow    = 3 * time.Second
-	suspectedFor  = 10 * time.Minute // after a sign: until then one RESOURCE_EXHAUSTED is enough
-	shortPause    = 5 * time.Second  // without hedges after a sign; longer while failures go on, up to minCount
-	minCount      = time.Minute      // the pause is twice the time between two signs that are at most maxCount apart
-	maxCount      = 6 * time.Minute  // the longest pause
-	expectedTimes = 1.25             // the rate of failures in pauses, times this, is expected
-	minDepth      = 20               // expected failures that can be saved up
-	rateWindow    = 30 * time.Minute // over which failures are remembered that lower the expected rate
+	suspectedFor  = 10 * time.Minute // after a sign in which a single failure is a sign
+	shortPause    = 5 * time.Second  // after a sign; failures prolong it up to minCount
+	minCount      = time.Minute      // shortest pause that counts failures: twice the time between two signs
+	maxCount      = 6 * time.Minute  // longest pause, and longest time between two signs that makes a pause count
+	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
+	minDepth      = 20               // smallest limit of saved expected failures
+	rateWindow    = 30 * time.Minute // memory of the failures that lower the expected rate
 )
 
-// hold says how many hedges of a method, or of a target as a whole, are held back: by RESOURCE_EXHAUSTED, and by its trial. The zero hold
-// has seen nothing.
+// hold is the share of hedges of a method, or of a whole target, that RESOURCE_EXHAUSTED leaves. The
+// zero hold has seen no failure. Shared.mu guards every field but watching.
 type hold struct {
 	watching   atomic.Bool // false: every hedge passes
-	sent, last time.Time   // the last hedge, and when it was brought up to date
-	calls      float64     // at that time
+	sent, last time.Time   // the last hedge; the last advance
+	calls      float64     // at the last advance
 
-	missing  float64       // what the share has lost
-	recovery time.Duration // of all of it
+	missing  float64       // 1 minus the share
+	recovery time.Duration // of missing from 1 to 0
 	since    time.Time
-	why      stats.GuardReason
-	trial    trial
 
-	// RESOURCE_EXHAUSTED that goes on in a pause of a minute or more, in which no hedge was sent, is the baseline. From then on
-	// failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
-	noted, seen     frequency // RESOURCE_EXHAUSTED that nothing explains, and all
-	begun           time.Time // the last pause, which begins with a sign
+	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate, and an
+	// expected failure has no effect: see docs/guard.md.
+	noted, seen     frequency // unexplained failures; all failures
+	begun           time.Time // start of the last pause, which is a sign
 	length          time.Duration
-	failures, first float64                               // in the pause, and calls before it
-	counted         bool                                  // the pause is a part of the baseline, if it was long enough
-	expected        struct{ rate, credit, depth float64 } // failures: for each call, saved up now, and saved up at most
+	failures, first float64                               // failures in the pause; calls before it
+	counted         bool                                  // the pause has set the expected rate
+	expected        struct{ rate, credit, depth float64 } // failures per call, saved, and saved at most
 }
 
 func (h *hold) pausing(now time.Time) bool { return now.Sub(h.begun) < h.length }
 
 func (h *hold) state(now time.Time) stats.Guard {
-	g := stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: h.why}
-	if _, _, quiet := sliceAt(now); h.pausing(now) || h.trial.running && quiet {
-		g.Share = 0
+	switch {
+	case h.missing == 0:
+		return stats.Guard{Share: 1}
+	case !h.pausing(now):
+		return stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: stats.GuardExhausted}
+	case h.length < minCount:
+		return stats.Guard{Since: h.since, Reason: stats.GuardExhausted}
 	}
-	if h.missing == 0 && h.trial.running {
-		g.Since, g.Reason = h.trial.since, stats.GuardTesting
-	} else if h.pausing(now) && h.length >= minCount {
-		g.Reason = stats.GuardCounting
-	}
-	return g
+	return stats.Guard{Since: h.since, Reason: stats.GuardCounting}
 }
 
-// exhausted notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause. alone: a hedge failed and its primary did
-// not. Hedges are held back if it is a sign, and one of its own.
+// exhausted records a RESOURCE_EXHAUSTED and reports whether hedges may be its cause. alone marks a
+// hedge whose primary did not fail. If the failure is a sign and own is set, the share falls.
 func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	h.seen.note(now, calls, rateWindow)
 	h.expected.rate = min(h.expected.rate, h.seen.share())
@@ -96,57 +94,49 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 			h.length = min(max(2*since, minCount), maxCount)
 		}
 	}
-	h.reduce(now, 1-(1-h.missing)*math.Exp2(-h.noted.failures), stats.GuardExhausted, recovery)
+	if h.missing == 0 {
+		h.since = now
+	}
+	h.missing, h.recovery = min(1-(1-h.missing)*math.Exp2(-h.noted.failures), 1-minSent), recovery
 	h.noted.failures = 0
+	h.watching.Store(true)
 	return true
 }
 
-func (h *hold) reduce(now time.Time, missing float64, why stats.GuardReason, recovery time.Duration) {
-	if h.missing == 0 || h.why != why {
-		h.since = now
-	}
-	h.missing, h.why, h.recovery = min(missing, 1-minSent), why, recovery
-	h.watching.Store(true)
-}
-
-// advance brings everything to now: what has grown since the last time, and pauses and trials that have ended.
+// advance brings h to now: the share recovers, expected failures accrue, and a pause may end.
 func (h *hold) advance(now time.Time, calls float64) {
 	if !now.After(h.last) {
 		return
 	}
 	h.expected.credit = min(h.expected.credit+expectedTimes*h.expected.rate*max(0, calls-h.calls), h.expected.depth)
-	after := now.Sub(h.begun) - h.length // the pause
-	if h.missing -= min(now.Sub(h.last), max(after, 0)).Seconds() / max(h.recovery, 1).Seconds(); h.missing <= 0 {
-		h.missing, h.why = 0, stats.GuardNone
-	}
+	after := now.Sub(h.begun) - h.length // since the end of the pause
+	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/max(h.recovery, 1).Seconds(), 0)
 	if after >= 0 && h.length >= minCount && !h.counted {
-		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
+		// The calls of the counted part of the pause, assuming a steady rate: advance may run much later.
 		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
-		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // with half a standard deviation
+		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // plus half a standard deviation
 		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
 	}
-	if h.trial.advance(now) {
-		h.reduce(now, 1, stats.GuardGuilty, min(max(2*h.recovery, maxRecovery/2), maxRecovery))
-	}
-	h.watching.Store(h.missing > 0 || h.trial.running)
+	h.watching.Store(h.missing > 0)
 	h.last, h.calls = now, calls
 }
 
-// frequency says how many calls failed lately, with fading memory, as of the last failure.
+// frequency is the recent share of calls that failed, with exponentially fading memory, as of the last
+// failure.
 type frequency struct {
 	failures, calls, lastCalls float64
 	last                       time.Time
 }
 
-// note notes a failure. One that came memory before counts 1/e.
+// note records a failure. A failure that is memory old counts 1/e.
 func (f *frequency) note(now time.Time, calls float64, memory time.Duration) {
 	gap := max(now.Sub(f.last), 0).Seconds() / memory.Seconds()
 	f.calls = f.calls*math.Exp(-gap) + max(0, calls-f.lastCalls)*min(1, 1/gap)
 	f.failures, f.last, f.lastCalls = f.failures*math.Exp(-gap)+1, now, calls
 }
 
-// share is the share of calls that failed lately.
+// share is the recent share of calls that failed.
 func (f *frequency) share() float64 { return f.failures / max(1, f.calls) }
 
-// comparable reports whether calls fail at least a quarter as often as all do: the reason may be the same.
+// comparable reports whether f is at least a quarter of all, so that both may have the same cause.
 func (f *frequency) comparable(all *frequency) bool { return f.share() >= all.share()/4 }

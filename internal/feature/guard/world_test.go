@@ -19,17 +19,9 @@ type world struct {
 	methods []*method
 	calls   float64
 	refuses func(w *world, m *method, attempt int) bool // with RESOURCE_EXHAUSTED; nil: nothing does
-	fails   func(w *world, m *method, hedged bool) bool // a call, with another error; nil: none
 	large   float64                                     // the share of calls that every server refuses for their size
-	lasts   time.Duration                               // what a call that fails takes
-	failing []failing                                   // calls in flight that will fail
 
 	due, sent, failed, made int // hedges and calls, since pass began
-}
-
-type failing struct {
-	*method
-	began time.Time
 }
 
 type method struct {
@@ -123,17 +115,8 @@ func (w *world) call(m *method) {
 	if large || primary || hedge {
 		m.Exhausted(w.now, w.traffic(m), !large && !primary)
 	}
-	switch {
-	case large || primary:
+	if large || primary {
 		w.failed++
-	case w.fails != nil && w.fails(w, m, hedged):
-		w.failed++
-		w.failing = append(w.failing, failing{m, w.now})
-	}
-	for len(w.failing) > 0 && w.now.Sub(w.failing[0].began) >= w.lasts {
-		f := w.failing[0]
-		w.failing = w.failing[1:]
-		f.Failed(f.began, w.now, w.traffic(f.method))
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package resets bounds the hedges of a target whose server counts resets. Each hedge makes one loser, which is reset on the wire.
+// Package resets bounds the hedges of a target whose server counts resets. Each hedge makes one loser,
+// which is reset on the wire.
 package resets
 
 import (
@@ -21,42 +22,80 @@ type Limit struct {
 	Per time.Duration
 }
 
+// cause is how a connection ended that resets may have ended.
+type cause int
+
 const (
-	// step is how long a learned limit stays as it is. It begins with half of the hedges of the minute before the cut, grows by an
-	// eighth of them with each step, and is lifted when it would be all of them.
-	step = 15 * time.Minute
-	// minLearned is the smallest learned limit, in hedges a minute. The text of a server's own error may look like a cut.
-	minLearned = 10
+	said    cause = iota // GOAWAY with ENHANCE_YOUR_CALM
+	silence              // without a GOAWAY
+	causes
 )
 
-// Resets bounds the hedges of one target. The zero value has no limit. All methods may be called concurrently.
-type Resets struct {
-	mu     sync.Mutex
-	option *Limit    // WithResetLimit; nil: none
-	cutAt  time.Time // when a server said last that there were too many resets
-	before float64   // the hedges of the minute before that
-	level  float64   // of a token bucket, which pays for what the limits allow
-	sent   float64   // the hedges of the last minute, with fading memory
-	at     time.Time // of level and sent
+// A learned limit begins at half of the hedges of the time per before the cut, doubles in four steps,
+// and is lifted once it reaches the hedges before the first cut. A cut after fewer hedges than few has
+// another cause. least is the smallest limit: a server may relay the error of another connection.
+var rules = [causes]struct {
+	per, step  time.Duration
+	few, least float64
+}{
+	said:    {time.Minute, 15 * time.Minute, 1 / math.E, 10},
+	silence: {time.Second, time.Minute, 5, 2},
 }
 
-// SetLimit puts WithResetLimit into force; nil means that there is no such option.
+const (
+	// Processes crash, and proxies close connections, so the first silent cut sets no limit: only one that
+	// follows within suspicion, of the last cut or of the end of the last limit, does. A silent cut while a
+	// limit leaves few hedges shows another cause, and silent cuts set no limit for cleared.
+	suspicion = time.Minute
+	cleared   = 30 * time.Minute
+)
+
+// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent use.
+type Resets struct {
+	mu      sync.Mutex
+	option  *Limit // WithResetLimit; nil: none
+	learned [causes]learned
+	level   float64   // of the token bucket that enforces the limits
+	at      time.Time // of level and sent
+	trusts  time.Time // until then silent cuts set no limit
+}
+
+// learned is the limit that cuts of one cause have set.
+type learned struct {
+	cutAt  time.Time // of the last cut, also if it set no limit
+	before float64   // hedges of the time per before the last cut; 0: the cut set no limit
+	top    float64   // hedges of the time per before the first cut of the series
+	sent   float64   // hedges of the last time per, with exponentially fading memory
+}
+
+// SetLimit sets the limit of WithResetLimit. nil is no limit.
 func (r *Resets) SetLimit(l *Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.option = l
 }
 
-// learned is how many hedges a minute may be sent, by what a server has said; 0 if it has said nothing. r.mu must be held.
-func (r *Resets) learned(now time.Time) float64 {
-	eighths := 4 + int(now.Sub(r.cutAt)/step)
-	if r.cutAt.IsZero() || eighths >= 8 {
+// limit returns the most hedges in the time per of the cause, or 0 without a limit. r.mu must be held.
+func (r *Resets) limit(c cause, now time.Time) float64 {
+	l := &r.learned[c]
+	n := l.before * math.Exp2(float64(now.Sub(l.cutAt)/rules[c].step)/4-1)
+	if n >= l.top {
 		return 0
 	}
-	return max(math.Floor(r.before*float64(eighths)/8), minLearned)
+	return max(math.Floor(n), rules[c].least)
 }
 
-// catchUp takes level and sent to now. Without a limit, level is +Inf. r.mu must be held.
+// lifted returns the end of the learned limit, or the time of the last cut if it set none. r.mu must be
+// held.
+func (r *Resets) lifted(c cause) time.Time {
+	l := &r.learned[c]
+	if l.before == 0 {
+		return l.cutAt
+	}
+	return l.cutAt.Add(rules[c].step * time.Duration(math.Ceil(4+4*math.Log2(l.top/l.before))))
+}
+
+// catchUp advances level and sent to now. Without a limit, level is +Inf. r.mu must be held.
 func (r *Resets) catchUp(now time.Time) {
 	burst, rate := math.Inf(1), 0.0
 	limit := func(n float64, per time.Duration) { // half of n are saved, and the others are earned in that time
@@ -67,10 +106,13 @@ func (r *Resets) catchUp(now time.Time) {
 	if r.option != nil {
 		limit(float64(r.option.N), r.option.Per)
 	}
-	if n := r.learned(now); n > 0 {
-		limit(n, time.Minute)
-	}
 	passed := max(now.Sub(r.at), 0) // calls come in any order
+	for c := range causes {
+		if n := r.limit(c, now); n > 0 {
+			limit(n, rules[c].per)
+		}
+		r.learned[c].sent *= math.Exp(-passed.Seconds() / rules[c].per.Seconds())
+	}
 	if passed > 0 {
 		r.at = now
 	}
@@ -78,10 +120,17 @@ func (r *Resets) catchUp(now time.Time) {
 	if math.IsInf(burst, 1) {
 		r.level = burst
 	}
-	r.sent *= math.Exp(-passed.Minutes())
 }
 
-// Admit is the gate: it lets a hedge pass if a reset is left for its loser. The hedge that repeats a call has no loser.
+// count adds n to the hedges that were sent. r.mu must be held.
+func (r *Resets) count(n float64) {
+	r.level -= n
+	for c := range r.learned {
+		r.learned[c].sent = max(r.learned[c].sent+n, 0)
+	}
+}
+
+// Admit admits a hedge if a reset is left for its loser. A hedge that repeats a call has no loser.
 func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	if d.TookReset = false; d.OffWire || d.Report.Repeated {
 		return feature.Pass
@@ -92,60 +141,79 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	if r.level < 1 {
 		return feature.Later(stats.ResetsSpent)
 	}
-	r.level, r.sent, d.TookReset = r.level-1, r.sent+1, true
+	r.count(1)
+	d.TookReset = true
 	return feature.Pass
 }
 
-// Refund refunds the reset of a hedge that was not sent, if Admit has taken one.
+// Refund returns the reset of a hedge that was not sent, if Admit took one.
 func (r *Resets) Refund(c *feature.CallState) {
 	if c.TookReset {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.level, r.sent = r.level+1, max(r.sent-1, 0)
+		r.count(-1)
 	}
 }
 
-// Failed is told the error of an attempt. It reports whether the server has cut the attempt's connection because of resets. It goes
-// by the text of the error. A server may have passed such a text on, so the consequences are mild: fewer hedges for a while, and
-// the call may be sent again.
+// Failed reports whether err is of an attempt whose server cut the connection and gave resets as the
+// reason. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a server
+// may have relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) Failed(err error, now time.Time) bool {
-	if !saysTooMany(err) {
+	c, cut := causeOf(err)
+	if !cut {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.catchUp(now)
-	switch {
-	case now.Sub(r.cutAt) < time.Minute: // the calls in flight fail together, and what a limit does shows a minute later
-	case r.sent < 1/math.E: // less than one hedge in the last minute
+	l, limited := &r.learned[c], r.limit(c, now) > 0
+	switch since := now.Sub(l.cutAt); {
+	case since < rules[c].per: // the calls in flight fail together, and a limit takes effect within per
+	case l.sent < rules[c].few:
+		if c == silence && limited {
+			l.before, l.top, r.trusts = 0, 0, now.Add(cleared)
+		}
 		return false
+	case c == silence && now.Before(r.trusts):
+		return false
+	case c == silence && now.Sub(r.lifted(c)) > suspicion:
+		l.before, l.top, l.cutAt = 0, 0, now
 	default:
-		r.before, r.cutAt, r.level = r.sent, now, 0
+		if !limited {
+			l.top = l.sent
+		}
+		l.before, l.cutAt, r.level = l.sent, now, 0
 	}
-	return true
+	return c == said
 }
 
-// Report says what limits hedges now.
+// Report returns the limits in force. If both causes have set one, it is the lower.
 func (r *Resets) Report(now time.Time) (s stats.Resets) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.option != nil {
 		s.Limit, s.Per = r.option.N, r.option.Per
 	}
-	if s.Learned = int(r.learned(now)); s.Learned > 0 {
-		s.Since, s.Until = r.cutAt, r.cutAt.Add(4*step)
+	for c := range causes {
+		n := int(r.limit(c, now) * time.Minute.Seconds() / rules[c].per.Seconds())
+		if n > 0 && (s.Learned == 0 || n < s.Learned) {
+			s.Learned, s.Since, s.Until = n, r.learned[c].cutAt, r.lifted(c)
+		}
 	}
 	return s
 }
 
-// saysTooMany reports whether err is gRPC's error for a connection that a server has ended after too many resets. Only what comes
-// before the debug data is gRPC's own.
-func saysTooMany(err error) bool {
+// causeOf returns how the connection of an attempt ended that failed with err, and whether resets may be
+// the reason. It reads gRPC's own errors, up to the server's debug data.
+func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
-		return false
+		return 0, false
+	}
+	if strings.HasPrefix(strings.TrimPrefix(s.Message(), `connection error: desc = "`), "error reading from server: ") {
+		return silence, true
 	}
 	_, goAway, _ := strings.Cut(s.Message(), ", received prior goaway: ")
 	code, data, _ := strings.Cut(goAway, ", debug data: ")
-	return code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
+	return said, code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
 }

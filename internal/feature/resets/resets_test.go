@@ -19,13 +19,18 @@ type server struct {
 	limits resets.Resets
 	now    time.Time
 	call   feature.CallState // of the last hedge that was due
-	sent   []time.Time       // hedges
+	sent   []time.Time       // hedges since the last cut
+	all    int               // hedges
 	cuts   int
+	err    error // of calls that a cut fails
 }
+
+// silent is gRPC's error for calls in flight on a connection that a server has closed without a word.
+var silent = status.Error(codes.Unavailable, "error reading from server: EOF")
 
 var tooMany = status.Error(codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
 
-func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0)} }
+func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0), err: tooMany} }
 
 func (s *server) admit(repeated bool) bool {
 	s.call = feature.CallState{}
@@ -41,11 +46,12 @@ func (s *server) serves(d time.Duration, hedges, most int, per time.Duration) {
 		if !s.admit(false) {
 			continue
 		}
+		s.all++
 		if s.sent = append(s.sent, s.now); most > 0 && s.within(per) > most {
 			s.cuts++
 			s.sent = nil
 			for range 3 {
-				s.limits.Failed(tooMany, s.now)
+				s.limits.Failed(s.err, s.now)
 			}
 		}
 	}
@@ -85,13 +91,60 @@ func TestResets_ACutHalvesTheHedges(t *testing.T) {
 	}
 }
 
-// TestResets_LiftsStepByStep: half of the hedges of the minute before, an eighth more each quarter of an hour, all after an hour.
+// TestResets_SilentCuts: a server that counts resets and cuts connections without a word does so once in 90 s at most, on average. At
+// least an eighth of the hedges that it allows are sent.
+func TestResets_SilentCuts(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		hedges, most int
+		per          time.Duration
+	}{
+		{"Apache", 50, 25, time.Second},
+		{"Apache, by many hedges", 500, 25, time.Second},
+		{"Apache, by few more than it allows", 30, 25, time.Second},
+		{"like Armeria", 20, 400, time.Minute},
+		{"like Netty", 50, 200, 30 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServer()
+			s.err = silent
+			s.serves(time.Hour, tc.hedges, tc.most, tc.per)
+			t.Logf("%d cuts and %d hedges in an hour", s.cuts, s.all)
+			if s.cuts > 40 || float64(s.all) < float64(tc.most)*float64(time.Hour/tc.per)/8 {
+				t.Errorf("%d cuts and %d hedges in an hour, limits %+v", s.cuts, s.all, s.limits.Report(s.now))
+			}
+		})
+	}
+}
+
+// TestResets_SilentCutsOfOtherKinds: connections that are cut for another reason cost a tenth of the hedges at most, however often they
+// are.
+func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
+	for _, every := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second, 90 * time.Second, 5 * time.Minute} {
+		for _, hedges := range []int{1, 8, 50, 200} {
+			s := newServer()
+			for range time.Hour / every {
+				s.serves(every, hedges, 0, 0)
+				if s.limits.Failed(silent, s.now) {
+					t.Error("a call is sent again, and the server has not said why it failed")
+				}
+			}
+			share := float64(s.all) / float64(hedges) / time.Hour.Seconds()
+			t.Logf("a cut every %v, %d hedges a second: %.3f of them are sent", every, hedges, share)
+			if share < 0.9 {
+				t.Errorf("a cut every %v, %d hedges a second: %.3f of them are sent", every, hedges, share)
+			}
+		}
+	}
+}
+
+// TestResets_LiftsStepByStep: half of the hedges of the minute before, a fifth more each quarter of an hour, all after an hour.
 func TestResets_LiftsStepByStep(t *testing.T) {
 	s := newServer()
 	s.serves(5*time.Minute, 10, 0, 0)
 	s.limits.Failed(tooMany, s.now)
 	cutAt := s.now
-	for _, want := range []float64{4, 5, 6, 7} {
+	for _, want := range []float64{4, 4.76, 5.66, 6.73} {
 		s.now = s.now.Add(time.Second)
 		r := s.limits.Report(s.now)
 		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt || r.Until != cutAt.Add(time.Hour) {
@@ -184,6 +237,7 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 		"not a status":          errors.New(status.Convert(tooMany).Message()),
 		"another code":          status.Error(codes.Internal, status.Convert(tooMany).Message()),
 		"no reason":             unavailable(begins),
+		"one cut for no reason": silent,
 		"another reason":        unavailable(begins + ", received prior goaway: code: NO_ERROR"),
 		"too many pings":        unavailable(begins + `, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
 		"a server's debug data": unavailable(begins + `, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),

@@ -43,6 +43,7 @@ type Client struct {
 	Fails       func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
 	Workers     int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
 	Methods     int                                                  // that calls go to in turn; 0 is 1
+	Deadline    time.Duration                                        // of each call; 0: none
 	Options     []hedge.Option
 	Seed        uint64
 	Every       func(s *hedge.Scheduler, at time.Duration) // once a second
@@ -130,13 +131,19 @@ func (r *run) call(id uint64) {
 	if r.Methods > 1 {
 		method += strconv.Itoa(int(id) % r.Methods)
 	}
-	_, err := hedge.Do(r.t.Context(), r.scheduler, Target, method, func(ctx context.Context) (int, error) {
+	ctx := r.t.Context()
+	if r.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
+		defer cancel()
+	}
+	_, err := hedge.Do(ctx, r.scheduler, Target, method, func(ctx context.Context) (int, error) {
 		mu.Lock()
 		c.Attempts++
 		mu.Unlock()
 		return r.attempt(ctx, id)
 	})
-	if err != nil && r.Fails == nil {
+	if err != nil && r.Fails == nil && r.Deadline == 0 {
 		r.t.Error(err)
 	}
 	c.Err, c.Took = err, time.Since(r.began)-c.At
@@ -247,7 +254,6 @@ func (c Calls) Failed() float64 {
 type Quota struct {
 	Rate  func(at time.Duration) float64 // tokens a second
 	Burst float64
-	Code  codes.Code
 
 	mu     sync.Mutex
 	tokens float64
@@ -256,7 +262,7 @@ type Quota struct {
 
 // NewQuota returns a full bucket, of a server that says RESOURCE_EXHAUSTED when it is empty.
 func NewQuota(rate, burst float64) *Quota {
-	return &Quota{Rate: func(time.Duration) float64 { return rate }, Burst: burst, tokens: burst, Code: codes.ResourceExhausted}
+	return &Quota{Rate: func(time.Duration) float64 { return rate }, Burst: burst, tokens: burst}
 }
 
 // Take is for [Client].Fails.
@@ -266,7 +272,7 @@ func (q *Quota) Take(_ uint64, _ int, at time.Duration) error {
 	q.tokens = min(q.tokens+q.Rate(at)*(at-q.last).Seconds(), q.Burst)
 	q.last = at
 	if q.tokens < 1 {
-		return status.Error(q.Code, "the quota is used up")
+		return status.Error(codes.ResourceExhausted, "the quota is used up")
 	}
 	q.tokens--
 	return nil
