@@ -67,7 +67,9 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
 	c.Learns, c.Learned = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
-	m.Target.CallBegins(s.Selected || o.after)
+	if !s.Off {
+		m.Target.CallBegins(s.Selected || o.after)
+	}
 	decide(&c, o)
 	m.Counters.Flush()
 	reportUnhedged(&c)
