@@ -23,11 +23,13 @@ import (
 //	INFO  resets left for hedges again  target, held_back
 //	WARN  backend is silent             target, backend
 //	INFO  no backend is silent          target
+//	WARN  most calls cannot be hedged   target, method, reason
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // The budget is dry until it has paid for every hedge of ten seconds, and so long must the guard and limits of resets hold none back.
 // held_back is the number of hedges that were held back meanwhile. A backend is named by its address, when it has been silent for ten
-// seconds. The last record comes once for a target. It says what to do and names at most ten of the methods that were called; more is
+// seconds. The reason for which most calls of a method cannot be hedged is logged once: see [stats.Method].Unhedgeable. The last record
+// comes once for a target. It says what to do and names at most ten of the methods that were called; more is
 // the number of the others.
 //
 // The same of a target is logged at most once a minute. A scheduler logs at most ten records in ten seconds; suppressed in the next
@@ -60,6 +62,9 @@ type journal struct {
 
 // silent holds no hedges back, but begins and ends like what does.
 const silent stats.Reason = "silent"
+
+// unhedgeable is the state of a method, and does not end.
+const unhedgeable stats.Reason = "unhedgeable"
 
 type stateKey struct {
 	target string
@@ -94,6 +99,10 @@ func (j *journal) note(event any) {
 			attrs = append(attrs, slog.Int("more", e.More))
 		}
 		j.log(slog.LevelWarn, e.Why, attrs...)
+	case settings.Unhedgeable:
+		if j.heldBack(stateKey{e.Target + e.Method, unhedgeable}, time.Now()) {
+			j.log(slog.LevelWarn, "most calls cannot be hedged", slog.String("target", e.Target), slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
+		}
 	case settings.SilentBackend:
 		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
 			j.log(slog.LevelWarn, heldBack[silent].begins, slog.String("target", e.Target), slog.String("backend", e.Address))

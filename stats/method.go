@@ -25,6 +25,10 @@ type Method struct {
 	Guard Guard
 	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
 	Resets Resets
+	// Unhedgeable says why most calls of the method cannot be hedged, although the options select it: [NotReplayable],
+	// [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge]. Choice then predicts no effect, and Forecasts is nil. It is
+	// empty if most calls can be hedged.
+	Unhedgeable Reason
 	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later
 	// one is in force.
 	Rules []string

@@ -134,6 +134,12 @@ func Tell[E Event](to Traces, event E) {
 // SilentBackend says that a call is late at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
+// Unhedgeable says that most calls of a method that the options select cannot be hedged, and why.
+type Unhedgeable struct {
+	Target, Method string
+	Reason         stats.Reason
+}
+
 // NothingSelected says that the options select no method of a target's first calls.
 type NothingSelected struct {
 	Target  string
