@@ -64,9 +64,13 @@ func TestBreaker(t *testing.T) {
 		{"gobreaker, defaults", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{}.settings()) },
 			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{told: true}.settings()) }, slowInTurn},
 		{"gobreaker, 3 of 100", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
-			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03, told: true}.settings()) }, slowInTurn},
+			func() grpc.UnaryClientInterceptor {
+				return gobreaker(breakerSettings{share: 0.03, told: true}.settings())
+			}, slowInTurn},
 		{"gobreaker, 3 of 100, one backend stopped", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
-			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03, told: true}.settings()) }, allSlow},
+			func() grpc.UnaryClientInterceptor {
+				return gobreaker(breakerSettings{share: 0.03, told: true}.settings())
+			}, allSlow},
 	} {
 		failed := func(c chain) (failed int) {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,7 +100,9 @@ type breakerSettings struct {
 
 func (g breakerSettings) settings() (s gobreaker.Settings) {
 	if g.share > 0 {
-		s.ReadyToTrip = func(c gobreaker.Counts) bool { return c.Requests >= 100 && float64(c.TotalFailures) >= g.share*float64(c.Requests) }
+		s.ReadyToTrip = func(c gobreaker.Counts) bool {
+			return c.Requests >= 100 && float64(c.TotalFailures) >= g.share*float64(c.Requests)
+		}
 	}
 	if g.told {
 		s.IsExcluded = canceled
