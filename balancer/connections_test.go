@@ -224,6 +224,42 @@ func TestServiceAddress(t *testing.T) {
 	})
 }
 
+// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a hedge cannot leave its ClientConn, with
+// the policy or without.
+func TestSingleConnection_OfAPool(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		option grpc.DialOption
+		want   bool
+	}{
+		{"pick_first", bare(pickFirst), true},
+		{"round_robin", bare(roundRobin), false},
+		{"policy over pick_first", bare(wrapped(pickFirst)), true},
+		{"policy over round_robin", bare(wrapped(roundRobin)), false},
+		{"policy with two connections", with(pickFirst, `"connections": 2`), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				const pool = 10
+				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
+				s := hedgetest.Fixed(t, 10*ms)
+				var clients []testpb.TestServiceClient
+				for range pool {
+					clients = append(clients, testpb.NewTestServiceClient(dial(t, cluster, s, tc.option)))
+				}
+				synctest.Wait()
+				for id := range uint64(4 * pool) {
+					k.must(t, clients[id%pool], id)
+				}
+				synctest.Wait()
+				if row := s.Methods()[0]; row.SingleConnection != tc.want {
+					t.Errorf("%+v", row.Backends)
+				}
+			})
+		})
+	}
+}
+
 // TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
 // the next seconds take with how long gRPC takes to notice by itself.
 func TestVanishingPackets(t *testing.T) {

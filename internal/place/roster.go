@@ -109,22 +109,24 @@ func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
-	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
+	addresses, connections, most := map[string]struct{}{}, map[id]struct{}{}, 0
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
 	for _, target := range targets {
 		for _, r := range rosters.byTarget[target] {
 			c.Moved += r.moved.Load()
+			own := map[id]struct{}{}
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
-				connections[b.id] = struct{}{}
+				connections[b.id], own[b.id] = struct{}{}, struct{}{}
 				if since, silent := b.silentSince(); silent {
 					countSilent(&c, b.name, since)
 				}
 			}
+			most = max(most, len(own))
 		}
 	}
-	c.Ready, c.Connections = len(addresses), len(connections)
+	c.Ready, c.Connections, c.SingleConnection = len(addresses), len(connections), most == 1
 	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
 }

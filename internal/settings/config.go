@@ -121,7 +121,7 @@ type Traces []func(event any)
 
 // Event is any of the events that there are: of package stats those for which hedge.Trace has functions.
 type Event interface {
-	SilentBackend | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
+	SilentBackend | Unhedgeable | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
 }
 
 // Tell passes an event to all traces. Without a trace it costs nothing. No lock may be held.
