@@ -75,7 +75,8 @@ type notProtobuf struct{ Text string }
 // says it once, and nothing is predicted, in a dry run and without one. As controls there are methods whose calls can be hedged.
 func TestUnhedgeable(t *testing.T) {
 	small := func() any { return &testpb.Request{Payload: []byte("x")} }
-	large := func() any { return &testpb.Request{Payload: make([]byte, 2<<20)} }
+	tooLarge := &testpb.Request{Payload: make([]byte, 2<<20)}
+	large := func() any { return tooLarge }
 	foreign := func() any { return &notProtobuf{"x"} }
 	for _, tc := range []struct {
 		name           string
