@@ -23,11 +23,13 @@ import (
 //	INFO  resets left for hedges again  target, held_back
 //	WARN  backend is silent             target, backend
 //	INFO  no backend is silent          target
+//	WARN  most calls cannot be hedged   target, method, reason
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back counts
-// the hedges that it held back. A backend is reported, by address, after ten seconds of silence. The last
-// record is logged once per target and lists up to ten methods; more counts the rest.
+// the hedges that it held back. A backend is reported, by address, after ten seconds of silence. The reason
+// for which most calls of a method cannot be hedged is logged once: see [stats.Method].Unhedgeable. The
+// last record is logged once per target and lists up to ten methods; more counts the rest.
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records in ten
 // seconds; suppressed in the next record is the number left out. The logger is called concurrently, and
@@ -59,6 +61,9 @@ type journal struct {
 
 // silent is the key of a silent backend, which holds back no hedge but begins and ends like a state that does.
 const silent stats.Reason = "silent"
+
+// unhedgeable is the state of a method, and does not end.
+const unhedgeable stats.Reason = "unhedgeable"
 
 type stateKey struct {
 	target string
@@ -93,6 +98,10 @@ func (j *journal) note(event any) {
 			attrs = append(attrs, slog.Int("more", e.More))
 		}
 		j.log(slog.LevelWarn, e.Why, attrs...)
+	case settings.Unhedgeable:
+		if j.heldBack(stateKey{e.Target + e.Method, unhedgeable}, time.Now()) {
+			j.log(slog.LevelWarn, "most calls cannot be hedged", slog.String("target", e.Target), slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
+		}
 	case settings.SilentBackend:
 		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
 			j.log(slog.LevelWarn, heldBack[silent].begins, slog.String("target", e.Target), slog.String("backend", e.Address))

@@ -32,7 +32,7 @@ func (set optionFunc) apply(c *config) error { return set(c) }
 func newConfig(opts []Option) (config, error) {
 	c := config{Config: settings.DefaultConfig()}
 	err := apply(&c, opts)
-	if err == nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly && c.ServiceConfig == nil && !c.All {
+	if err == nil && !c.SaysWhich() && !c.Off {
 		err = errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
 			"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 	}
@@ -196,8 +196,8 @@ func WithDryRun(on bool) Option {
 	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = on })
 }
 
-// WithOff(true) leaves calls unhedged, also those with the call option [After]. Their latencies are still learned. The default
-// is false.
+// WithOff(true) leaves calls unhedged, including calls with the call option [After]. Their latencies are still learned. New
+// accepts it without an option that selects methods, and then learns every method. The default is false.
 func WithOff(off bool) Option {
 	return option("WithOff", nil, func(c *settings.Config) { c.Off = off })
 }

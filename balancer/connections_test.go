@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestConnections counts connections, and the backends of attempts at the servers. One address stands for
@@ -187,6 +188,76 @@ func TestSingleConnection(t *testing.T) {
 				synctest.Wait()
 				if row := s.Methods()[0]; row.SingleConnection != tc.want {
 					t.Errorf("%+v", row)
+				}
+			})
+		})
+	}
+}
+
+// TestServiceAddress has one address deal connections to three backends. The backend of the first connection is stalled for 1 s in
+// every 5.
+func TestServiceAddress(t *testing.T) {
+	longtest.Simulation(t)
+	longtest.Only(t)
+	inBubble(t, func(t *testing.T, k kind) {
+		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
+			s := hedgetest.All(t, opts...)
+			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
+			conn, _, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(s), option)...)
+			synctest.Wait()
+			client := testpb.NewTestServiceClient(conn)
+			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
+				t.Fatal(err)
+			}
+			script, stalls := standstill(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, 1<<40)[0]
+			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				a.Backend -= stalls // the one that is used is the first of the script
+				return script(a)
+			})
+			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.run(t, client)
+			return quantile(all, 0.99), s.Methods()[0]
+		}
+		plain, _ := run(bare(pickFirst), hedge.WithMaxHedges(0))
+		one, _ := run(bare(pickFirst))
+		two, row := run(with(pickFirst, `"connections": 2`))
+		t.Logf("p99 %v plain, %v hedged over one connection, %v over two; %.1f%% extra load, %d of %d primaries moved",
+			plain, one, two, 100*row.HedgeRate(), row.Moved, row.Calls)
+		if two > plain/10 || row.Moved == 0 {
+			t.Errorf("p99 %v plain, %v over two connections", plain, two)
+		}
+	})
+}
+
+// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a hedge cannot leave its ClientConn, with
+// the policy or without.
+func TestSingleConnection_OfAPool(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		option grpc.DialOption
+		want   bool
+	}{
+		{"pick_first", bare(pickFirst), true},
+		{"round_robin", bare(roundRobin), false},
+		{"policy over pick_first", bare(wrapped(pickFirst)), true},
+		{"policy over round_robin", bare(wrapped(roundRobin)), false},
+		{"policy with two connections", with(pickFirst, `"connections": 2`), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				const pool = 10
+				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
+				s := hedgetest.Fixed(t, 10*ms)
+				var clients []testpb.TestServiceClient
+				for range pool {
+					clients = append(clients, testpb.NewTestServiceClient(dial(t, cluster, s, tc.option)))
+				}
+				synctest.Wait()
+				for id := range uint64(4 * pool) {
+					k.must(t, clients[id%pool], id)
+				}
+				synctest.Wait()
+				if row := s.Methods()[0]; row.SingleConnection != tc.want {
+					t.Errorf("%+v", row.Backends)
 				}
 			})
 		})

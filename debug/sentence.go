@@ -28,12 +28,15 @@ func sentence(t stats.Method, config settings.Config) string {
 		return "All calls of this method have the option Off or WithOff, so none is hedged."
 	case (config.MaxHedges == 0 || config.BudgetPercent == 0) && t.Hedges == 0:
 		return "The options allow no hedges; latencies are learned all the same."
+	case t.Unhedgeable != stats.NoReason && t.Hedged+t.DryRun == 0:
+		return "Calls cannot be hedged: " + cannot[t.Unhedgeable]
 	case t.Delay == 0 && t.Warmup > 0:
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
-	case c.HeadersFirst:
-		return "Callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see hedge.WithWaitForMessage."
 	}
 	var b strings.Builder
+	if t.Unhedgeable != stats.NoReason {
+		fmt.Fprintf(&b, "Most calls cannot be hedged: %s The others: ", cannot[t.Unhedgeable])
+	}
 	most := cmp.Or(c.MaxHedges, config.MaxHedges)
 	if config.DryRun {
 		b.WriteString("This is a dry run, and no hedge is sent. Without WithDryRun: ")
@@ -60,6 +63,16 @@ func sentence(t stats.Method, config settings.Config) string {
 		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), unhedged)
 	}
 	return b.String()
+}
+
+// cannot are the reasons for which most calls of a method cannot be hedged.
+var cannot = map[stats.Reason]string{
+	stats.EarlyHeaders: "callers ask for the response headers first, and the headers come before the first message. See hedge.WithWaitForMessage.",
+	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, or their requests exceed 1 MiB. " +
+		"See interceptor.Unary. hedge.Do can hedge them.",
+	stats.NoOtherBackend: "WithOtherBackendOnly finds no other ready backend, or the connection lacks the policy hedge_other_backend.",
+	stats.DeadlineNear:   "their deadlines end before a hedge would answer.",
+	stats.OfHedge:        "they are made on behalf of hedges.",
 }
 
 // notes returns what an operator should know beside the sentence.

@@ -57,7 +57,7 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	}
 	v.NotShown = int64(len(all) - len(shown))
 	for _, t := range shown {
-		r := newRow(t, config, v.At)
+		r := newRow(t, known.ConfigOf(t.Target, t.Method), v.At)
 		if n, nothing := known.NothingSelected(t.Target); nothing { // as hedge.WithLogger says
 			r.Notes = append(r.Notes, strings.ToUpper(n.Why[:1])+n.Why[1:]+". Methods seen: "+list(n.Methods, n.More)+".")
 		}

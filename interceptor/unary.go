@@ -60,14 +60,18 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u := unaries.Get().(*unary)
 		u.call, u.method, u.cc, u.invoker = call.Begin(r, caller, target, method, conn, opts...), method, cc, invoker
 		u.call.Inspect(req)
-		hedged := u.call.Hedged()
-		if hedged {
+		if u.call.Hedged() || u.call.WouldBeHedged() {
 			u.options = attempt.NewOptions(opts)
-			u.replies, hedged = u.options.Reply(reply)
+			var ok bool
+			if u.replies, ok = u.options.Reply(reply); !ok {
+				u.call.NotReplayable()
+			}
 		}
-		if !hedged {
-			u.call.NotReplayable() // changes nothing if the call was not to be hedged
+		if !u.call.Hedged() {
 			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, append(slices.Clip(opts), u.trailerOption()...)...)
+			if u.call.WouldBeHedged() && u.call.Late() && u.options.Copy(req) == nil {
+				u.call.NotReplayable()
+			}
 			u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 			u.recycle()
 			return err

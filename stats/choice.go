@@ -22,8 +22,7 @@ type Choice struct {
 	// makes large. Kept is the share of what was predicted of hedges at this delay, 0 to 1, that was seen to be saved. It is 1 as
 	// long as nothing is known, and the predictions go by it.
 	Saved, Kept float64
-	// HeadersFirst says that more than half of the calls are counted in EarlyHeaders, so that nothing is predicted: see
-	// hedge.WithWaitForMessage.
+	// HeadersFirst says that Method.Unhedgeable is [EarlyHeaders], so that nothing is predicted: see hedge.WithWaitForMessage.
 	HeadersFirst bool
 }
 

@@ -63,9 +63,9 @@ type Counts struct {
 	NotReplayable int64
 	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets].
 	ResetsSpent int64
-	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. They are not in Hedged. Of the reasons
-	// not to send a hedge, only the probability and the budget are considered. Hedges that a failure would have sent are not
-	// counted.
+	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. They are not in Hedged. Calls
+	// that cannot be hedged are in NotReplayable, EarlyHeaders, NoOtherBackend, DeadlineNear or OfHedges instead, and hedges that would
+	// not be sent in NotDrawn or BudgetExhausted. Hedges that a failure would have sent are not counted.
 	DryRun int64
 	// EarlyHeaders is the number of streams whose caller called Header first, and whose headers came before the first
 	// message: by at least 1 ms, and by at least an eighth of the time to that message. Such a stream cannot be hedged while

@@ -25,6 +25,10 @@ type Method struct {
 	Guard Guard
 	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
 	Resets Resets
+	// Unhedgeable says why most calls of the method cannot be hedged, although the options select it: [NotReplayable],
+	// [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge]. Choice then predicts no effect, and Forecasts is nil. It is
+	// empty if most calls can be hedged.
+	Unhedgeable Reason
 	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later
 	// one is in force.
 	Rules []string
@@ -81,9 +85,9 @@ type Backends struct {
 	// connections were made.
 	Moved int64
 	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
-	// meet the backend that is slow, behind the same lost packet. With the policy it says that one connection is ready, so that a
-	// hedge cannot go to another backend. Without, it says that at least the last 16 hedges of a connection's calls went over one.
-	// Package balancer says how to change it.
+	// meet the backend that is slow, behind the same lost packet. In a pool of grpc.ClientConns it says so of each of them, as a
+	// hedge stays on its ClientConn. With the policy, no ClientConn has more than one ready connection. Without, each of the last
+	// 15 hedges or more went over the same connection as the hedge before it on its ClientConn. Package balancer says how to change it.
 	SingleConnection bool
 }
 

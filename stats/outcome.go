@@ -43,6 +43,7 @@ const (
 	// Reasons why a call has no hedge. [Paused] is one too.
 
 	NotReplayable Reason = "not replayable"
+	EarlyHeaders  Reason = "early headers" // of Method.Unhedgeable only
 	Warmup        Reason = "warmup"
 	SwitchedOff   Reason = "off" // by the call option hedge.Off or by hedge.WithOff
 	NotSelected   Reason = "not selected"

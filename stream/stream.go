@@ -19,6 +19,7 @@ import (
 	"context"
 	"slices"
 
+	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -84,6 +85,9 @@ type unhedged struct {
 	reporting
 	waits bool // Header would wait for the first message, if the stream were hedged
 	heard bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
+
+	dryRun     *attempt.Options // of a stream that a dry run keeps from being hedged; nil otherwise
+	replayable atomic.Bool      // its request was sent, and can be sent again
 }
 
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
@@ -93,6 +97,10 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 	}
 	w := &unhedged{waits: waits}
 	w.reportTo(c)
+	if c.WouldBeHedged() {
+		options := attempt.NewOptions(opts)
+		w.dryRun = &options
+	}
 	var err error
 	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
 		w.call.End(call.End{Err: err})
@@ -103,6 +111,9 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 
 func (w *unhedged) SendMsg(m any) error {
 	w.inspect(m)
+	if w.dryRun != nil && w.dryRun.Copy(m) != nil {
+		w.replayable.Store(true)
+	}
 	return w.ClientStream.SendMsg(m)
 }
 
@@ -112,8 +123,16 @@ func (w *unhedged) RecvMsg(m any) error {
 	}
 	askedAt := w.call.Age()
 	w.begin()
+	if w.dryRun != nil {
+		if _, ok := w.dryRun.Reply(m); !ok {
+			w.call.NotReplayable()
+		}
+	}
 	err := w.ClientStream.RecvMsg(m)
 	w.heard = true
+	if w.dryRun != nil && w.call.Late() && !w.replayable.Load() {
+		w.call.NotReplayable()
+	}
 	w.endWith(w.ClientStream, askedAt, err)
 	return err
 }

@@ -85,6 +85,7 @@ func runBuffered(ctx context.Context, args []string, stdin io.Reader, stdout, st
 func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 	var q whatif.Question
 	fs := flag.NewFlagSet("whatif", flag.ContinueOnError)
+	fs.Var(&q.Format, "format", "`format` of the file: lines, csv, json or prometheus (default: found by its first line)")
 	fs.StringVar(&q.Field, "field", "", "`name` of what has the latencies: the column of a CSV file, the field of JSON lines, the Prometheus histogram")
 	fs.StringVar(&q.By, "by", "", "`name` of the column, field or label, such as the method, by whose values calls are told apart: one table for each")
 	fs.Var(&q.Where, "where", "`name=value`: read only calls whose column, field or label has that value, such as status=OK; may be given several times")

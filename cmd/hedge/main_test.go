@@ -61,6 +61,10 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took -by method", "method,took\nGet,5ms\n", "stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
 		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001), `stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
 
+		{"-format csv", "method,took\n", "stdin:1: found CSV, expected the name of the column with the latencies, given with -field"},
+		{"-format json -field took", "method,took\n", `stdin:1: found "method,took", expected a JSON object`},
+		{"-format prometheus", "method,took\n", `stdin:1: found "method,took", expected ` + line},
+
 		{"", `{"took": "5ms"}`, "stdin:1: found JSON, expected the name of the field with the latencies, given with -field"},
 		{"-field took", "{\"took\": \"5ms\"}\n{\"took\"\n", "stdin:2: found `{\"took\"`, expected a JSON object"},
 		{"-field took", "{\"took\": \"5ms\"}\n5ms\n", `stdin:2: found "5ms", expected a JSON object`},
@@ -113,6 +117,7 @@ func TestMisuse(t *testing.T) {
 		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
 		{"-o x.jpg", 2, `invalid value "x.jpg" for flag -o: must end in .png or .svg`},
 		{"-where status", 2, `invalid value "status" for flag -where: must be name=value, such as status=OK`},
+		{"-format xml", 2, `invalid value "xml" for flag -format: must be lines, csv, json or prometheus`},
 		{"-p", 2, "flag provided but not defined: -p"},
 		{"a.txt -o x.png", 2, `unexpected argument "-o": flags come first, then one file`},
 		{"nowhere.txt", 1, "open nowhere.txt: no such file or directory"},
@@ -156,7 +161,17 @@ func TestFormats(t *testing.T) {
 		{"no newline at the end", "", strings.TrimSpace(lines)},
 		{"CSV", "-field took", "method,took\n" + numbered("Get,%dms\n", calls)},
 		{"CSV with quotes, spaces and a byte order mark", "-field took -unit ms", "\ufefftook, method\n" + numbered("\"%d\",\"a,\nb\"\n", calls)},
+		{"CSV with spaces in its header", "-field took -unit ms", "start time,took\n" + numbered("12:00:00,%d\n", calls)},
+		{"CSV with a number in its header", "-field took", "p 99,took\n" + numbered("1,%dms\n", calls)},
+		{"CSV with one column", "-field=took_99", "took_99\n" + numbered("%dms\n", calls)},
+		{"CSV with a comment as its header", "-field took", "# HELP,took\n" + numbered("1,%dms\n", calls)},
+		{"CSV with braces in its header", "-field took", "call {id} ,took\n" + numbered("1,%dms\n", calls)},
+		{"CSV with spaces around its fields", "-field took -where status=OK", "status , took\n" + numbered(" OK , %dms \n", calls) + "FAILED, soon\n"},
+		{"CSV with spaces before its quotes", "-field took -where status=OK", "status, took\n" + numbered(" OK, \"%dms\"\n", calls) + "FAILED, soon\n"},
+		{"CSV by flag", "-format csv -field took", "# HELP x,took\n" + numbered("1,%dms\n", calls)},
+		{"lines by flag", "-format lines", numbered("%dms\n", calls)},
 		{"JSON", "-field took -unit ms", numbered("{\"method\": {\"took\": 1}, \"took\": %d}\n", calls)},
+		{"JSON with spaces in its strings", "-field took -where status=OK", numbered("{\"took\":\" %dms \",\"status\":\" OK\"}\n", calls)},
 		{"JSON with strings", "-field call.took*", numbered("{\"call\":{\"took\": 1},\"call.took*\": \"%dms\"}\n", calls)},
 	} {
 		code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
@@ -212,7 +227,54 @@ func TestHistogram(t *testing.T) {
 			t.Errorf("%s is not about %s0 ms in %q", p, want, none)
 		}
 	}
+}
 
+// TestHistogram_LargeFiles checks that files with more buckets than are kept in memory give the same table as small ones, in
+// any order of their lines and with any memory.
+func TestHistogram_LargeFiles(t *testing.T) {
+	edges := []string{"0.1", "0.2", "0.4", "0.8", "+Inf"}
+	line := func(pod, edge int, le string) string {
+		return fmt.Sprintf("rpc_seconds_bucket{method=\"%s\",pod=\"%d\",le=\"%s\"} %d\n", []string{"Get", "Put"}[pod%2], pod, le, min(5*(edge+1), 20))
+	}
+	together := func(pods int) string {
+		var b strings.Builder
+		for pod := range pods {
+			for edge, le := range edges {
+				b.WriteString(line(pod, edge, le))
+			}
+		}
+		return b.String()
+	}
+	apart := func(pods int) string {
+		var b strings.Builder
+		for _, edge := range []int{4, 1, 0, 3, 2} {
+			for pod := range pods {
+				b.WriteString(line(pod, edge, edges[edge]))
+			}
+		}
+		return b.String()
+	}
+	other := strings.ReplaceAll(strings.ReplaceAll(apart(10_000), `le="0.4"`, `le="0.5"`), `pod="`, `pod="x`)
+	_, want, _ := whatIf(t, together(2_000), "-by", "method")
+	want = strings.ReplaceAll(want, "20,000 calls", "100,000 calls")
+	for _, tc := range []struct{ name, input, want, err string }{
+		{"series together", together(10_000), want, ""},
+		{"series apart", apart(10_000), want, ""},
+		{"series with other buckets, together", together(9_000) + strings.ReplaceAll(together(10_000)[len(together(9_000)):], `le="0.4"`, `le="0.5"`), "", ""},
+		{"series with other buckets, apart", apart(10_000) + other, "",
+			`stdin:40001: found le="0.4" in 5000 of 10000 series, and lines of a series apart from each other, expected the same buckets in all series, or each series on consecutive lines`},
+		{"two scrapes together", together(10_000) + together(10_000), "", `stdin:50001: found le="0.1" of the same series again, expected one scrape`},
+		{"two scrapes apart", apart(10_000) + apart(10_000), "", `stdin:50001: found le="+Inf" of the same series again, expected one scrape`},
+	} {
+		code, got, stderr := whatIf(t, tc.input, "-by", "method")
+		if tc.err != "" {
+			if code != 2 || stderr != "hedge: "+tc.err+"\n" {
+				t.Errorf("%s: exit code %d, %s\nwant %s", tc.name, code, stderr, tc.err)
+			}
+		} else if code != 0 || tc.want != "" && got != tc.want || !strings.Contains(got, `method "Put": 100,000 calls`) {
+			t.Errorf("%s: exit code %d\n%s%s\nwant\n%s", tc.name, code, stderr, got, tc.want)
+		}
+	}
 }
 
 // TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's name.

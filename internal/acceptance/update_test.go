@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -175,6 +176,62 @@ func TestPause(t *testing.T) {
 			t.Errorf("learned %v; a paused scheduler still learns", p50)
 		}
 	})
+}
+
+// The file {"off": true} stops all hedges, also those of a program that starts with it, and needs no option that selects methods. What is
+// learned meanwhile is used once another file selects methods. No rule turns on what nothing selects.
+func TestOff_NeedsNoSelection(t *testing.T) {
+	parse := func(file string) []hedge.Option {
+		opts, err := config.Parse([]byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return opts
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const on = `{"readOnlyMethods": ["/s/M"], "trigger": {"percentile": 0.5}, "budgetPercent": 400, "maxHedges": 1}`
+		var l logged
+		s := hedgetest.New(t, append(parse(`{"off": true}`), l.option())...)
+		for n, step := range []struct {
+			file   string
+			hedges int64
+		}{
+			{on, 1},
+			{`{"off": true}`, 0},
+			{`{"off": true, "budgetPercent": 400}`, 0},
+			{on, 1},
+			{`{"off": true, "methodOptions": {"/s/M": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0},
+			{`{"off": true, "targetOptions": {"t": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0},
+		} {
+			for range 60 {
+				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
+				hedgetest.Call(t, s, "t", "/s/Write", 10*time.Millisecond)
+			}
+			if logged := l.lines(); len(logged) > 0 {
+				t.Errorf("step %d: logged %q", n, logged)
+			}
+			if err := s.Update(parse(step.file)...); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 { // earn what a hedge costs
+				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
+			}
+			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != step.hedges {
+				t.Errorf("%s: %d hedges, want %d", step.file, got, step.hedges)
+			}
+			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t", "/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
+				t.Errorf("%s: %d hedges of a call with the option After", step.file, got)
+			}
+			if got := hedgesOf(t, s, t.Context(), "t", "/s/Write"); got != 0 {
+				t.Errorf("%s: %d hedges of a write", step.file, got)
+			}
+		}
+	})
+	for _, file := range []string{`{}`, `{"off": false}`, `{"methodOptions": {"/s/M": {"off": true}}}`, `{"targetOptions": {"t": {"off": true}}}`} {
+		if _, err := hedge.New(parse(file)...); err == nil || !strings.Contains(err.Error(), "which methods may run twice") {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
 }
 
 func TestNew_DisabledByTheEnvironment(t *testing.T) {

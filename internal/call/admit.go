@@ -5,6 +5,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -62,6 +63,9 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	if v.Reason != stats.NoReason && !(waits && c.heldBack == v.Reason) {
 		c.method.Counters.HeldBack(v.Reason)
 		tellHeldBack(c, d.N, v.Reason)
+		if registry.PreventsHedges(v.Reason) {
+			c.method.NoteUnhedgeable()
+		}
 	}
 	if waits {
 		c.heldBack = v.Reason

@@ -67,7 +67,9 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
 	c.Learns, c.Learned = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
-	m.Target.CallBegins(s.Selected || o.after)
+	if !s.Off {
+		m.Target.CallBegins(s.Selected || o.after)
+	}
 	decide(&c, o)
 	m.Counters.Flush()
 	reportUnhedged(&c)
@@ -180,15 +182,25 @@ func (c *Call) Plan() race.Plan {
 	return p
 }
 
-// NotReplayable says that no second attempt of the call can be made, so that Hedged is false from now on.
+// WouldBeHedged reports whether a dry run keeps the call from being hedged. The door then looks for reasons why it cannot be hedged.
+func (c *Call) WouldBeHedged() bool { return c.dry }
+
+// Late reports whether the call has lasted longer than its delay.
+func (c *Call) Late() bool { return c.Age() > c.Delay }
+
+// NotReplayable says that no second attempt of the call can be made, so that Hedged and WouldBeHedged are false from now on.
 func (c *Call) NotReplayable() {
-	if c.armed {
+	if !c.armed && !c.dry {
+		return
+	}
+	c.method.Counters.NotReplayable.Add(1)
+	c.method.Counters.Flush()
+	if c.dry = false; c.armed {
 		c.armed = false
-		c.method.Counters.NotReplayable.Add(1)
-		c.method.Counters.Flush()
 		tellHeldBack(c, 1, stats.NotReplayable)
 		reportUnhedged(c)
 	}
+	c.method.NoteUnhedgeable()
 }
 
 // PassThrough counts a client-streaming or bidirectional call, which is never hedged, and returns the context under which to make

@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
@@ -57,6 +59,7 @@ func (c *Call) End(e End) {
 	if e.Early {
 		c.dry = false // no hedge could have been sent
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
+		c.method.NoteUnhedgeable()
 	}
 	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Race != nil && !e.Headers {
@@ -92,9 +95,16 @@ func (c *Call) unraced(e *End) {
 	if !c.dry || !c.end.Known {
 		return
 	}
+	if e.Age <= c.Delay {
+		return
+	}
+	if why := c.prevented(); why != stats.NoReason {
+		c.method.Counters.HeldBack(why)
+		c.method.NoteUnhedgeable()
+		return
+	}
 	c.method.Counters.Update(func(s *stats.Counts) { // of a second hedge nothing, because the first might have answered
 		switch {
-		case e.Age <= c.Delay:
 		case !c.Draw(1):
 			s.NotDrawn++
 		case !c.settings.Unbudgeted() && !c.Payment.Pretend(c.Start.Add(c.Delay)):
@@ -103,6 +113,21 @@ func (c *Call) unraced(e *End) {
 			s.DryRun++
 		}
 	})
+}
+
+// prevented returns why a late call of a dry run could not have been hedged, or NoReason.
+func (c *Call) prevented() stats.Reason {
+	deadline, ok := c.Context.Deadline()
+	cc, _ := c.Conn.(*grpc.ClientConn)
+	switch {
+	case rpc.ForHedge(c.Context):
+		return stats.OfHedge
+	case ok && c.settings.Policy == nil && deadline.Sub(c.Start.Add(c.Delay)) <= c.Median():
+		return stats.DeadlineNear
+	case cc != nil && c.settings.OtherBackendOnly && place.Count(cc.Target()).Ready < 2:
+		return stats.NoOtherBackend
+	}
+	return stats.NoReason
 }
 
 // primaryOf is what became of the primary of a race.

@@ -135,22 +135,24 @@ func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
 	now := time.Now()
-	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
+	addresses, connections, most := map[string]struct{}{}, map[id]struct{}{}, 0
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
 	for _, target := range targets {
 		for _, r := range rosters.byTarget[target] {
 			c.Moved += r.moved.Load()
+			own := map[id]struct{}{}
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
-				connections[b.id] = struct{}{}
+				connections[b.id], own[b.id] = struct{}{}, struct{}{}
 				if since, worth := b.worthTelling(now); worth {
 					countSilent(&c, b.name, since)
 				}
 			}
+			most = max(most, len(own))
 		}
 	}
-	c.Ready, c.Connections = len(addresses), len(connections)
+	c.Ready, c.Connections, c.SingleConnection = len(addresses), len(connections), most == 1
 	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
 }

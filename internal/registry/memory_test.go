@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -58,20 +59,22 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		hedged  bool
 		most    int64 // KB an entry
 		options []hedge.Option
+		spread  bool // latencies of three decades
 	}{
-		{"called once", 5_000, one, 1, 1, false, 4, nil},
-		{"learning", 1_000, one, 2, 15, false, 6, nil},
-		{"busy", 50, one, 16, 50, false, 20, nil},
-		{"busy and hedged", 50, one, 16, 50, true, 35, nil},
-		{"called once, on a target each", 5_000, each, 1, 1, false, 6, nil},
-		{"called once, of a class", 5_000, one, 1, 1, false, 6, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"called once", 5_000, one, 1, 1, false, 4, nil, false},
+		{"learning", 1_000, one, 2, 15, false, 6, nil, false},
+		{"busy", 50, one, 16, 50, false, 20, nil, false},
+		{"busy and hedged", 50, one, 16, 50, true, 35, nil, false},
+		{name: "busy, hedged and spread", entries: 50, target: one, steps: 16, calls: 1000, hedged: true, most: 100, spread: true},
+		{"called once, on a target each", 5_000, each, 1, 1, false, 6, nil, false},
+		{"called once, of a class", 5_000, one, 1, 1, false, 6, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"called once, by rules", 5_000, one, 1, 1, false, 6, []hedge.Option{
 			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
 			hedge.WithTargetOptions("dns:*", hedge.WithDryRun(true)),
-		}},
-		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}},
-		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}},
-		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}},
+		}, false},
+		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}, false},
+		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}, false},
+		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,6 +85,9 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 						for j := range tc.calls {
 							c := hcall.Begin(registry.Of(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
+							if tc.spread { // from 1 ms to 1 s
+								took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
+							}
 							c.Inspect(j)
 							c.End(hcall.End{Age: took})
 							if tc.hedged {

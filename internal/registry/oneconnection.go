@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"maps"
 	"sync"
 	"weak"
 
@@ -11,19 +12,23 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// sameInARow is how many hedges of one ClientConn in a row have to go over one connection until it counts as its only one.
-// If there were two, and each hedge took either by chance, that would happen once in 32,768 times.
-const sameInARow = 16
+const (
+	// sameInARow is the number of hedges in a row, each over the connection of the hedge before it on its ClientConn, from which on
+	// each ClientConn counts as having one connection. With two connections, and a hedge over either at random, that happens once
+	// in 32,768 times.
+	sameInARow = 15
+	// maxWatched bounds the ClientConns of a target that are watched: a pool may have hundreds.
+	maxWatched = 64
+)
 
-// oneConnection watches, for a target, whether all hedges of a ClientConn go over one connection to one backend. gRPC does
-// not say how many connections it has, but a hedge's peer says which one it went over.
+// oneConnection watches, for a target, whether hedges of each ClientConn go over one connection to one backend. gRPC does not
+// say how many connections a ClientConn has, but a hedge's peer says which one it went over.
 type oneConnection struct {
 	single atomic.Bool
 
 	mu   sync.Mutex
-	conn weak.Pointer[grpc.ClientConn] // the one that is watched; others are not, until it is gone
-	last [2]string                     // the addresses of the connection that its last hedge went over
-	same int                           // hedges in a row over that
+	last map[weak.Pointer[grpc.ClientConn]][2]string // the addresses of the connection that its last hedge went over
+	same int                                         // hedges in a row over the connection of the one before
 }
 
 // HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record has the
@@ -32,19 +37,26 @@ func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Re
 	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() { // the policy sends hedges where primaries do not go
 		return
 	}
-	o, connection := &t.oneConnection, [2]string{p.LocalAddr.String(), p.Addr.String()}
+	o, key, connection := &t.oneConnection, weak.Make(conn), [2]string{p.LocalAddr.String(), p.Addr.String()}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch o.conn.Value() {
-	case conn:
-	case nil:
-		o.conn, o.same = weak.Make(conn), 0
+	before, watched := o.last[key]
+	switch {
+	case !watched:
+		maps.DeleteFunc(o.last, func(c weak.Pointer[grpc.ClientConn], _ [2]string) bool {
+			return len(o.last) >= maxWatched && c.Value() == nil
+		})
+		if len(o.last) >= maxWatched {
+			return
+		}
+	case before != connection:
+		o.same = 0
 	default:
-		return
+		o.same = min(o.same+1, sameInARow)
 	}
-	if o.last != connection {
-		o.last, o.same = connection, 0
+	if o.last == nil {
+		o.last = map[weak.Pointer[grpc.ClientConn]][2]string{}
 	}
-	o.same = min(o.same+1, sameInARow)
+	o.last[key] = connection
 	o.single.Store(o.same == sameInARow)
 }

@@ -11,6 +11,14 @@ import (
 
 func (m *Method) Names() stats.Names { return *m.names.Load() }
 
+// ConfigOf returns what the options say of a method, with the rules for it applied.
+func (r *Registry) ConfigOf(target, method string) settings.Config {
+	if m := r.targetNamed(target).find(method); m != nil {
+		return *m.Settings().Config
+	}
+	return r.Config()
+}
+
 func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
 // Update puts another configuration into force, for calls that begin from now on.

@@ -80,7 +80,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		Guard:  m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
-	row.SingleConnection = ready.Connections == 1 || m.Target.oneConnection.single.Load()
+	row.SingleConnection = ready.SingleConnection || m.Target.oneConnection.single.Load()
 	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
 		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
@@ -94,11 +94,11 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	if s.DryRun {
 		row.Forecasts = m.Learner.Forecasts(now)
 	}
-	if row.EarlyHeaders > row.Calls/2 && !s.WaitsForMessage { // so that there is nothing to predict
+	if row.Unhedgeable, _ = unhedgeable(&row.Counts, s); row.Unhedgeable != stats.NoReason { // there is nothing to predict
 		row.Forecasts = nil
-		withdraw(&row.Choice)
+		withdraw(&row.Choice, row.Unhedgeable)
 		for i := range row.Classes {
-			withdraw(&row.Classes[i].Choice)
+			withdraw(&row.Classes[i].Choice, row.Unhedgeable)
 		}
 	}
 	return row
@@ -116,10 +116,10 @@ func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
 	return known
 }
 
-// withdraw removes predictions, as headers come too early for hedges.
-func withdraw(c *stats.Choice) {
+// withdraw removes predictions, as most calls cannot be hedged.
+func withdraw(c *stats.Choice, why stats.Reason) {
 	if *c != (stats.Choice{}) {
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
-		c.HeadersFirst = true
+		c.HeadersFirst = why == stats.EarlyHeaders
 	}
 }

@@ -57,6 +57,8 @@ type Method struct {
 	guard    guard.Guard
 	history  history
 	entry    entry
+
+	unhedgeableTold atomic.Bool // see NoteUnhedgeable
 }
 
 // targetNamed returns the target of a name; nil if nothing is known of it.

@@ -121,7 +121,7 @@ type Traces []func(event any)
 
 // Event is any of the events that there are: of package stats those for which hedge.Trace has functions.
 type Event interface {
-	SilentBackend | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
+	SilentBackend | Unhedgeable | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
 }
 
 // Tell passes an event to all traces. Without a trace it costs nothing. No lock may be held.
@@ -133,6 +133,12 @@ func Tell[E Event](to Traces, event E) {
 
 // SilentBackend says that a call is late at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
+
+// Unhedgeable says that most calls of a method that the options select cannot be hedged, and why.
+type Unhedgeable struct {
+	Target, Method string
+	Reason         stats.Reason
+}
 
 // NothingSelected says that the options select no method of a target's first calls.
 type NothingSelected struct {

@@ -18,7 +18,13 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil, true
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil || c.Off && !c.SaysWhich(), true
+}
+
+// SaysWhich reports whether an option says which methods may run twice. A configuration that is off needs none: then all methods
+// are selected, so that they are learned.
+func (c *Config) SaysWhich() bool {
+	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
 }
 
 // ReadsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.

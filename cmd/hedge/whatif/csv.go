@@ -14,6 +14,10 @@ func (in *input) readCSV(r io.Reader) error {
 	file := &bounded{r, longestLine}
 	records := csv.NewReader(file)
 	records.ReuseRecord = true
+	records.TrimLeadingSpace = true // spaces around a field do not count, here and below
+	if in.Field == "" {
+		return in.wrong(1, "CSV", "the name of the column with the latencies, given with -field")
+	}
 	header, err := records.Read()
 	if err != nil {
 		return in.badRecord(err, 1)
@@ -47,7 +51,7 @@ func (in *input) readCSV(r io.Reader) error {
 			return in.badRecord(err, last+1)
 		}
 		in.aLine()
-		get := func(name string) (string, bool) { i, ok := columns[name]; return record[i], ok }
+		get := func(name string) (string, bool) { i, ok := columns[name]; return strings.TrimSpace(record[i]), ok }
 		if ok, _ := in.Where.passes(get); !ok {
 			continue
 		}
@@ -57,7 +61,7 @@ func (in *input) readCSV(r io.Reader) error {
 		}
 		took, _ := get(in.Field)
 		line, _ := records.FieldPos(columns[in.Field])
-		if err := in.addCall(line, value, strings.TrimSpace(took)); err != nil {
+		if err := in.addCall(line, value, took); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (f *Filter) Set(s string) error {
 	if !ok || name == "" {
 		return errors.New("must be name=value, such as status=OK")
 	}
-	*f = append(*f, condition{name, value})
+	*f = append(*f, condition{strings.TrimSpace(name), strings.TrimSpace(value)})
 	return nil
 }
 

@@ -13,80 +13,169 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 )
 
-// histogram is a series of a Prometheus histogram.
+// histogram has the buckets of a series of a Prometheus histogram, or the sums of several series.
 type histogram struct {
 	value string // of the label that tells calls apart
 	edges []edge
 }
 
-// edge is how many calls took no longer than an edge of a bucket.
+// edge is the number of calls that took no longer than an edge of a bucket.
 type edge struct {
-	at    float64 // in units of the metric, or infinity
-	calls float64
-	line  int
+	at     float64 // in units of the metric, or infinity
+	calls  float64
+	series int // with that edge
+	line   int
 }
 
-// bucketSuffix ends the names of a histogram's buckets.
-const bucketSuffix = "_bucket"
+// scrape has the series of one histogram that are still to be counted.
+type scrape struct {
+	in   *input
+	name string
+	unit Unit   // by a line with # UNIT
+	of   string // the histogram which that line names
+
+	first      string // the series and the edge of the first bucket
+	known      map[string]*histogram
+	all        []*histogram // in the order of the file
+	last       *histogram   // of the line before
+	runs       int          // of lines of one series
+	edges      int
+	summed     bool // known has sums, by the value of the label that tells calls apart
+	sum        float64
+	beyond     float64       // calls above the last edge of their series
+	lastBucket time.Duration // the highest of these edges
+}
+
+const (
+	// bucketSuffix ends the names of a histogram's buckets.
+	bucketSuffix = "_bucket"
+	// maxEdges bounds the buckets in memory. If a file has more, series whose lines follow each other are counted at once, and
+	// series whose lines are mixed are added up.
+	maxEdges = 1 << 14
+	// maxBuckets bounds the buckets of one series.
+	maxBuckets = 1000
+)
 
 // readHistogram reads the buckets of one Prometheus histogram in text form, and adds up its series.
 func (in *input) readHistogram(r io.Reader) error {
-	name, all, err := in.readSeries(r)
-	if err != nil {
+	s := scrape{in: in, name: strings.TrimSuffix(in.Field, bucketSuffix), known: map[string]*histogram{}}
+	if err := in.eachLine(r, s.read); err != nil {
 		return err
 	}
-	if len(all) == 0 {
-		return in.wrong(0, "no histogram", fmt.Sprintf("lines of %s{le=\"…\"}", cmp.Or(name, "NAME")+bucketSuffix))
-	}
-	unit := cmp.Or(in.Unit, in.stated[name], unitOf(name))
-	if unit == 0 {
-		return in.wrong(0, fmt.Sprintf("the histogram %s, whose name has no unit", name), "one such as "+name+"_seconds, or the unit of its edges, given with -unit")
+	if s.first == "" {
+		return in.wrong(0, "no histogram", fmt.Sprintf("lines of %s{le=\"…\"}", cmp.Or(s.name, "NAME")+bucketSuffix))
 	}
 	in.notes = append(in.notes, "A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
-	return in.addHistograms(all, unit)
+	if err := s.count(); err != nil {
+		return err
+	}
+	if s.beyond > 0 {
+		in.notes = append(in.notes, fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it are too small.",
+			figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
+	}
+	return nil
 }
 
-// readSeries returns the series of one histogram, in the order of the file, and its name.
-func (in *input) readSeries(r io.Reader) (name string, all []*histogram, err error) {
-	known := map[string]*histogram{}
-	name = strings.TrimSuffix(in.Field, bucketSuffix)
-	err = in.eachLine(r, func(number int, line []byte) error {
-		if line[0] == '#' {
-			in.comment(strings.Fields(string(line)))
-			return nil
+// read reads a line.
+func (s *scrape) read(number int, line []byte) error {
+	in := s.in
+	if line[0] == '#' {
+		s.comment(strings.Fields(string(line)))
+		return nil
+	}
+	found, expected := parseSample(string(line))
+	if expected != "" {
+		return in.wrong(number, quote(string(line)), expected)
+	}
+	of, ok := strings.CutSuffix(found.name, bucketSuffix)
+	if !ok || in.Field != "" && of != s.name {
+		return nil
+	}
+	get := func(label string) (string, bool) { v, ok := found.labels[label]; return v, ok }
+	if ok, missing := in.Where.passes(get); missing != "" {
+		return in.wrong(number, quote(string(line)), "the label "+strconv.Quote(missing))
+	} else if !ok {
+		return nil
+	}
+	if s.name == "" {
+		s.name = strings.Clone(of)
+	} else if of != s.name {
+		return in.wrong(number, "the histogram "+of+" after "+s.name, "one histogram; choose it with -field")
+	}
+	value, ok := get(in.By)
+	if !ok && in.By != "" {
+		return in.wrong(number, quote(string(line)), "the label "+strconv.Quote(in.By))
+	}
+	return s.add(found, value, number)
+}
+
+// add adds a bucket to its series.
+func (s *scrape) add(found sample, value string, line int) error {
+	if s.edges >= maxEdges && !s.summed && s.known[found.series] != s.last {
+		if err := s.makeRoom(); err != nil {
+			return err
 		}
-		s, expected := parseSample(string(line))
-		if expected != "" {
-			return in.wrong(number, quote(string(line)), expected)
+	}
+	key := found.series
+	if s.summed {
+		key = value
+	}
+	h := s.known[key]
+	if h == nil {
+		if _, err := s.in.group(line, value); err != nil {
+			return err
 		}
-		of, ok := strings.CutSuffix(s.name, bucketSuffix)
-		if !ok || in.Field != "" && of != name {
-			return nil
+		h = &histogram{value: strings.Clone(value)}
+		s.known[strings.Clone(key)] = h
+		s.all = append(s.all, h)
+	}
+	if h != s.last {
+		s.last = h
+		s.runs++
+	}
+	return s.addEdge(h, found, line)
+}
+
+// makeRoom counts the series so far if each is complete and its lines follow each other. Otherwise it adds up series, from now on too.
+func (s *scrape) makeRoom() error {
+	incomplete := func(h *histogram) bool {
+		return len(h.edges) < 2 || !slices.ContainsFunc(h.edges, func(e edge) bool { return math.IsInf(e.at, 1) })
+	}
+	if s.runs == len(s.all) && !slices.ContainsFunc(s.all, incomplete) {
+		err := s.count()
+		clear(s.known)
+		s.all, s.last, s.runs, s.edges = nil, nil, 0, 0
+		return err
+	}
+	series := s.all
+	s.known, s.all, s.summed = map[string]*histogram{}, nil, true
+	for _, h := range series {
+		sum := s.known[h.value]
+		if sum == nil {
+			sum = &histogram{value: h.value}
+			s.known[h.value] = sum
+			s.all = append(s.all, sum)
 		}
-		get := func(label string) (string, bool) { v, ok := s.labels[label]; return v, ok }
-		if ok, missing := in.Where.passes(get); missing != "" {
-			return in.wrong(number, quote(string(line)), "the label "+strconv.Quote(missing))
-		} else if !ok {
-			return nil
+		for _, e := range h.edges {
+			sum.add(e)
 		}
-		if name == "" {
-			name = of
-		} else if of != name {
-			return in.wrong(number, "the histogram "+of+" after "+name, "one histogram; choose it with -field")
-		}
-		h := known[s.series]
-		if h == nil {
-			value, ok := s.labels[in.By]
-			if !ok && in.By != "" {
-				return in.wrong(number, quote(string(line)), "the label "+strconv.Quote(in.By))
-			}
-			h = &histogram{value: value}
-			known[s.series] = h
-			all = append(all, h)
-		}
-		return in.addEdge(h, s, number)
-	})
-	return name, all, err
+	}
+	return nil
+}
+
+// add adds an edge, or its calls to those of the same edge.
+func (h *histogram) add(e edge) {
+	if i := h.find(e.at); i >= 0 {
+		h.edges[i].calls += e.calls
+		h.edges[i].series++
+		return
+	}
+	h.edges = append(h.edges, e)
+}
+
+// find returns the index of an edge, or -1.
+func (h *histogram) find(at float64) int {
+	return slices.IndexFunc(h.edges, func(e edge) bool { return e.at == at })
 }
 
 // unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it says none.
@@ -94,54 +183,68 @@ func unitOf(name string) Unit {
 	return namedUnits[name[strings.LastIndexByte(name, '_')+1:]]
 }
 
-// comment reads a line such as # UNIT rpc_duration seconds.
-func (in *input) comment(words []string) {
-	if len(words) == 4 && words[1] == "UNIT" {
-		in.stated[words[2]] = namedUnits[words[3]]
+// comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of the histogram is known.
+func (s *scrape) comment(words []string) {
+	if len(words) == 4 && words[1] == "UNIT" && (s.name == "" || s.name == words[2]) {
+		s.of, s.unit = words[2], namedUnits[words[3]]
 	}
 }
 
-// addEdge adds a bucket of a series.
-func (in *input) addEdge(h *histogram, s sample, line int) error {
-	at, ok := s.edge()
+// addEdge adds a bucket to a series, or to a sum of series.
+func (s *scrape) addEdge(h *histogram, found sample, line int) error {
+	at, ok := found.edge()
+	le := "le=" + strconv.Quote(found.labels["le"])
+	bucket := found.series + le
 	switch {
 	case !ok:
-		return in.wrong(line, "le="+strconv.Quote(s.labels["le"]), `the upper edge of a bucket, such as le="0.1" or le="+Inf"`)
-	case !(s.value >= 0) || math.IsInf(s.value, 1):
-		return in.wrong(line, strconv.FormatFloat(s.value, 'g', -1, 64)+" calls", "a number of 0 or more")
-	case slices.ContainsFunc(h.edges, func(e edge) bool { return e.at == at }):
-		return in.wrong(line, "le="+strconv.Quote(s.labels["le"])+" of the same series again", "one scrape")
+		return s.in.wrong(line, le, `the upper edge of a bucket, such as le="0.1" or le="+Inf"`)
+	case !(found.value >= 0) || math.IsInf(found.value, 1):
+		return s.in.wrong(line, strconv.FormatFloat(found.value, 'g', -1, 64)+" calls", "a number of 0 or more")
+	case bucket == s.first, !s.summed && h.find(at) >= 0:
+		return s.in.wrong(line, le+" of the same series again", "one scrape")
+	case len(h.edges) == maxBuckets && h.find(at) < 0:
+		return s.in.wrong(line, le+" as one more bucket", fmt.Sprintf("at most %s in a series", figure.Count(maxBuckets)))
 	}
-	h.edges = append(h.edges, edge{at, s.value, line})
+	s.first = cmp.Or(s.first, bucket)
+	h.add(edge{at, found.value, 1, line})
+	s.edges++
 	return nil
 }
 
-// addHistograms counts the calls of all series.
-func (in *input) addHistograms(all []*histogram, unit Unit) error {
-	sum, beyond, last := 0.0, 0.0, time.Duration(0)
-	for _, h := range all {
+// count counts the calls of all series in memory.
+func (s *scrape) count() error {
+	unit := s.in.Unit
+	if s.of == s.name {
+		unit = cmp.Or(unit, s.unit)
+	}
+	if unit = cmp.Or(unit, unitOf(s.name)); unit == 0 {
+		return s.in.wrong(0, fmt.Sprintf("the histogram %s, whose name has no unit", s.name),
+			"one such as "+s.name+"_seconds, or the unit of its edges, given with -unit")
+	}
+	for _, h := range s.all {
 		slices.SortFunc(h.edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 		highest := h.edges[len(h.edges)-1]
 		if len(h.edges) < 2 || !math.IsInf(highest.at, 1) {
-			return in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at), `others before it, and le="+Inf" last`)
+			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at), `others before it, and le="+Inf" last`)
 		}
-		c, err := in.group(highest.line, h.value)
+		if i := slices.IndexFunc(h.edges, func(e edge) bool { return e.series != highest.series }); i >= 0 {
+			e := h.edges[i]
+			return s.in.wrong(e.line, fmt.Sprintf("le=\"%g\" in %d of %d series, and lines of a series apart from each other", e.at, e.series, highest.series),
+				"the same buckets in all series, or each series on consecutive lines")
+		}
+		c, err := s.in.group(highest.line, h.value)
 		if err != nil {
 			return err
 		}
-		longest, finite, err := in.addBuckets(c, h.edges, unit)
+		longest, finite, err := s.in.addBuckets(c, h.edges, unit)
 		if err != nil {
 			return err
 		}
 		calls := h.edges[len(h.edges)-1].calls
 		c.add(longest, calls-finite)
-		sum += calls
-		beyond += calls - finite
-		last = max(last, longest)
-	}
-	if beyond > 0 {
-		in.notes = append(in.notes, fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it are too small.",
-			figure.Percent(beyond/sum), figure.Millis(last)))
+		s.sum += calls
+		s.beyond += calls - finite
+		s.lastBucket = max(s.lastBucket, longest)
 	}
 	return nil
 }

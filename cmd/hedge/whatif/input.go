@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"strings"
 
 	"github.com/grpchedge/hedge/bench/figure"
@@ -37,8 +36,7 @@ type input struct {
 
 	lines  int64 // so far, from which on progress is shown
 	groups map[string]*calls
-	stated map[string]Unit // by lines with # UNIT
-	notes  []string        // what a reader of the answer should know of the input
+	notes  []string // remarks about the input, printed below the answer
 
 	fewGroups int     // left out, as they have too few calls
 	fewCalls  float64 // in them
@@ -58,7 +56,7 @@ const (
 	maxGroups = 1000
 )
 
-// read counts all calls of a file, whose first line says what format it has.
+// read counts all calls of a file.
 func (in *input) read(file io.Reader) error {
 	in.file = file
 	if f, ok := file.(interface{ Stat() (fs.FileInfo, error) }); ok {
@@ -72,21 +70,19 @@ func (in *input) read(file io.Reader) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case first == "":
+	if first == "" {
 		return in.wrong(0, "nothing", aLatency)
-	case strings.HasPrefix(first, "{"):
+	}
+	switch cmp.Or(in.Format, in.formatOf(first)) {
+	case JSON:
 		return in.readJSON(buffered)
-	case isMetric.MatchString(first):
+	case Prometheus:
 		return in.readHistogram(buffered)
-	case in.Field != "":
+	case CSV:
 		return in.readCSV(buffered)
 	}
 	return in.readLines(buffered)
 }
-
-// isMetric matches the lines of the text format of Prometheus.
-var isMetric = regexp.MustCompile(`^# (HELP|TYPE|UNIT|EOF)|^[a-zA-Z_:][\w:]*(\{.*\})? +\S+( |$)`)
 
 // firstLine returns the first line with anything on it, or the beginning of a long one, and leaves it to be read.
 func firstLine(r *bufio.Reader) (string, error) {

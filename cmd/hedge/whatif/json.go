@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -19,7 +20,7 @@ func (in *input) readJSON(r io.Reader) error {
 		}
 		get := func(name string) (string, bool) {
 			v := gjson.GetBytes(line, gjson.Escape(name))
-			return v.String(), v.Exists()
+			return strings.TrimSpace(v.String()), v.Exists()
 		}
 		if ok, missing := in.Where.passes(get); missing != "" {
 			return in.noField(number, line, missing)
@@ -39,7 +40,7 @@ func (in *input) readJSON(r io.Reader) error {
 		}
 		text := took.Raw
 		if took.Type == gjson.String {
-			text = took.Str
+			text = strings.TrimSpace(took.Str)
 		}
 		return in.addCall(number, value, text)
 	})

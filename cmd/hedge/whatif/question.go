@@ -16,6 +16,7 @@ import (
 
 // Question is where the latencies are in a file, and what is drawn.
 type Question struct {
+	Format  Format // empty: by the first line
 	Field   string // the column, field or histogram with the latencies
 	By      string // the column, field or label that tells calls apart; empty: none
 	Where   Filter // which calls are read
@@ -31,7 +32,7 @@ const drawn = 10
 // Answer reads what calls took from a file of the given name, and writes what hedging would do to them to w. How far it has come
 // goes to log. If the input is wrong the error is an [*InputError].
 func (q Question) Answer(name string, file io.Reader, w, log io.Writer) error {
-	in := &input{Question: q, name: name, log: log, groups: map[string]*calls{}, stated: map[string]Unit{}}
+	in := &input{Question: q, name: name, log: log, groups: map[string]*calls{}}
 	if err := in.read(file); err != nil {
 		return err
 	}

@@ -1,0 +1,36 @@
+package budget_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// TestBursts has the figures of docs/budget.md: how many of the ten late calls of a burst of 100, once a minute, are paid for. No
+// hedge wins, so that no savings pay.
+func TestBursts(t *testing.T) {
+	for _, tc := range []struct {
+		delay time.Duration
+		want  int
+	}{{10 * time.Millisecond, 7}, {time.Second, 7}, {2 * time.Second, 1}, {10 * time.Second, 1}} {
+		b, now, paid := budget.New(10), time.Unix(0, 0), 0
+		for range 20 {
+			for range 100 {
+				b.Earn(now, 1)
+			}
+			paid = 0
+			for range 10 {
+				if b.Pay(now.Add(tc.delay), false, 1) {
+					paid++
+					b.Hedged(false)
+				}
+			}
+			now = now.Add(time.Minute)
+		}
+		t.Logf("late after %v: %d of 10 hedges are paid for", tc.delay, paid)
+		if paid != tc.want {
+			t.Errorf("late after %v: %d of 10 hedges are paid for, want %d", tc.delay, paid, tc.want)
+		}
+	}
+}

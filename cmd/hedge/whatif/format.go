@@ -1,0 +1,53 @@
+package whatif
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Format is the format of a file. The empty Format is found by the first line.
+type Format string
+
+const (
+	Lines      Format = "lines" // a latency on each line
+	CSV        Format = "csv"
+	JSON       Format = "json" // one object on each line
+	Prometheus Format = "prometheus"
+)
+
+// String returns the format as Set reads it.
+func (f Format) String() string { return string(f) }
+
+// Set reads a format.
+func (f *Format) Set(s string) error {
+	*f = Format(s)
+	if !slices.Contains([]Format{Lines, CSV, JSON, Prometheus}, *f) {
+		return errors.New("must be lines, csv, json or prometheus")
+	}
+	return nil
+}
+
+// formatOf returns the format of a file with the given first line. A line is of Prometheus only if it is a complete comment or
+// sample, because the name of a CSV column may contain spaces.
+func (in *input) formatOf(first string) Format {
+	switch {
+	case strings.HasPrefix(first, "{"):
+		return JSON
+	case isMetric.MatchString(first) && (in.Field == "" || isName.MatchString(in.Field)):
+		return Prometheus
+	case in.Field != "":
+		return CSV
+	}
+	return Lines
+}
+
+const metricName = `[a-zA-Z_:][\w:]*`
+
+var (
+	isName   = regexp.MustCompile(`^` + metricName + `$`)
+	isMetric = regexp.MustCompile(`^# (HELP|TYPE|UNIT) ` + metricName + `( |$)|^# EOF$|` +
+		`^` + metricName + ` ?\{ *(\}|[a-zA-Z_]\w*=")|` +
+		`^` + metricName + `[ \t]+[+-]?(\d[\d.eE+-]*|Inf|NaN)([ \t]+\d+)?$`)
+)

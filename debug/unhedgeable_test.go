@@ -1,0 +1,177 @@
+package debug_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// slowly draws a latency, one in twenty ten times as long, waits for it, and returns how the context then is.
+type slowly struct {
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+func (s *slowly) wait(ctx context.Context) error {
+	s.mu.Lock()
+	d := 4*ms + time.Duration(s.random.Int64N(int64(3*ms)))
+	if s.random.IntN(20) == 0 {
+		d *= 10
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// slowStream has one message, which is slow. Its headers come at once.
+type slowStream struct {
+	grpc.ClientStream
+	ctx  context.Context
+	wait func(context.Context) error
+	done bool
+}
+
+func (s *slowStream) Context() context.Context     { return s.ctx }
+func (s *slowStream) SendMsg(any) error            { return nil }
+func (s *slowStream) CloseSend() error             { return nil }
+func (s *slowStream) Header() (metadata.MD, error) { return metadata.MD{}, nil }
+func (s *slowStream) Trailer() metadata.MD         { return nil }
+
+func (s *slowStream) RecvMsg(any) error {
+	if s.done {
+		return io.EOF
+	}
+	s.done = true
+	return s.wait(s.ctx)
+}
+
+// notProtobuf is a message of a codec of its own, as Jaeger's are.
+type notProtobuf struct{ Text string }
+
+// TestUnhedgeable has methods of which most calls cannot be hedged, for each reason: the page's sentence begins with that, the log
+// says it once, and nothing is predicted, in a dry run and without one. As controls there are methods whose calls can be hedged.
+func TestUnhedgeable(t *testing.T) {
+	small := func() any { return &testpb.Request{Payload: []byte("x")} }
+	tooLarge := &testpb.Request{Payload: make([]byte, 2<<20)}
+	large := func() any { return tooLarge }
+	foreign := func() any { return &notProtobuf{"x"} }
+	for _, tc := range []struct {
+		name           string
+		options        []hedge.Option
+		request, reply func() any
+		timeout        time.Duration
+		stream, header bool
+		connection     bool
+		every          int // calls between two that can be hedged; 0: none can
+		want           stats.Reason
+		sentence       string
+	}{
+		{name: "hedged", request: small, reply: small},
+		{name: "hedged stream", request: small, reply: small, stream: true},
+		{name: "foreign messages", request: foreign, reply: foreign, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "large request", request: large, reply: small, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "one in three is small", request: large, reply: small, every: 3, want: stats.NotReplayable, sentence: "Most calls cannot be hedged: their messages"},
+		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "large request of a stream", request: large, reply: small, stream: true, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "headers first", request: small, reply: small, stream: true, header: true, want: stats.EarlyHeaders, sentence: "Calls cannot be hedged: callers ask for the response headers first"},
+		{name: "headers first, with WithWaitForMessage", options: []hedge.Option{hedge.WithWaitForMessage("/s/*")}, request: small, reply: small, stream: true, header: true},
+		{name: "deadline", request: small, reply: small, timeout: 12 * ms, want: stats.DeadlineNear, sentence: "Most calls cannot be hedged: their deadlines"},
+		{name: "no policy", options: []hedge.Option{hedge.WithOtherBackendOnly(true)}, request: small, reply: small, connection: true, want: stats.NoOtherBackend, sentence: "Calls cannot be hedged: WithOtherBackendOnly finds no other"},
+	} {
+		for _, dry := range []bool{false, true} {
+			if tc.header && tc.want == "" && dry {
+				continue // a stream that is not hedged does not wait
+			}
+			hedgetest.Run(t, tc.name+map[bool]string{true: ", dry run"}[dry], func(t *testing.T) {
+				var log bytes.Buffer
+				options := append([]hedge.Option{hedge.WithAllMethods(), hedge.WithDryRun(dry), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, tc.options...)
+				if tc.timeout > 0 {
+					options = append(options, hedge.WithTrigger(hedge.Fixed(8*ms)))
+				}
+				s := hedgetest.New(t, options...)
+				draw := &slowly{random: rand.New(rand.NewPCG(1, 1))}
+				unary, streams := interceptor.Unary(s), stream.Interceptor(s)
+				var cc *grpc.ClientConn
+				if tc.connection {
+					cc = testserver.StartT(t, testserver.Config{InMemory: true}).ClientT(t)
+					if _, err := testpb.NewTestServiceClient(cc).Unary(t.Context(), &testpb.Request{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for n := range 600 {
+					request := tc.request()
+					if tc.every > 0 && n%tc.every == 0 {
+						request = small()
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					if tc.timeout > 0 {
+						ctx, cancel = context.WithTimeout(t.Context(), tc.timeout)
+					}
+					if tc.stream {
+						st, err := streams(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+							return &slowStream{ctx: ctx, wait: draw.wait}, nil
+						})
+						if err != nil {
+							t.Fatal(err)
+						}
+						_ = st.SendMsg(request)
+						if tc.header {
+							_, _ = st.Header()
+						}
+						_ = st.RecvMsg(tc.reply())
+					} else {
+						_ = unary(ctx, "/s/Get", request, tc.reply(), cc, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+							return draw.wait(ctx)
+						})
+					}
+					cancel()
+				}
+				m := s.Methods()[0]
+				text := get(debug.Handler(s), "", "").Body.String()
+				warned := strings.Count(log.String(), `msg="most calls cannot be hedged" target=`) // and never twice
+				warned += strings.Count(log.String(), fmt.Sprintf(` method=/s/Get reason=%q`, tc.want)) - 1
+				if tc.want == stats.NoReason {
+					if m.Unhedgeable != "" || strings.Contains(text, "cannot be hedged") || strings.Contains(log.String(), "cannot") {
+						t.Errorf("unhedgeable: %q, page\n%s\nlog\n%s", m.Unhedgeable, text, log.String())
+					}
+					if m.Hedged+m.DryRun == 0 || (m.Forecasts != nil) != dry {
+						t.Errorf("%+v", m)
+					}
+					return
+				}
+				if m.Unhedgeable != tc.want || m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail || m.Choice.PredictedLoad != 0 {
+					t.Errorf("unhedgeable %q, want %q; %v, %+v", m.Unhedgeable, tc.want, m.Forecasts, m.Choice)
+				}
+				says(t, text, "/s/Get\n    "+tc.sentence)
+				if warned != 1 {
+					t.Errorf("the log says so %d times:\n%s", warned, log.String())
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package registry
+
+import (
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// prevents are the counts of calls that cannot be hedged at all, by the reason, but for EarlyHeaders. Reasons that pass by
+// themselves, such as an empty budget, are not among them.
+var prevents = map[stats.Reason]func(*stats.Counts) int64{
+	stats.NotReplayable:  func(c *stats.Counts) int64 { return c.NotReplayable },
+	stats.NoOtherBackend: func(c *stats.Counts) int64 { return c.NoOtherBackend },
+	stats.DeadlineNear:   func(c *stats.Counts) int64 { return c.DeadlineNear },
+	stats.OfHedge:        func(c *stats.Counts) int64 { return c.OfHedges },
+}
+
+// PreventsHedges reports whether a reason why a hedge is not sent may hold for all calls of a method.
+func PreventsHedges(why stats.Reason) bool { return prevents[why] != nil }
+
+// fewUnhedgeable is the number of late calls up to which nothing follows from their reasons.
+const fewUnhedgeable = 10
+
+// unhedgeable returns why most calls of a method cannot be hedged, the most frequent reason of several, or NoReason if most can be.
+// seen is the number of calls that could not. Early headers are counted for all calls, other reasons for late calls alone.
+func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen int64) {
+	var late, most, early int64
+	for reason, of := range prevents {
+		n := of(c)
+		if reason == stats.NoOtherBackend && !s.OtherBackendOnly {
+			n = 0 // an update has changed that
+		}
+		late += n
+		if n > most || n == most && reason < why {
+			most, why = n, reason
+		}
+	}
+	if late < fewUnhedgeable {
+		late, most, why = 0, 0, stats.NoReason
+	}
+	if !s.WaitsForMessage {
+		early = c.EarlyHeaders
+	}
+	if early > most {
+		why = stats.EarlyHeaders
+	}
+	hedgeable := float64(c.Calls-early) / float64(max(c.Calls, 1))
+	if able := c.Hedged + c.DryRun; late > 0 {
+		hedgeable *= float64(able) / float64(able+late)
+	}
+	if c.Calls == 0 || hedgeable >= 0.5 {
+		why = stats.NoReason
+	}
+	return why, early + late
+}
+
+// NoteUnhedgeable tells, once for a method, if most of its calls cannot be hedged. It is called when one of them could not be.
+func (m *Method) NoteUnhedgeable() {
+	s := m.Settings()
+	if len(s.Traces) == 0 || m.unhedgeableTold.Load() {
+		return
+	}
+	c := m.Counters.read(false)
+	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.unhedgeableTold.Swap(true) {
+		settings.Tell(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
+	}
+}
