@@ -110,14 +110,17 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 	}
 }
 
-// Accepts asks the function of WithAcceptable about an attempt of a race that is judged. If err is not nil, there is no reply. The
-// function is not asked about a failure once the caller has gone: then Accepts returns true. It may be called concurrently.
+// Accepts asks the function of WithAcceptable about an attempt of a race that is judged. If err is
+// not nil, only an HTTP request has a reply. The function is not asked about a failure once the
+// caller has gone: then Accepts returns true. It may be called concurrently.
 func (c *Call) Accepts(reply any, err error) bool {
 	if err != nil {
 		if c.Context.Err() != nil {
 			return true
 		}
-		reply = nil
+		if c.http == nil {
+			reply = nil
+		}
 	}
 	return c.settings.Acceptable(c.Context, c.Method, reply, err)
 }

@@ -25,6 +25,7 @@ type Call struct {
 
 	method   *registry.Method
 	settings *settings.Settings // in force when it began
+	http     *HTTPOption        // nil unless it is an HTTP request
 	class    *registry.Class    // of its request; nil: none
 
 	armed bool // it may be hedged
@@ -50,7 +51,7 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
 // Begin counts a call and returns it. A nil registry hedges nothing.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
-// the options, only [OffOption], [AfterOption] and [ReportOption] are used, and of those in ctx the first two.
+// the options, only those of this package are used, and of those in ctx the first two, [OffOption] and [AfterOption].
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if r == nil {
@@ -63,12 +64,12 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.NoteNames(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
-	c := Call{method: m, settings: s, report: o.report}
+	c := Call{method: m, settings: s, http: o.http, report: o.report}
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
 	c.Learns, c.Learned = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
 	if !s.Off {
-		m.Target.CallBegins(s.Selected || o.after)
+		m.Target.CallBegins(o.after || o.selected(s))
 	}
 	decide(&c, o)
 	m.Counters.Flush()
@@ -88,10 +89,10 @@ func decide(c *Call, o options) {
 		c.why = stats.Paused
 	case o.after:
 		c.arm(o.delay)
-	case !s.Described:
+	case !s.Described && o.http == nil:
 		m.Counters.NoDescriptor.Add(1)
 		c.Learns, c.why = false, stats.NoDescriptor
-	case !s.Selected:
+	case !o.selected(s):
 		m.Counters.NotSelected.Add(1)
 		c.Learns, c.why = false, stats.NotSelected
 	case s.Policy != nil:
@@ -108,6 +109,18 @@ func decide(c *Call, o options) {
 		c.why = stats.Warmup
 		c.Payment.Earn(c.Start)
 	}
+}
+
+// selected reports whether the options of hedge.New select a call of a method with the given settings. WithAllMethods selects an
+// HTTP request only if HTTP allows it to be sent twice, and WithIdempotentOnly each of these.
+func (o options) selected(s *settings.Settings) bool {
+	switch {
+	case o.http == nil:
+		return s.Selected
+	case o.http.Idempotent:
+		return s.Selected || !s.Described
+	}
+	return s.Named
 }
 
 // estimate takes the call's delay from what was learned of its class, or its method. It returns false while that is too little.
@@ -165,7 +178,7 @@ func (c *Call) Plan() race.Plan {
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
-			HedgeFinal:       policy || s.OnlyReads, // if a server sent it
+			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
 			FailureSendsNext: policy,
 			Judged:           s.Acceptable != nil,
 		},

@@ -25,6 +25,13 @@ type ReportOption struct {
 	Fill func(stats.Outcome)
 }
 
+// HTTPOption says that the call is an HTTP request.
+type HTTPOption struct {
+	grpc.EmptyCallOption
+	Safe       bool // HTTP defines its method as one that only reads
+	Idempotent bool // HTTP, or a header of the request, allows it to be sent twice
+}
+
 // options is what the call options of one call say about hedging it.
 type options struct {
 	off   bool
@@ -32,6 +39,7 @@ type options struct {
 	delay time.Duration
 
 	report func(stats.Outcome) // nil: none
+	http   *HTTPOption         // nil: a gRPC call, or one of hedge.Do
 	static bool                // grpc.StaticMethod: the method's name is one of few
 }
 
@@ -45,6 +53,8 @@ func (o options) with(opts []grpc.CallOption) options {
 			o.off, o.after, o.delay = false, true, opt.Delay
 		case ReportOption:
 			o.report = opt.Fill
+		case *HTTPOption:
+			o.http = opt
 		case grpc.StaticMethodCallOption:
 			o.static = true
 		}

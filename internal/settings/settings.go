@@ -20,6 +20,7 @@ type Settings struct {
 
 	Learning        *learn.Config
 	Selected        bool               // the options select it for hedging
+	Named           bool               // it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
 	Described       bool               // false if it is not selected because its descriptor is missing
 	WaitsForMessage bool               // WithWaitForMessage names it
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
@@ -48,6 +49,7 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	s.OnlyReads = r.ReadsOnly(method)
 	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
 	s.Selected, s.Described = r.Selects(method)
+	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
 		s.TargetRules, s.MethodRules = nil, nil

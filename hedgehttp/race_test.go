@@ -1,0 +1,366 @@
+package hedgehttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
+)
+
+const ms = time.Millisecond
+
+// script is a base transport: what attempt n does, after how long, and what became of it.
+type script []reply
+
+type reply struct {
+	after  time.Duration
+	status int // 0: an error
+	header http.Header
+	body   io.Reader     // nil: its number
+	flush  time.Duration // the body comes that much later
+}
+
+type fake struct {
+	script script
+	sent   atomic.Int64
+	open   atomic.Int64 // bodies of responses that were not closed
+	edit   bool         // break the contract: write to the request
+}
+
+func (f *fake) RoundTrip(req *http.Request) (*http.Response, error) {
+	n := int(f.sent.Add(1)) - 1
+	if f.edit {
+		req.Header.Set("Edited", fmt.Sprint(n))
+		req.URL.Host = fmt.Sprint(n)
+	}
+	if req.Body != nil {
+		io.Copy(io.Discard, req.Body)
+		defer req.Body.Close()
+	}
+	r := f.script[n]
+	if err := wait(req.Context(), r.after); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.status == 0:
+		return nil, errors.New("no connection")
+	case r.status < 0:
+		panic("base")
+	}
+	f.open.Add(1)
+	b := r.body
+	if b == nil {
+		b = strings.NewReader(fmt.Sprint(n))
+	}
+	return &http.Response{
+		StatusCode: r.status, Status: http.StatusText(r.status), Header: r.header, Request: req,
+		Body: &fakeBody{Reader: b, fake: f, ctx: req.Context(), flush: r.flush},
+	}, nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fakeBody needs the context of its attempt.
+type fakeBody struct {
+	io.Reader
+	fake   *fake
+	ctx    context.Context
+	flush  time.Duration
+	closed atomic.Bool
+}
+
+func (b *fakeBody) Read(p []byte) (int, error) {
+	if err := wait(b.ctx, b.flush); err != nil {
+		return 0, err
+	}
+	b.flush = 0
+	return b.Reader.Read(p)
+}
+
+func (b *fakeBody) Close() error {
+	if !b.closed.Swap(true) {
+		b.fake.open.Add(-1)
+	}
+	return nil
+}
+
+func eventStream() http.Header { return http.Header{"Content-Type": {"text/event-stream"}} }
+
+// TestTransport_Race races attempts whose first one begins at 0, and the others 10 ms apart.
+func TestTransport_Race(t *testing.T) {
+	busy := http.Header{"Retry-After": {"1"}}
+	for _, tc := range []struct {
+		name   string
+		method string // GET, or with an Idempotency-Key
+		script script
+		opts   []hedge.Option
+		want   string
+		at     time.Duration
+	}{
+		{"no hedge is due", "GET", script{{after: 5 * ms, status: 200}}, nil, "200 0", 5 * ms},
+		{"a hedge wins", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
+		{"the primary wins", "GET", script{{after: 12 * ms, status: 200}, {after: time.Hour, status: 200}}, nil, "200 0", 12 * ms},
+		{"an error before a hedge", "GET", script{{after: 5 * ms}}, nil, "no connection", 5 * ms},
+		{"a failure while a hedge is in flight", "GET", script{{after: 12 * ms, status: 503}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
+		{"all fail", "GET", script{{after: 12 * ms, status: 502}, {after: 5 * ms}, {after: 5 * ms, status: 429}}, nil, "502 0", 15 * ms},
+		{"a hedge's 404 of a GET", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 404}}, nil, "404 1", 15 * ms},
+		{"a hedge's 409 of a POST", "POST", script{{after: 30 * ms, status: 200}, {after: 5 * ms, status: 409}, {after: time.Hour}}, nil, "200 0", 30 * ms},
+		{"404 is non-fatal", "GET", script{{after: 12 * ms, status: 404}, {after: 5 * ms, status: 200}},
+			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
+		{"Retry-After", "GET", script{{after: 12 * ms, status: 503, header: busy}, {after: 50 * ms, status: 200}, {status: 200}}, nil, "200 1", 60 * ms},
+		{"headers at once", "GET", script{{status: 200, header: eventStream(), flush: time.Hour}, {status: 200, header: eventStream(), flush: 5 * ms}},
+			nil, "200 1", 15 * ms},
+		{"a stream that fails before its first byte", "GET", script{{status: 200, header: eventStream(), flush: 12 * ms, body: failing{}},
+			{status: 200, header: eventStream(), flush: 5 * ms}}, nil, "200 1", 15 * ms},
+		{"a stream that fails alone", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: failing{}}}, nil, "200 cannot be read", 5 * ms},
+		{"an empty stream", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: http.NoBody}}, nil, "200 ", 5 * ms},
+		{"a rejected answer", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 200}}, []hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected answer of all", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 203}, {after: 5 * ms, status: 203}},
+			[]hedge.Option{acceptable}, "203 0", 15 * ms},
+		{"a rejected status", "GET", script{{after: 5 * ms, status: 404}, {after: 5 * ms, status: 200}}, []hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected status of a hedge", "GET", script{{after: 30 * ms}, {after: 5 * ms, status: 404}, {after: 30 * ms}}, []hedge.Option{acceptable}, "404 1", 45 * ms},
+		{"a panic of the primary", "GET", script{{after: 5 * ms, status: -1}}, nil, "panic: base", 5 * ms},
+		{"a panic of a hedge", "GET", script{{after: time.Hour}, {after: 5 * ms, status: -1}}, nil, "panic: base", 15 * ms},
+		{"the caller gives up", "GET", script{{after: time.Hour}, {after: time.Hour}, {after: time.Hour}}, nil, "context deadline exceeded", 100 * ms},
+	} {
+		for _, edit := range []bool{false, true} {
+			t.Run(fmt.Sprint(tc.name, edit), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := &fake{script: tc.script, edit: edit}
+					rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, tc.opts...), base)
+					ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+					defer cancel()
+					body := &closing{Reader: strings.NewReader("body")}
+					req, _ := http.NewRequestWithContext(ctx, tc.method, "http://host/path", body)
+					req.ContentLength = 4
+					req.Header.Set("Idempotency-Key", "key")
+					before := fmt.Sprint(req.Header, req.URL)
+					began := time.Now()
+					if got := outcome(t, rt, req); got != tc.want || time.Since(began) != tc.at {
+						t.Errorf("%s after %v, want %s after %v", got, time.Since(began), tc.want, tc.at)
+					}
+					synctest.Wait()
+					if after := fmt.Sprint(req.Header, req.URL); after != before {
+						t.Errorf("the request was changed: %s, before %s", after, before)
+					}
+					if body.closed.Load() != 1 {
+						t.Errorf("the request's body was closed %d times", body.closed.Load())
+					}
+					if n := base.open.Load(); n != 0 {
+						t.Errorf("%d bodies were not closed", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// acceptable rejects 203 and 404.
+var acceptable = hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
+	res, ok := reply.(*http.Response)
+	return ok && res.StatusCode != 203 && res.StatusCode != 404
+})
+
+type closing struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (c *closing) Close() error {
+	c.closed.Add(1)
+	return nil
+}
+
+func outcome(t *testing.T, rt http.RoundTripper, req *http.Request) (got string) {
+	defer func() {
+		if p := recover(); p != nil {
+			if h, ok := p.(*hedge.Panic); ok {
+				p = h.Value
+			}
+			got = fmt.Sprint("panic: ", p)
+		}
+	}()
+	res, err := rt.RoundTrip(req)
+	if err != nil {
+		return err.Error()
+	}
+	if res.Request != req {
+		t.Error("Response.Request is not the caller's")
+	}
+	defer res.Body.Close()
+	all, err := io.ReadAll(res.Body)
+	if err != nil {
+		all = []byte(err.Error())
+	}
+	return fmt.Sprint(res.StatusCode, " ", string(all))
+}
+
+// TestTransport_Names: what a request is learned under, and whether it is hedged.
+func TestTransport_Names(t *testing.T) {
+	byName := hedgehttp.WithName(func(r *http.Request) string {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			return "/v1/Complete"
+		}
+		return ""
+	})
+	for _, tc := range []struct {
+		request string // method and path
+		key     bool
+		opt     hedge.Option
+		name    string
+		hedged  bool
+	}{
+		{"GET /users/17", false, hedge.WithAllMethods(), "GET", true},
+		{" /users/17", false, hedge.WithAllMethods(), "GET", true},
+		{"QUERY /users", false, hedge.WithIdempotentOnly(), "QUERY", true},
+		{"HEAD /", false, hedge.WithMethods("/pkg.Svc/Get"), "HEAD", false},
+		{"GET /users/17", false, hedge.WithReadOnlyMethods("/users/*"), "/users/*", true},
+		{"GET /users/17", false, hedge.WithReadOnlyMethods("/users/[0-9]*"), "/users/17", true},
+		{"POST /users/17", false, hedge.WithAllMethods(), "POST", false},
+		{"POST /users/17", false, hedge.WithIdempotentOnly(), "POST", false},
+		{"DELETE /users/17", false, hedge.WithAllMethods(), "DELETE", false},
+		{"POST /users/17", true, hedge.WithAllMethods(), "POST", true},
+		{"POST /users/17", true, hedge.WithMethods("/users/*"), "/users/*", true},
+		{"POST /users/17", false, hedge.WithMethods("/users/*"), "/users/*", true},
+		{"POST /pkg.Svc/Get", false, hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), "/pkg.Svc/Get", true},
+		{"POST /pkg.Svc/Put", false, hedge.WithAllMethods(), "/pkg.Svc/Put", false},
+		{"POST /twirp/pkg.Svc/Get", false, hedge.WithReadOnlyMethods("/pkg.Svc/Get"), "/pkg.Svc/Get", true},
+		{"GET /v1.2/17", false, hedge.WithAllMethods(), "GET", true},
+		{"POST /v1/chat/completions", false, hedge.WithReadOnlyMethods("/v1/Complete"), "/v1/Complete", true},
+		{"POST /hedgetest.TestService/UnaryIdempotent", false, hedge.WithIdempotentOnly(), "/hedgetest.TestService/UnaryIdempotent", false},
+		{"CONNECT /", true, hedge.WithAllMethods(), "CONNECT", false},
+	} {
+		t.Run(tc.request, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hedgetest.New(t, tc.opt, hedge.WithWarmup(20, 10*ms), hedge.WithBudgetPercent(400))
+				rt := hedgehttp.Transport(s, &fake{script: script{{after: 50 * ms, status: 200}, {status: 200}}}, byName, nil)
+				method, path, _ := strings.Cut(tc.request, " ")
+				req, _ := http.NewRequest(method, "https://host:8443"+path, nil)
+				req.Method = method
+				if tc.key {
+					req.Header.Set("Idempotency-Key", "key")
+				}
+				outcome(t, rt, req)
+				m := s.Methods()[0]
+				if m.Target != "https://host:8443" || m.Method != tc.name || m.Hedged != map[bool]int64{true: 1}[tc.hedged] {
+					t.Errorf("%q %q, hedged %d", m.Target, m.Method, m.Hedged)
+				}
+				if c := m.Counts; !tc.hedged && c.NotSelected+c.NotReplayable != 1 {
+					t.Errorf("not hedged, and not counted: %+v", c)
+				}
+			})
+		})
+	}
+}
+
+// TestTransport_LearnsTheFirstByte: a stream has answered with its first byte, hedged or not. RoundTrip of a request that is not
+// hedged returns with the headers.
+func TestTransport_LearnsTheFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		named := hedgehttp.WithFirstByte(func(res *http.Response) bool { return res.StatusCode == 206 })
+		for n := range 100 {
+			base := &fake{script: script{{after: ms, status: 206, flush: 99 * ms}}}
+			rt := hedgehttp.Transport(s, base, hedgehttp.WithName(nil), named)
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+			began := time.Now()
+			res, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); n < 20 && took != ms || n >= 20 && took != 100*ms {
+				t.Fatalf("request %d returned after %v", n, took)
+			}
+			io.ReadAll(res.Body)
+			res.Body.Close()
+		}
+		if p50, _ := s.Latency("http://host", "GET", 0.5); p50 < 95*ms || p50 > 105*ms {
+			t.Errorf("p50 %v", p50)
+		}
+	})
+}
+
+// TestTransport_HedgeTransport sends hedges elsewhere, and closes the connections of both transports.
+func TestTransport_HedgeTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}}, &pool{fake: fake{script: script{{status: 201}}}}
+		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base, hedgehttp.WithHedgeTransport(nil), hedgehttp.WithHedgeTransport(other))
+		client := &http.Client{Transport: rt}
+		res, err := client.Get("http://host")
+		if err != nil || res.StatusCode != 201 {
+			t.Error(res, err)
+		}
+		res.Body.Close()
+		client.CloseIdleConnections()
+		if !base.closed || !other.closed {
+			t.Error("CloseIdleConnections was not passed on")
+		}
+	})
+}
+
+type pool struct {
+	fake
+	closed bool
+}
+
+func (p *pool) CloseIdleConnections() { p.closed = true }
+
+// TestTransport_WithoutAScheduler is base itself.
+func TestTransport_WithoutAScheduler(t *testing.T) {
+	base := new(http.Transport)
+	if hedgehttp.Transport(nil, base) != base || hedgehttp.Transport(new(hedge.Scheduler), nil) != http.DefaultTransport {
+		t.Error("not base")
+	}
+}
+
+// TestTransport_ManyAtOnce: each request gets a whole answer of one attempt, and nothing is left running.
+func TestTransport_ManyAtOnce(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		s := newServer(t, h2, false, func(w http.ResponseWriter, r *http.Request) {
+			all, _ := io.ReadAll(r.Body)
+			w.Write(bytes.Repeat(append(all, ' '), 1000))
+		})
+		scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
+		client := &http.Client{Transport: hedgehttp.Transport(scheduler, s.base)}
+		hedgetest.P99(t, 400, 8, func(n int) error {
+			id := fmt.Sprint(n)
+			res, err := client.Do(s.request(t.Context(), "POST", "/", strings.NewReader(id)))
+			if err != nil {
+				return err
+			}
+			defer res.Body.Close()
+			if n%3 == 0 { // closed unread
+				return nil
+			}
+			all, err := io.ReadAll(res.Body)
+			if string(all) != strings.Repeat(id+" ", 1000) {
+				return fmt.Errorf("%d bytes of another answer, %v", len(all), err)
+			}
+			return nil
+		})
+		if c := scheduler.Stats(); c.Hedges == 0 || c == (stats.Counts{}) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
