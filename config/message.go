@@ -36,6 +36,7 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
 	add(m.Methods != nil, func() hedge.Option { return hedge.WithMethods(m.Methods...) })
 	add(m.ReadOnlyMethods != nil, func() hedge.Option { return hedge.WithReadOnlyMethods(m.ReadOnlyMethods...) })
+	add(m.SingleRequest != nil, func() hedge.Option { return hedge.WithSingleRequest(m.SingleRequest...) })
 	add(m.WaitForMessage != nil, func() hedge.Option { return hedge.WithWaitForMessage(m.WaitForMessage...) })
 	add(m.ServiceConfig != nil, func() hedge.Option { return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig)) })
 	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })

@@ -37,14 +37,15 @@ type streamAttempt struct {
 	// closed, it cannot.
 	cancel context.CancelCauseFunc
 
-	codec   *attempt.Codec // nil for gRPC's own
-	request any            // a hedge's
-	header  metadata.MD
-	err     error // of the receive or Header that the race was for
-	into    any   // where the first message is received; nil while nobody knows into what the caller will receive it
-	goal    goal  // of the race
-	held    bool  // into holds a message that RecvMsg has to return
-	ended   error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
+	codec    *attempt.Codec // nil for gRPC's own
+	request  any            // a hedge's
+	header   metadata.MD
+	err      error // of the receive or Header that the race was for
+	into     any   // where the first message is received; nil while nobody knows into what the caller will receive it
+	goal     goal  // of the race
+	held     bool  // into holds a message that RecvMsg has to return
+	answered bool  // a hedge has its goal; guarded by the stream's lock
+	ended    error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
 func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
@@ -185,7 +186,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
-		err = m.CloseSend()
+		err = c.sent(m)
 	}
 	if err != nil {
 		m.ended = err
@@ -194,7 +195,9 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	err = m.awaitGoal()
+	if err = m.awaitGoal(); err == nil {
+		err = c.answered(m)
+	}
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}

@@ -18,13 +18,16 @@ import (
 //
 // The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
 type clientStream struct {
-	reporting // its lock guards the fields down to racing too, and every change of chosen
+	reporting // its lock guards the fields down to second too, and every change of chosen
 
-	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
-	opened   bool          // the primary's stream is open
-	finished bool          // gRPC's stream ended before that
-	racing   bool          // the contest has begun, and no attempt is chosen
-	policy   bool          // the method has a hedgingPolicy, so that response headers decide the race
+	decided  chan struct{}    // closed when an attempt is chosen; nil unless a call waits for that
+	opened   bool             // the primary's stream is open
+	finished bool             // gRPC's stream ended before that
+	racing   bool             // the contest has begun, and no attempt is chosen
+	hedges   []*streamAttempt // that have sent the request
+	closed   bool             // no more messages follow
+	second   bool             // the caller sends a second message, which no hedge gets that has not answered
+	policy   bool             // the method has a hedgingPolicy, so that response headers decide the race
 
 	contest contest // there is one at most
 	opener  opener
@@ -180,8 +183,14 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
-	c.inspect(m)
+	second := c.sends(m)
 	chosen := c.chosen.Load()
+	if second && chosen == nil {
+		c.mu.Lock()
+		c.second = true
+		c.mu.Unlock()
+		chosen = c.commit()
+	}
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
 		if err == nil {
@@ -205,6 +214,15 @@ func (c *clientStream) SendMsg(m any) error {
 }
 
 func (c *clientStream) CloseSend() error {
+	if c.opener.desc.ClientStreams {
+		c.mu.Lock()
+		c.closed = true
+		hedges := c.hedges
+		c.mu.Unlock()
+		for _, h := range hedges {
+			h.CloseSend()
+		}
+	}
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.CloseSend()
 	}

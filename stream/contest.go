@@ -179,9 +179,47 @@ func (c *clientStream) commit() *streamAttempt {
 	racing := c.racing
 	c.mu.Unlock()
 	if begun && (!racing || !c.contest.race.Commit(c.call.Report)) {
+		c.dropHedges()
 		return c.await()
 	}
 	return c.choose(&c.primary)
+}
+
+// sent notes that a hedge has sent the request, and closes its side if the caller has. It returns an error if the hedge must not win.
+func (c *clientStream) sent(h *streamAttempt) error {
+	c.mu.Lock()
+	closed, second := c.closed, c.second
+	c.hedges = append(c.hedges, h)
+	c.mu.Unlock()
+	switch {
+	case second:
+		return rpc.ErrLost
+	case closed:
+		return h.CloseSend()
+	}
+	return nil
+}
+
+// answered notes that a hedge has an answer. It returns an error if the hedge must not win.
+func (c *clientStream) answered(h *streamAttempt) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.second {
+		return rpc.ErrLost
+	}
+	h.answered = true
+	return nil
+}
+
+// dropHedges cancels the hedges without an answer if the caller sends a second message. The primary has failed, or a hedge has won.
+func (c *clientStream) dropHedges() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.hedges {
+		if c.second && !h.answered {
+			h.cancel(rpc.ErrLost)
+		}
+	}
 }
 
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.

@@ -19,6 +19,7 @@ type reporting struct {
 	tracksFailures bool         // failures and their trailers count, for a throttle or a hedgingPolicy
 	inspects       bool         // what the user says of the request decides when it is hedged, or what a hedge costs
 	inspected      bool         // that is known; used by SendMsg only
+	requests       int          // messages sent; used by SendMsg only
 
 	begun   bool       // RecvMsg or Header was called, so that what the user says of the request comes too late
 	mu      sync.Mutex // guards begun and headers
@@ -34,6 +35,15 @@ type headerWait struct {
 
 func (r *reporting) reportTo(c *call.Call) {
 	r.call, r.tracksFailures, r.inspects = *c, c.TracksFailures(), c.Inspects()
+}
+
+// sends notes a message that the caller sends, and reports whether it is a second one.
+func (r *reporting) sends(m any) (second bool) {
+	if r.requests++; r.requests == 2 {
+		r.call.SecondRequest()
+	}
+	r.inspect(m)
+	return r.requests > 1
 }
 
 // inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No

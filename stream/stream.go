@@ -49,7 +49,8 @@ import (
 //
 // interceptor.Unary says which requests and messages can be hedged.
 //
-// Client-streaming and bidirectional calls are not hedged; they are counted in Stats.PassedThrough.
+// Client-streaming and bidirectional calls are not hedged, apart from those of [hedge.WithSingleRequest]; they are counted in
+// Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
@@ -57,10 +58,13 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)
 		ctx = rpc.Unnumbered(ctx)
-		if desc.ClientStreams || !desc.ServerStreams {
+		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
 			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
+		if desc.ClientStreams {
+			c.SendsOne()
+		}
 		waits := c.WaitsForMessage(func() bool {
 			of := attempt.NewOptions(opts)
 			return of.Codec() == nil && described(method) != nil
@@ -68,7 +72,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, policy: c.ByPolicy()}
+		st := &clientStream{caller: ctx, policy: c.ByPolicy(), closed: !desc.ClientStreams}
 		st.primary.stream = st
 		st.reportTo(&c)
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(slices.Clone(opts))}
@@ -110,7 +114,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 }
 
 func (w *unhedged) SendMsg(m any) error {
-	w.inspect(m)
+	w.sends(m)
 	if w.dryRun != nil && w.dryRun.Copy(m) != nil {
 		w.replayable.Store(true)
 	}

@@ -216,7 +216,26 @@ func (c *Call) NotReplayable() {
 	c.method.NoteUnhedgeable()
 }
 
-// PassThrough counts a client-streaming or bidirectional call, which is never hedged, and returns the context under which to make
+// IsSingleRequest reports whether hedge.WithSingleRequest names a method.
+func IsSingleRequest(r *registry.Registry, target, method string) bool {
+	return r != nil && r.Method(target, method, time.Now()).Settings().SingleRequest
+}
+
+// SendsOne notes that the call is a stream of a method of hedge.WithSingleRequest. It is not hedged if callers of the method often send
+// a second message.
+func (c *Call) SendsOne() {
+	if c.method != nil && c.method.Talks.Begins() {
+		c.NotReplayable()
+	}
+}
+
+// SecondRequest counts a stream whose caller sends a second message.
+func (c *Call) SecondRequest() {
+	c.method.Talks.Second()
+	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
+}
+
+// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns the context under which to make
 // it. It uses only [OffOption] and [ReportOption].
 func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)

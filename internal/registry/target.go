@@ -48,6 +48,8 @@ type Method struct {
 	Name   string
 	Target *Target
 
+	Talks Talks // of a method of WithSingleRequest
+
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
 	settings atomic.Pointer[settings.Settings] // in force for calls that begin now

@@ -38,6 +38,7 @@ type Config struct {
 	Guard            bool                                                                // hold back hedges that use up a rate limit
 
 	WaitForMessage []string // WithWaitForMessage: patterns of streams whose Header waits for the first message
+	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods whose caller sends one message
 
 	// For some targets and methods only.
 

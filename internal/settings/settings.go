@@ -23,6 +23,7 @@ type Settings struct {
 	Named           bool               // it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
 	Described       bool               // false if it is not selected because its descriptor is missing
 	WaitsForMessage bool               // WithWaitForMessage names it
+	SingleRequest   bool               // WithSingleRequest names it
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
 	Final           rpc.Codes          // the final statuses: of Config, or of the policy, if there is one
@@ -48,6 +49,7 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
 	s.OnlyReads = r.ReadsOnly(method)
 	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
+	s.SingleRequest = matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets

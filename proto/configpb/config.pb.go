@@ -67,6 +67,8 @@ type Options struct {
 	MaxMethods *int32 `protobuf:"varint,19,opt,name=max_methods,json=maxMethods" json:"max_methods,omitempty"`
 	// Patterns of methods.
 	WaitForMessage []string `protobuf:"bytes,22,rep,name=wait_for_message,json=waitForMessage" json:"wait_for_message,omitempty"`
+	// Patterns of bidirectional methods.
+	SingleRequest []string `protobuf:"bytes,23,rep,name=single_request,json=singleRequest" json:"single_request,omitempty"`
 	// Options of the methods that match a pattern.
 	MethodOptions map[string]*Options `protobuf:"bytes,20,rep,name=method_options,json=methodOptions" json:"method_options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Options of the targets that match a pattern.
@@ -241,6 +243,13 @@ func (x *Options) GetMaxMethods() int32 {
 func (x *Options) GetWaitForMessage() []string {
 	if x != nil {
 		return x.WaitForMessage
+	}
+	return nil
+}
+
+func (x *Options) GetSingleRequest() []string {
+	if x != nil {
+		return x.SingleRequest
 	}
 	return nil
 }
@@ -528,7 +537,7 @@ var File_configpb_config_proto protoreflect.FileDescriptor
 
 const file_configpb_config_proto_rawDesc = "" +
 	"\n" +
-	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\xda\b\n" +
+	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\x81\t\n" +
 	"\aOptions\x12\x1f\n" +
 	"\vall_methods\x18\x01 \x01(\bR\n" +
 	"allMethods\x12'\n" +
@@ -554,7 +563,8 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\x06window\x18\x12 \x01(\tR\x06window\x12\x1f\n" +
 	"\vmax_methods\x18\x13 \x01(\x05R\n" +
 	"maxMethods\x12(\n" +
-	"\x10wait_for_message\x18\x16 \x03(\tR\x0ewaitForMessage\x12O\n" +
+	"\x10wait_for_message\x18\x16 \x03(\tR\x0ewaitForMessage\x12%\n" +
+	"\x0esingle_request\x18\x17 \x03(\tR\rsingleRequest\x12O\n" +
 	"\x0emethod_options\x18\x14 \x03(\v2(.hedge.config.Options.MethodOptionsEntryR\rmethodOptions\x12O\n" +
 	"\x0etarget_options\x18\x15 \x03(\v2(.hedge.config.Options.TargetOptionsEntryR\rtargetOptions\x1aW\n" +
 	"\x12MethodOptionsEntry\x12\x10\n" +

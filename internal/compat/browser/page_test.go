@@ -51,7 +51,7 @@ func TestPage_Live(t *testing.T) {
 	tab.run(t,
 		chromedp.Poll(`document.querySelector("article[data-method='/shop.Items/New']") !== null`, nil, chromedp.WithPollingTimeout(30*time.Second)),
 		chromedp.Evaluate(read, &got), chromedp.Title(&title))
-	if !slices.Equal(got, want()) || title != "gRPC hedging" {
+	if !slices.Equal(got, want()) || title != "Hedging" {
 		t.Errorf("rows %v, want %v; the title is %q", got, want(), title)
 	}
 	var scripts int
