@@ -3,6 +3,7 @@ module github.com/grpchedge/hedge/bench
 go 1.25.0
 
 require (
+	github.com/cristalhq/hedgedhttp v0.9.2
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/grpchedge/hedge v0.0.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3

@@ -26,6 +26,7 @@ func twoRows(header string) []string {
 var outputs = map[string][]string{
 	"hello":         twoRows(`\s+p50\s+p99`),
 	"tokens":        twoRows(`time to first token\s+p50\s+p99`),
+	"http":          twoRows(`time to first token\s+p50\s+p99`),
 	"serviceconfig": twoRows(`\s+p50\s+p99`),
 	"otherbackend": {
 		`\s+p50\s+p99\s+extra load`,

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/proto/inferencepb"
 	"github.com/grpchedge/hedge/stats"
@@ -88,13 +88,13 @@ const modelStreamInfer = inferencepb.GRPCInferenceService_ModelStreamInfer_FullM
 
 // client connects to the server, in memory, and hedges as s says.
 func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GRPCInferenceServiceClient {
-	listener := bufconn.Listen(1 << 16)
+	listener := testserver.NewListener()
 	server := grpc.NewServer()
 	inferencepb.RegisterGRPCInferenceServiceServer(server, s)
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(listener) })
 	conn, err := grpc.NewClient("passthrough:///triton", grpc.WithTransportCredentials(insecure.NewCredentials()), hedging(scheduler),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}

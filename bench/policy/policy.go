@@ -23,6 +23,10 @@ type Policy struct {
 	About string // in a few words
 	Dial  Dial
 
+	// Transport is Dial for HTTP workloads; nil: requests are not hedged.
+	Transport Transport
+	HTTP2     bool // HTTP workloads use HTTP/2, without TLS
+
 	// Budget is the number of hedges per 100 calls that the policy promises not to exceed; 0 for no
 	// promise.
 	Budget float64
@@ -49,7 +53,7 @@ var All = []Policy{
 	{Name: "static-50ms", About: "one hedge after 50 ms, no budget", Dial: Static(50*time.Millisecond, 1)},
 	{Name: "static-200ms", About: "one hedge after 200 ms, no budget", Dial: Static(200*time.Millisecond, 1)},
 	{Name: "static-1s", About: "two hedges, each after a further 1 s, no budget: grpc-java's example", Dial: Static(time.Second, 2)},
-	{Name: Adaptive, About: "this library, nothing configured: the trigger Auto, two hedges, budget 10%", Dial: Ours(), Budget: 10},
+	{Name: Adaptive, About: "this library, nothing configured: the trigger Auto, two hedges, budget 10%", Dial: Ours(), Transport: OursHTTP(), Budget: 10},
 	{Name: "adaptive-1", About: "one hedge", Dial: Ours(hedge.WithMaxHedges(1)), Budget: 10},
 	{Name: "adaptive-2", About: "two hedges, which is the default", Dial: Ours(hedge.WithMaxHedges(2)), Budget: 10},
 	{Name: "adaptive-3", About: "three hedges", Dial: Ours(hedge.WithMaxHedges(3)), Budget: 10},
@@ -57,7 +61,8 @@ var All = []Policy{
 	{Name: "adaptive-15%", About: "budget 15%", Dial: Ours(hedge.WithBudgetPercent(15)), Budget: 15},
 	{Name: "adaptive-30%", About: "budget 30%", Dial: Ours(hedge.WithBudgetPercent(30)), Budget: 30},
 	{Name: "adaptive-3-20%", About: "three hedges, budget 20%", Dial: Ours(hedge.WithMaxHedges(3), hedge.WithBudgetPercent(20)), Budget: 20},
-	{Name: "adaptive-3-30%", About: "three hedges, budget 30%", Dial: Ours(hedge.WithMaxHedges(3), hedge.WithBudgetPercent(30)), Budget: 30},
+	{Name: "adaptive-3-30%", About: "three hedges, budget 30%", Dial: Ours(hedge.WithMaxHedges(3), hedge.WithBudgetPercent(30)),
+		Transport: OursHTTP(hedge.WithMaxHedges(3), hedge.WithBudgetPercent(30)), Budget: 30},
 	{Name: "adaptive-p80", About: "this library with the trigger at p80", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.80))), Budget: 10},
 	{Name: "adaptive-p90", About: "at p90", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.90))), Budget: 10},
 	{Name: "adaptive-p95", About: "at p95", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.95))), Budget: 10},
@@ -67,6 +72,14 @@ var All = []Policy{
 	{Name: "failsafe-go-2", About: "the same peer with two hedges", Dial: failsafe(2), Peer: true},
 	{Name: "headers-p90", About: "one hedge after the p90 of the time to response headers, at least 1 ms: the wrong signal", Dial: headersCalibrated(0.90, time.Millisecond)},
 
+	{Name: "hedgedhttp-10ms", About: "peer: one hedge after 10 ms, no budget", Transport: hedgedHTTP(10 * time.Millisecond), Part: true, Peer: true},
+	{Name: "hedgedhttp-50ms", About: "the same peer after 50 ms", Transport: hedgedHTTP(50 * time.Millisecond), Part: true, Peer: true},
+	{Name: "none-h2", About: "plain HTTP/2", HTTP2: true, Part: true},
+	{Name: "adaptive-h2", About: "this library over HTTP/2, nothing configured", Transport: OursHTTP(), Budget: 10, HTTP2: true, Part: true},
+	{Name: "adaptive-3-30%-h2", About: "three hedges, budget 30%, over HTTP/2",
+		Transport: OursHTTP(hedge.WithMaxHedges(3), hedge.WithBudgetPercent(30)), Budget: 30, HTTP2: true, Part: true},
+	{Name: "hedgedhttp-10ms-h2", About: "the peer over HTTP/2", Transport: hedgedHTTP(10 * time.Millisecond), HTTP2: true, Part: true, Peer: true},
+	{Name: "hedgedhttp-50ms-h2", About: "the same after 50 ms", Transport: hedgedHTTP(50 * time.Millisecond), HTTP2: true, Part: true, Peer: true},
 	{Name: Floor, Dial: dialing(grpc.WithUnaryInterceptor(floorUnary), grpc.WithStreamInterceptor(floorStream)), Part: true},
 	{Name: FailsafeCost, Dial: dialing(grpc.WithUnaryInterceptor(failsafeInterceptor(1))), Part: true, Peer: true},
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,10 +27,12 @@ import (
 type arm struct {
 	*Comparison
 	policy    policy.Policy
-	targets   []*target        // one, or as many as a request calls at once
-	scheduler *hedge.Scheduler // of the first client
-	callers   []int            // the client of call n at n; nil where there is one client
-	arrivals  []time.Duration  // nil: a call begins when a caller is free
+	targets   []*target         // one, or as many as a request calls at once
+	scheduler *hedge.Scheduler  // of the first client
+	transport http.RoundTripper // of an HTTP workload
+	listener  net.Listener      // likewise
+	callers   []int             // the client of call n at n; nil where there is one client
+	arrivals  []time.Duration   // nil: a call begins when a caller is free
 	start     atomic.Pointer[time.Time]
 	stopped   func() bool
 	endSample func()
@@ -47,6 +51,7 @@ type arm struct {
 
 // target is the backends behind one target, and clients of them.
 type target struct {
+	stop    func() // ends the gateway; nil: none
 	cluster *testserver.Cluster
 	clients []*client
 
@@ -87,11 +92,19 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 		a.callers = f.Callers(c.rng(), c.Calls)
 		a.late = make([]bool, c.Calls)
 	}
-	dial, scheduler, err := p.Dial(c.Options)
+	var dial []grpc.DialOption
+	var err error
+	if c.Workload.HTTP {
+		if a.listener, err = listen(c.Clock); err == nil {
+			a.transport, a.scheduler, err = transportOf(p, c.Options, a.listener)
+		}
+	} else {
+		dial, a.scheduler, err = p.Dial(c.Options)
+	}
 	if err != nil {
 		return nil, err
 	}
-	a.scheduler = scheduler
+	scheduler := a.scheduler
 	if c.Watch != nil && scheduler != nil {
 		c.Watch(scheduler)
 	}
@@ -137,6 +150,9 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 		return a.connectFleet(ctx, t, dial)
 	}
 	c, err := Connect(ctx, cluster, dial)
+	if err == nil && a.Workload.HTTP {
+		c, t.stop = gatewayTo(c, a.listener, a.transport)
+	}
 	t.clients = []*client{{TestServiceClient: c}}
 	return err
 }
@@ -342,6 +358,9 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 func (a *arm) close() {
 	a.endSample()
 	for _, t := range a.targets {
+		if t.stop != nil {
+			t.stop()
+		}
 		t.cluster.Close()
 	}
 }

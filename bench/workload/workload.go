@@ -51,6 +51,8 @@ type Workload struct {
 	// policy hedge_other_backend over round_robin; otherwise all attempts go where round_robin
 	// sends them.
 	Elsewhere bool
+	// HTTP makes the calls HTTP requests, and streams server-sent events, through a gateway that calls the backends.
+	HTTP bool
 	// Fleet, if not nil, is who makes the calls; otherwise it is one client.
 	Fleet *Fleet
 	// Parts are groups of calls that are also reported separately.
@@ -110,6 +112,21 @@ var All = []Workload{
 		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
 		Policies:     []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-30%", "adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
 		RealPolicies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-3-30%", "adaptive-p90"},
+	},
+	{
+		Name: "http-straggler", About: "straggler as HTTP requests, over HTTP/1.1 and HTTP/2", Distribution: "straggler", Call: unary, Turn: 25, HTTP: true,
+		Virtual: Size{20_000, 20}, Real: Size{20_000, 20},
+		Policies:     []string{policy.None, policy.Adaptive, "none-h2", "adaptive-h2"}, // the peer's goroutines outlive a run, which virtual time does not allow
+		RealPolicies: []string{policy.None, policy.Adaptive, "hedgedhttp-10ms", "hedgedhttp-50ms", "none-h2", "adaptive-h2", "hedgedhttp-10ms-h2", "hedgedhttp-50ms-h2"},
+	},
+	{
+		Name: "http-ttft", About: "ttft as server-sent events, over HTTP/1.1 and HTTP/2", Distribution: "ttft", Call: tokens, Turn: 10, HTTP: true,
+		Plan: func(m Moment) testserver.Plan {
+			return testserver.Plan{Delay: m.Draw(m.distribution), HeaderAtOnce: true, Interval: time.Millisecond}
+		},
+		Virtual: Size{10_000, 20}, Real: Size{10_000, 20},
+		Policies:     []string{policy.None, policy.Adaptive, "adaptive-3-30%", "none-h2", "adaptive-h2", "adaptive-3-30%-h2"},
+		RealPolicies: []string{policy.None, policy.Adaptive, "adaptive-3-30%", "hedgedhttp-50ms", "none-h2", "adaptive-h2", "adaptive-3-30%-h2", "hedgedhttp-50ms-h2"},
 	},
 	{
 		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Distribution: "grpc-java", Call: unary,
@@ -298,7 +315,7 @@ func (w Workload) Words() (noun, value string) {
 	switch {
 	case w.Fan > 0:
 		return "requests", "latency of a request"
-	case w.Name == "ttft":
+	case w.Name == "ttft", w.Name == "http-ttft":
 		return "streams", "time to first message"
 	}
 	return "calls", "latency"
