@@ -139,14 +139,17 @@ func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
 }
 
-// WithSingleRequest hedges bidirectional methods that match one of the patterns as server streams are hedged, on the time to their
-// first message. It is for methods whose caller sends one message and then waits for many, as with Triton's and KServe's
-// ModelStreamInfer. Another option must select the methods, as for any method. Patterns are written as for [WithMethods]. At least
-// one is needed. If the option is given more than once, all patterns apply. By default bidirectional methods are not hedged.
+// WithSingleRequest hedges bidirectional methods that match one of the patterns as server streams
+// are hedged, on the time to their first message. It is for methods whose caller sends one message
+// and then waits for many, as with Triton's and KServe's ModelStreamInfer. Another option must
+// select the methods, as for any method. Patterns are written as for [WithMethods]. At least one is
+// needed. If the option is given more than once, all patterns apply. By default bidirectional
+// methods are not hedged.
 //
-// A hedge sends the first message again, and closes its side when the caller does. A second message of the caller ends the race for
-// the primary, or goes to the hedge that has won. It counts in stats.Counts.SecondRequest. A method is not hedged while more than
-// one stream in 16 has a second message; its calls then count in NotReplayable.
+// A hedge sends the first message again, and closes its side when the caller does. A second message
+// of the caller ends the race for the primary, or goes to the hedge that has won. It counts in
+// stats.Counts.SecondRequest. A method is not hedged while more than one stream in 16 has a second
+// message; its calls then count in NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 )
 
-// isStream reports whether a server flushes the headers of a response of the content type before it has an answer.
+// isStream reports whether a server flushes the headers of a response of the content type before it
+// has an answer.
 func isStream(contentType string) bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	mediaType = strings.TrimSpace(mediaType)
@@ -21,7 +22,8 @@ type kept struct {
 	err  error // of the read; the next one returns it
 }
 
-// readFirst reads the first bytes of a body. It returns an error if there are none, and not because the body is empty.
+// readFirst reads the first bytes of a body. It returns an error if there are none, and not because
+// the body is empty.
 func (k *kept) readFirst(from io.Reader) error {
 	k.data = make([]byte, 512)
 	n := 0
@@ -63,7 +65,8 @@ func (b *body) Close() error {
 	return err
 }
 
-// unheard is the body of a response that was not hedged, and answers with the first byte of its body.
+// unheard is the body of a response that was not hedged, and answers with the first byte of its
+// body.
 type unheard struct {
 	io.ReadCloser
 	call  *call.Call

@@ -27,7 +27,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// server answers by a handler, over HTTP/1.1 or HTTP/2. If it hangs, the first attempt of each path gets no answer.
+// server answers by a handler, over HTTP/1.1 or HTTP/2. If it hangs, the first attempt of each path
+// gets no answer.
 type server struct {
 	*httptest.Server
 	base *http.Transport
@@ -315,8 +316,9 @@ func endless(w http.ResponseWriter, r *http.Request) {
 
 func get(t *testing.T, s *server, c *http.Client) string { return read(c.Get(s.URL)) }
 
-// TestTransport_DoesWhatPlainHTTPDoes compares hedging with plain net/http, over HTTP/1.1 and HTTP/2: where no hedge is due, where all
-// attempts are sent at once, and where the primary never answers.
+// TestTransport_DoesWhatPlainHTTPDoes compares hedging with plain net/http, over HTTP/1.1 and
+// HTTP/2: where no hedge is due, where all attempts are sent at once, and where the primary never
+// answers.
 func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 	for _, tc := range control {
 		t.Run(tc.name, func(t *testing.T) {

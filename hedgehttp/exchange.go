@@ -67,8 +67,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return winner.deliver()
 }
 
-// once sends a request that is not hedged, and learns from it. A response that streams is returned with its headers; what it took
-// is known when the caller has read the first byte.
+// once sends a request that is not hedged, and learns from it. A response that streams is returned
+// with its headers; what it took is known when the caller has read the first byte.
 func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	a := attempt{exchange: x}
 	a.res, a.err = x.base.RoundTrip(req)
@@ -84,8 +84,9 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 // maxBody is the size of the largest request body that is kept for hedges.
 const maxBody = 1 << 20
 
-// readAhead reads the body of the request, so that each attempt can send it. If the request can be sent only once, readAhead returns
-// the request to send. A body without GetBody and of unknown length is not read: the caller may write it while it reads the response.
+// readAhead reads the body of the request, so that each attempt can send it. If the request can be
+// sent only once, readAhead returns the request to send. A body without GetBody and of unknown
+// length is not read: the caller may write it while it reads the response.
 func (x *exchange) readAhead() (once *http.Request) {
 	req := x.caller
 	switch {
@@ -144,7 +145,8 @@ func (x *exchange) Accepts(err error) (ok, open bool) { return x.primary.Accepts
 
 func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 
-// attempt is one attempt of a request. A hedge is a [race.Attempt] and a [race.Judge]; for the primary its exchange is.
+// attempt is one attempt of a request. A hedge is a [race.Attempt] and a [race.Judge]; for the
+// primary its exchange is.
 type attempt struct {
 	*exchange
 	n      int // 0 is the primary
@@ -192,7 +194,8 @@ func (a *attempt) close() {
 	}
 }
 
-// deliver returns the response of the winner. The context of the attempt ends when its body has been read, or is closed.
+// deliver returns the response of the winner. The context of the attempt ends when its body has
+// been read, or is closed.
 func (a *attempt) deliver() (*http.Response, error) {
 	switch {
 	case a.err != nil || a.res == nil || a.res.Body == nil || a.res.Body == http.NoBody:
@@ -203,8 +206,8 @@ func (a *attempt) deliver() (*http.Response, error) {
 	return a.res, a.err
 }
 
-// Run sends a hedge. The attempt has a context of its own, because its response may be delivered, and read, after the race has
-// ended the context ctx.
+// Run sends a hedge. The attempt has a context of its own, because its response may be delivered,
+// and read, after the race has ended the context ctx.
 func (a *attempt) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })
 	defer stop()
@@ -218,7 +221,8 @@ func (a *attempt) Served() bool { return a.err == nil && a.res != nil }
 
 func (a *attempt) Trailer() metadata.MD { return pushback(a.res, a.outcome) }
 
-// hedgeContext is the context of a hedge. It has the values of the caller's context and of the race's, but not the caller's hooks.
+// hedgeContext is the context of a hedge. It has the values of the caller's context and of the
+// race's, but not the caller's hooks.
 type hedgeContext struct {
 	context.Context
 	race context.Context

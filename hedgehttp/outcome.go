@@ -15,7 +15,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// codeOf has the gRPC codes of HTTP statuses. Any other status of 400 or more is FailedPrecondition, which is final.
+// codeOf has the gRPC codes of HTTP statuses. Any other status of 400 or more is
+// FailedPrecondition, which is final.
 var codeOf = map[int]codes.Code{
 	http.StatusNotFound:            codes.NotFound,
 	http.StatusTooManyRequests:     codes.ResourceExhausted,
@@ -25,7 +26,8 @@ var codeOf = map[int]codes.Code{
 	http.StatusGatewayTimeout:      codes.DeadlineExceeded,
 }
 
-// outcomeOf returns how an attempt ended for the race: an error with a gRPC status, or nil for an answer.
+// outcomeOf returns how an attempt ended for the race: an error with a gRPC status, or nil for an
+// answer.
 func outcomeOf(res *http.Response, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -44,7 +46,8 @@ func outcomeOf(res *http.Response, err error) error {
 	return status.Error(code, res.Status)
 }
 
-// pushback returns the Retry-After header of a response that is a failure, in seconds or as a date, as gRPC's trailer.
+// pushback returns the Retry-After header of a response that is a failure, in seconds or as a date,
+// as gRPC's trailer.
 func pushback(res *http.Response, outcome error) metadata.MD {
 	if outcome == nil || res == nil {
 		return nil

@@ -274,8 +274,8 @@ func TestTransport_Names(t *testing.T) {
 	}
 }
 
-// TestTransport_LearnsTheFirstByte: a stream has answered with its first byte, hedged or not. RoundTrip of a request that is not
-// hedged returns with the headers.
+// TestTransport_LearnsTheFirstByte: a stream has answered with its first byte, hedged or not.
+// RoundTrip of a request that is not hedged returns with the headers.
 func TestTransport_LearnsTheFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -301,7 +301,8 @@ func TestTransport_LearnsTheFirstByte(t *testing.T) {
 	})
 }
 
-// TestTransport_HedgeTransport sends hedges elsewhere, and closes the connections of both transports.
+// TestTransport_HedgeTransport sends hedges elsewhere, and closes the connections of both
+// transports.
 func TestTransport_HedgeTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}}, &pool{fake: fake{script: script{{status: 201}}}}
@@ -334,7 +335,8 @@ func TestTransport_WithoutAScheduler(t *testing.T) {
 	}
 }
 
-// TestTransport_ManyAtOnce: each request gets a whole answer of one attempt, and nothing is left running.
+// TestTransport_ManyAtOnce: each request gets a whole answer of one attempt, and nothing is left
+// running.
 func TestTransport_ManyAtOnce(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		s := newServer(t, h2, false, func(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestTransport_Upgrade: a connection that changes its protocol is one attempt's, and can be written to.
+// TestTransport_Upgrade: a connection that changes its protocol is one attempt's, and can be
+// written to.
 func TestTransport_Upgrade(t *testing.T) {
 	s := newServer(t, false, false, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -47,8 +48,8 @@ func TestTransport_Upgrade(t *testing.T) {
 	}
 }
 
-// TestTransport_HooksSeeThePrimary: hooks of net/http, and of the dialer below it, are called for the primary alone. So are those
-// for 1xx responses.
+// TestTransport_HooksSeeThePrimary: hooks of net/http, and of the dialer below it, are called for
+// the primary alone. So are those for 1xx responses.
 func TestTransport_HooksSeeThePrimary(t *testing.T) {
 	s := newServer(t, false, true, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)

@@ -57,10 +57,11 @@ type Counts struct {
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.
 	PushedBack int64
-	// NotReplayable is the number of calls that cannot be hedged because their request or reply is no protobuf message, or because
-	// of its size (see interceptor.Unary), and of streams whose request was not complete when a hedge was due, or whose method has second messages too often: see
-	// hedge.WithSingleRequest. Requests are examined, and
-	// counted here, only when a hedge is due.
+	// NotReplayable is the number of calls that cannot be hedged because their request or reply is
+	// no protobuf message, or because of its size (see interceptor.Unary), and of streams whose
+	// request was not complete when a hedge was due, or whose method has second messages too often:
+	// see hedge.WithSingleRequest. Requests are examined, and counted here, only when a hedge is
+	// due.
 	NotReplayable int64
 	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets].
 	ResetsSpent int64
@@ -72,11 +73,12 @@ type Counts struct {
 	// message: by at least 1 ms, and by at least an eighth of the time to that message. Such a stream cannot be hedged while
 	// it waits for the message. See hedge.WithWaitForMessage.
 	EarlyHeaders int64
-	// PassedThrough is the number of client-streaming and bidirectional calls that are not hedged, and not in Calls. Bidirectional
-	// methods of hedge.WithSingleRequest are not among them.
+	// PassedThrough is the number of client-streaming and bidirectional calls that are not hedged,
+	// and not in Calls. Bidirectional methods of hedge.WithSingleRequest are not among them.
 	PassedThrough int64
 
-	// SecondRequest is the number of streams of hedge.WithSingleRequest whose caller sent a second message.
+	// SecondRequest is the number of streams of hedge.WithSingleRequest whose caller sent a second
+	// message.
 	SecondRequest int64
 	// Rejected is the number of attempts that gave a rejected answer before their call ended: see hedge.WithAcceptable.
 	Rejected int64

@@ -185,7 +185,8 @@ func (c *clientStream) commit() *streamAttempt {
 	return c.choose(&c.primary)
 }
 
-// sent notes that a hedge has sent the request, and closes its side if the caller has. It returns an error if the hedge must not win.
+// sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
+// an error if the hedge must not win.
 func (c *clientStream) sent(h *streamAttempt) error {
 	c.mu.Lock()
 	closed, second := c.closed, c.second
@@ -211,7 +212,8 @@ func (c *clientStream) answered(h *streamAttempt) error {
 	return nil
 }
 
-// dropHedges cancels the hedges without an answer if the caller sends a second message. The primary has failed, or a hedge has won.
+// dropHedges cancels the hedges without an answer if the caller sends a second message. The primary
+// has failed, or a hedge has won.
 func (c *clientStream) dropHedges() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

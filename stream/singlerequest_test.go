@@ -25,11 +25,13 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// triton streams the tokens of a prompt, as Triton does: each request of a stream has an answer, which is the words of its id.
+// triton streams the tokens of a prompt, as Triton does: each request of a stream has an answer,
+// which is the words of its id.
 type triton struct {
 	inferencepb.UnimplementedGRPCInferenceServiceServer
 	streams atomic.Int64
-	// first is how long stream n waits before it reads the first request's answer; negative: it then fails.
+	// first is how long stream n waits before it reads the first request's answer; negative: it
+	// then fails.
 	first func(n int64) time.Duration
 	waits bool // it answers only when the client has closed its side
 	ended atomic.Int64
@@ -106,7 +108,8 @@ func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GR
 	return inferencepb.NewGRPCInferenceServiceClient(conn)
 }
 
-// tokens receives a number of tokens, all that are left if it is negative, and returns them with the number of their attempt.
+// tokens receives a number of tokens, all that are left if it is negative, and returns them with
+// the number of their attempt.
 func tokens(st grpc.BidiStreamingClient[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse], most int) (string, error) {
 	var all []string
 	for most < 0 || len(all) < most {
@@ -209,7 +212,8 @@ func TestSingleRequest(t *testing.T) {
 	}
 }
 
-// TestSingleRequest_Often: a method whose callers send a second message is not hedged, until they have stopped to.
+// TestSingleRequest_Often: a method whose callers send a second message is not hedged, until they
+// have stopped to.
 func TestSingleRequest_Often(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &triton{first: func(int64) time.Duration { return 20 * ms }}

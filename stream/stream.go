@@ -49,8 +49,8 @@ import (
 //
 // interceptor.Unary says which requests and messages can be hedged.
 //
-// Client-streaming and bidirectional calls are not hedged, apart from those of [hedge.WithSingleRequest]; they are counted in
-// Stats.PassedThrough.
+// Client-streaming and bidirectional calls are not hedged, apart from those of
+// [hedge.WithSingleRequest]; they are counted in Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {

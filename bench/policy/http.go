@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/hedgehttp"
 )
 
-// Transport returns a transport that sends requests by base and follows a policy, and its scheduler if it has one. The options are
-// applied after the policy's own.
+// Transport returns a transport that sends requests by base and follows a policy, and its scheduler
+// if it has one. The options are applied after the policy's own.
 type Transport func(options []hedge.Option, base http.RoundTripper) (http.RoundTripper, *hedge.Scheduler, error)
 
 // OursHTTP is this library with the given options.
@@ -28,7 +28,8 @@ func StaticHTTP(delay time.Duration, hedges int) Transport {
 	return OursHTTP(hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(Unbounded), hedge.WithTrigger(hedge.Fixed(delay)))
 }
 
-// hedgedHTTP is cristalhq/hedgedhttp, which hedges after a fixed delay, by the time to the response headers.
+// hedgedHTTP is cristalhq/hedgedhttp, which hedges after a fixed delay, by the time to the response
+// headers.
 func hedgedHTTP(delay time.Duration) Transport {
 	return func(_ []hedge.Option, base http.RoundTripper) (http.RoundTripper, *hedge.Scheduler, error) {
 		rt, err := hedgedhttp.NewRoundTripper(delay, 2, base)

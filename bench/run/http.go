@@ -32,7 +32,8 @@ func protocols(http1, http2 bool) *http.Protocols {
 	return p
 }
 
-// transportOf returns a transport that follows a policy and connects to a listener, and its scheduler.
+// transportOf returns a transport that follows a policy and connects to a listener, and its
+// scheduler.
 func transportOf(p policy.Policy, options []hedge.Option, listener net.Listener) (http.RoundTripper, *hedge.Scheduler, error) {
 	base := &http.Transport{MaxIdleConnsPerHost: 1000, Protocols: protocols(!p.HTTP2, p.HTTP2)}
 	if l, ok := listener.(pipes); ok {
@@ -56,7 +57,8 @@ func listen(c workload.Clock) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// pipes is a listener in memory: what is sent to it is accepted. HTTP servers need the deadlines of its connections.
+// pipes is a listener in memory: what is sent to it is accepted. HTTP servers need the deadlines of
+// its connections.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -74,7 +76,8 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// gateway serves HTTP requests by calls of the backends. HTTP requests do not say which attempt they are, so that it counts.
+// gateway serves HTTP requests by calls of the backends. HTTP requests do not say which attempt
+// they are, so that it counts.
 type gateway struct {
 	backends testpb.TestServiceClient
 	attempts sync.Map // id → *atomic.Int64

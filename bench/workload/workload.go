@@ -51,7 +51,8 @@ type Workload struct {
 	// policy hedge_other_backend over round_robin; otherwise all attempts go where round_robin
 	// sends them.
 	Elsewhere bool
-	// HTTP makes the calls HTTP requests, and streams server-sent events, through a gateway that calls the backends.
+	// HTTP makes the calls HTTP requests, and streams server-sent events, through a gateway that
+	// calls the backends.
 	HTTP bool
 	// Fleet, if not nil, is who makes the calls; otherwise it is one client.
 	Fleet *Fleet

@@ -1,5 +1,6 @@
-// Command http reads chat completions, streamed as server-sent events, without and with hedging, from a server whose first token is
-// sometimes late. Hedging goes by the first byte of the body, not by the response headers, which come at once.
+// Command http reads chat completions, streamed as server-sent events, without and with hedging,
+// from a server whose first token is sometimes late. Hedging goes by the first byte of the body,
+// not by the response headers, which come at once.
 //
 //	cd examples && go run ./http
 package main
@@ -45,7 +46,8 @@ func run(w io.Writer) error {
 	defer server.Close()
 	url := "http://" + listener.Addr().String() + "/v1/chat/completions"
 
-	// A completion only computes an answer, so it may safely run twice. POST requests are hedged because they are named.
+	// A completion only computes an answer, so it may safely run twice. POST requests are hedged
+	// because they are named.
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/chat/Completions"))
 	if err != nil {
 		return err

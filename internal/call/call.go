@@ -50,8 +50,9 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
 
 // Begin counts a call and returns it. A nil registry hedges nothing.
 //
-// ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
-// the options, only those of this package are used, and of those in ctx the first two, [OffOption] and [AfterOption].
+// ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection
+// that is always ready. Of the options, only those of this package are used, and of those in ctx
+// the first two, [OffOption] and [AfterOption].
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if r == nil {
@@ -111,8 +112,9 @@ func decide(c *Call, o options) {
 	}
 }
 
-// selected reports whether the options of hedge.New select a call of a method with the given settings. WithAllMethods selects an
-// HTTP request only if HTTP allows it to be sent twice, and WithIdempotentOnly each of these.
+// selected reports whether the options of hedge.New select a call of a method with the given
+// settings. WithAllMethods selects an HTTP request only if HTTP allows it to be sent twice, and
+// WithIdempotentOnly each of these.
 func (o options) selected(s *settings.Settings) bool {
 	switch {
 	case o.http == nil:
@@ -221,8 +223,8 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 	return r != nil && r.Method(target, method, time.Now()).Settings().SingleRequest
 }
 
-// SendsOne notes that the call is a stream of a method of hedge.WithSingleRequest. It is not hedged if callers of the method often send
-// a second message.
+// SendsOne notes that the call is a stream of a method of hedge.WithSingleRequest. It is not hedged
+// if callers of the method often send a second message.
 func (c *Call) SendsOne() {
 	if c.method != nil && c.method.Talks.Begins() {
 		c.NotReplayable()
@@ -235,8 +237,8 @@ func (c *Call) SecondRequest() {
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
 }
 
-// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns the context under which to make
-// it. It uses only [OffOption] and [ReportOption].
+// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns the
+// context under which to make it. It uses only [OffOption] and [ReportOption].
 func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {

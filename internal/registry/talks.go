@@ -2,7 +2,8 @@ package registry
 
 import "sync/atomic"
 
-// Talks tells how often the callers of a bidirectional method send a second message. It may be used concurrently.
+// Talks tells how often the callers of a bidirectional method send a second message. It may be used
+// concurrently.
 type Talks struct{ level atomic.Int32 }
 
 const (
