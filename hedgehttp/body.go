@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/grpchedge/hedge/internal/call"
 )
@@ -69,9 +70,13 @@ func (b *body) Close() error {
 // body.
 type unheard struct {
 	io.ReadCloser
-	call  *call.Call
-	heard bool
+	call    *call.Call
+	headers time.Duration // the age of the call when they came
+	heard   bool
 }
+
+// grace is how soon after the headers a caller must read to count as one that waited from the start.
+const grace = time.Millisecond
 
 func (u *unheard) Read(p []byte) (int, error) {
 	if u.heard {
@@ -82,6 +87,9 @@ func (u *unheard) Read(p []byte) (int, error) {
 	if n > 0 || err != nil {
 		u.heard = true
 		end := call.End{AskedAt: askedAt}
+		if askedAt-u.headers <= grace {
+			end.AskedAt = 0
+		}
 		if n == 0 && err != io.EOF {
 			end.Err = outcomeOf(nil, err)
 		}

@@ -35,7 +35,7 @@ type server struct {
 	seen sync.Map // path → *atomic.Int64: attempts
 }
 
-func newServer(t *testing.T, h2, hangs bool, handler http.HandlerFunc) *server {
+func newServer(t testing.TB, h2, hangs bool, handler http.HandlerFunc) *server {
 	s := &server{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.attempts(r.URL.Path).Add(1) == 1 && hangs && r.Header.Get("Once") == "" {

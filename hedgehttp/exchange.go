@@ -74,7 +74,7 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	a.res, a.err = x.base.RoundTrip(req)
 	outcome := outcomeOf(a.res, a.err)
 	if outcome == nil && x.call.Learns && x.streams(a.res) {
-		a.res.Body = &unheard{ReadCloser: a.res.Body, call: &x.call}
+		a.res.Body = &unheard{ReadCloser: a.res.Body, call: &x.call, headers: x.call.Age()}
 	} else {
 		x.call.End(call.End{Err: outcome, Trailer: pushback(a.res, outcome)})
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -277,28 +279,30 @@ func TestTransport_Names(t *testing.T) {
 // TestTransport_LearnsTheFirstByte: a stream has answered with its first byte, hedged or not.
 // RoundTrip of a request that is not hedged returns with the headers.
 func TestTransport_LearnsTheFirstByte(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		named := hedgehttp.WithFirstByte(func(res *http.Response) bool { return res.StatusCode == 206 })
-		for n := range 100 {
-			base := &fake{script: script{{after: ms, status: 206, flush: 99 * ms}}}
-			rt := hedgehttp.Transport(s, base, hedgehttp.WithName(nil), named)
-			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
-			began := time.Now()
-			res, err := rt.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
+	for _, headers := range []time.Duration{ms, 99 * ms} { // when they come; the first byte comes after 100 ms
+		hedgetest.Run(t, headers.String(), func(t *testing.T) {
+			s := hedgetest.All(t)
+			named := hedgehttp.WithFirstByte(func(res *http.Response) bool { return res.StatusCode == 206 })
+			for n := range 100 {
+				base := &fake{script: script{{after: headers, status: 206, flush: 100*ms - headers}}}
+				rt := hedgehttp.Transport(s, base, hedgehttp.WithName(nil), named)
+				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+				began := time.Now()
+				res, err := rt.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); n < 20 && took != headers || n >= 20 && took != 100*ms {
+					t.Fatalf("request %d returned after %v", n, took)
+				}
+				io.ReadAll(res.Body)
+				res.Body.Close()
 			}
-			if took := time.Since(began); n < 20 && took != ms || n >= 20 && took != 100*ms {
-				t.Fatalf("request %d returned after %v", n, took)
+			if p50, _ := s.Latency("http://host", "GET", 0.5); p50 < 95*ms || p50 > 105*ms {
+				t.Errorf("p50 %v", p50)
 			}
-			io.ReadAll(res.Body)
-			res.Body.Close()
-		}
-		if p50, _ := s.Latency("http://host", "GET", 0.5); p50 < 95*ms || p50 > 105*ms {
-			t.Errorf("p50 %v", p50)
-		}
-	})
+		})
+	}
 }
 
 // TestTransport_HedgeTransport sends hedges elsewhere, and closes the connections of both
@@ -364,5 +368,19 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 		if c := scheduler.Stats(); c.Hedges == 0 || c == (stats.Counts{}) {
 			t.Errorf("%+v", c)
 		}
+	}
+}
+
+// TestTransport_SaysWhatToDo: the log names an HTTP target none of whose requests was selected, and the options for HTTP.
+func TestTransport_SaysWhatToDo(t *testing.T) {
+	var log strings.Builder
+	s := hedgetest.All(t, hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	base := &fake{script: slices.Repeat(script{{status: 200}}, 100)}
+	for range 100 {
+		req, _ := http.NewRequest("POST", "https://host/orders", nil)
+		outcome(t, hedgehttp.Transport(s, base), req)
+	}
+	if got := log.String(); !strings.Contains(got, "target=https://host methods=[POST]") || !strings.Contains(got, "HTTP allows") || strings.Contains(got, "gRPC") {
+		t.Error(got)
 	}
 }

@@ -228,6 +228,9 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		why = "no service config has a hedgingPolicy for their methods"
 	}
+	if strings.HasPrefix(t.Name, "http://") || strings.HasPrefix(t.Name, "https://") { // of package hedgehttp
+		why = "give WithAllMethods for the requests that HTTP allows to be sent twice, or name the paths of others with WithReadOnlyMethods"
+	}
 	n := settings.NothingSelected{Target: t.Name, Why: "none of the first 100 calls was selected for hedging: " + why}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
