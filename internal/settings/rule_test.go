@@ -118,6 +118,7 @@ var everyOption = []steered{
 	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
 	{"WithWaitForMessage", hedge.WithWaitForMessage("/s/*"), nil, func(c settings.Config) any { return len(c.WaitForMessage) }, false, false, ""},
+	{"WithSingleRequest", hedge.WithSingleRequest("/s/*"), nil, func(c settings.Config) any { return len(c.SingleRequest) }, false, false, ""},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
 	{"WithMaxMethods", hedge.WithMaxMethods(1000), nil, func(c settings.Config) any { return c.MaxMethods }, false, false, ""},
