@@ -111,7 +111,7 @@ var control = []struct {
 	{name: "GET", serve: hello, client: get},
 	{name: "HEAD", serve: hello, client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
 	{name: "404", serve: http.NotFound, client: get},
-	{name: "503", serve: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", 503) }, client: func(t *testing.T, s *server, c *http.Client) string {
+	{name: "503", serve: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, client: func(t *testing.T, s *server, c *http.Client) string {
 		req := s.request(t.Context(), "GET", "/", nil)
 		req.Header.Set("Once", "1") // a hedge that fails does not end the race
 		return read(c.Do(req))
