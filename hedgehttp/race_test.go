@@ -384,3 +384,45 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// retrying sends a request that has failed again, with the body that GetBody gives.
+type retrying struct{ http.RoundTripper }
+
+func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := r.RoundTripper.RoundTrip(req)
+	if err != nil || res.StatusCode != http.StatusServiceUnavailable {
+		return res, err
+	}
+	res.Body.Close()
+	again := req.Clone(req.Context())
+	if again.Body, err = req.GetBody(); err != nil {
+		return nil, err
+	}
+	return r.RoundTripper.RoundTrip(again)
+}
+
+// TestTransport_ABaseThatRetries: each attempt, and each retry of one, has the whole body.
+func TestTransport_ABaseThatRetries(t *testing.T) {
+	var bodies, requests atomic.Int64
+	s := newServer(t, false, false, func(w http.ResponseWriter, r *http.Request) {
+		if all, _ := io.ReadAll(r.Body); string(all) == "whole" {
+			bodies.Add(1)
+		}
+		if requests.Add(1)%2 == 1 {
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+		}
+	})
+	client := &http.Client{Transport: hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), retrying{s.base})}
+	for range 50 {
+		req := s.request(t.Context(), "POST", "/", strings.NewReader("whole"))
+		if res, err := client.Do(req); err != nil {
+			t.Error(err)
+		} else {
+			res.Body.Close()
+		}
+	}
+	s.Close() // waits for the handlers
+	if b, r := bodies.Load(), requests.Load(); b < 50 || b > r {
+		t.Errorf("%d whole bodies in %d requests", b, r)
+	}
+}
