@@ -21,7 +21,6 @@ type opener struct {
 	method   string
 	streamer grpc.Streamer
 	options  attempt.Options
-	waits    bool // Header waits for the first message
 }
 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
@@ -44,7 +43,7 @@ type streamAttempt struct {
 	into     any   // where the first message is received; nil while nobody knows into what the caller will receive it
 	goal     goal  // of the race
 	held     bool  // into holds a message that RecvMsg has to return
-	answered bool  // a hedge has its goal; guarded by the stream's lock
+	answered bool  // a hedge has its goal; guarded by the lock of the stream
 	ended    error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 

@@ -18,16 +18,15 @@ import (
 //
 // The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
 type clientStream struct {
-	reporting // its lock guards the fields down to second too, and every change of chosen
+	reporting // its lock guards the fields down to single too, and every change of chosen
 
-	decided  chan struct{}    // closed when an attempt is chosen; nil unless a call waits for that
-	opened   bool             // the primary's stream is open
-	finished bool             // gRPC's stream ended before that
-	racing   bool             // the contest has begun, and no attempt is chosen
-	hedges   []*streamAttempt // that have sent the request
-	closed   bool             // no more messages follow
-	second   bool             // the caller sends a second message, which no hedge gets that has not answered
-	policy   bool             // the method has a hedgingPolicy, so that response headers decide the race
+	single   *singleRequest // of a bidirectional method; nil otherwise
+	decided  chan struct{}  // closed when an attempt is chosen; nil unless a call waits for that
+	opened   bool           // the primary's stream is open
+	finished bool           // gRPC's stream ended before that
+	racing   bool           // the contest has begun, and no attempt is chosen
+	policy   bool           // the method has a hedgingPolicy, so that response headers decide the race
+	waits    bool           // Header waits for the first message
 
 	contest contest // there is one at most
 	opener  opener
@@ -155,7 +154,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
-	if c.opener.waits && !c.policy {
+	if c.waits && !c.policy {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt, true)
@@ -185,9 +184,9 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 func (c *clientStream) SendMsg(m any) error {
 	second := c.sends(m)
 	chosen := c.chosen.Load()
-	if second && chosen == nil {
+	if second && chosen == nil && c.single != nil {
 		c.mu.Lock()
-		c.second = true
+		c.single.second = true
 		c.mu.Unlock()
 		chosen = c.commit()
 	}
@@ -214,10 +213,10 @@ func (c *clientStream) SendMsg(m any) error {
 }
 
 func (c *clientStream) CloseSend() error {
-	if c.opener.desc.ClientStreams {
+	if c.single != nil {
 		c.mu.Lock()
-		c.closed = true
-		hedges := c.hedges
+		c.single.closed = true
+		hedges := c.single.hedges
 		c.mu.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()

@@ -185,12 +185,22 @@ func (c *clientStream) commit() *streamAttempt {
 	return c.choose(&c.primary)
 }
 
+// singleRequest is what a stream of a bidirectional method knows of its messages and hedges.
+type singleRequest struct {
+	hedges []*streamAttempt // that have sent the request
+	closed bool             // no more messages follow
+	second bool             // the caller sends a second message, which no hedge gets that has not answered
+}
+
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
 // an error if the hedge must not win.
 func (c *clientStream) sent(h *streamAttempt) error {
+	if c.single == nil {
+		return h.CloseSend()
+	}
 	c.mu.Lock()
-	closed, second := c.closed, c.second
-	c.hedges = append(c.hedges, h)
+	closed, second := c.single.closed, c.single.second
+	c.single.hedges = append(c.single.hedges, h)
 	c.mu.Unlock()
 	switch {
 	case second:
@@ -203,9 +213,12 @@ func (c *clientStream) sent(h *streamAttempt) error {
 
 // answered notes that a hedge has an answer. It returns an error if the hedge must not win.
 func (c *clientStream) answered(h *streamAttempt) error {
+	if c.single == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.second {
+	if c.single.second {
 		return rpc.ErrLost
 	}
 	h.answered = true
@@ -215,10 +228,13 @@ func (c *clientStream) answered(h *streamAttempt) error {
 // dropHedges cancels the hedges without an answer if the caller sends a second message. The primary
 // has failed, or a hedge has won.
 func (c *clientStream) dropHedges() {
+	if c.single == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, h := range c.hedges {
-		if c.second && !h.answered {
+	for _, h := range c.single.hedges {
+		if c.single.second && !h.answered {
 			h.cancel(rpc.ErrLost)
 		}
 	}
@@ -229,7 +245,7 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 	c.mu.Lock()
 	awaitsMessage := c.racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
-	if !c.opener.waits && awaitsMessage {
+	if !c.waits && awaitsMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
 		// lost, and the race decides.
 		if header, err := c.primary.Header(); err == nil && header != nil {

@@ -19,11 +19,10 @@ type reporting struct {
 	tracksFailures bool         // failures and their trailers count, for a throttle or a hedgingPolicy
 	inspects       bool         // what the user says of the request decides when it is hedged, or what a hedge costs
 	inspected      bool         // that is known; used by SendMsg only
-	requests       int          // messages sent; used by SendMsg only
-
-	begun   bool       // RecvMsg or Header was called, so that what the user says of the request comes too late
-	mu      sync.Mutex // guards begun and headers
-	headers headerWait // the wait for the headers that decided the call
+	requests       uint8        // messages sent, 2 for more; used by SendMsg only
+	begun          bool         // RecvMsg or Header was called, so that what the user says of the request comes too late
+	mu             sync.Mutex   // guards begun and headers
+	headers        headerWait   // the wait for the headers that decided the call
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
@@ -39,8 +38,10 @@ func (r *reporting) reportTo(c *call.Call) {
 
 // sends notes a message that the caller sends, and reports whether it is a second one.
 func (r *reporting) sends(m any) (second bool) {
-	if r.requests++; r.requests == 2 {
-		r.call.SecondRequest()
+	if r.requests < 2 {
+		if r.requests++; r.requests == 2 {
+			r.call.SecondRequest()
+		}
 	}
 	r.inspect(m)
 	return r.requests > 1

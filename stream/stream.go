@@ -72,10 +72,13 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, policy: c.ByPolicy(), closed: !desc.ClientStreams}
+		st := &clientStream{caller: ctx, policy: c.ByPolicy(), waits: waits}
+		if desc.ClientStreams {
+			st.single = &singleRequest{}
+		}
 		st.primary.stream = st
 		st.reportTo(&c)
-		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(slices.Clone(opts))}
+		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: attempt.NewOptions(slices.Clone(opts))}
 		if err := st.open(target); err != nil {
 			return nil, err
 		}

@@ -118,7 +118,7 @@ func (c *Call) Accepts(reply any, err error) bool {
 		if c.Context.Err() != nil {
 			return true
 		}
-		if c.http == nil {
+		if !c.http {
 			reply = nil
 		}
 	}

@@ -25,11 +25,12 @@ type Call struct {
 
 	method   *registry.Method
 	settings *settings.Settings // in force when it began
-	http     *HTTPOption        // nil unless it is an HTTP request
 	class    *registry.Class    // of its request; nil: none
 
 	armed bool // it may be hedged
 	dry   bool // it might be hedged but for WithDryRun
+	http  bool // it is an HTTP request
+	safe  bool // HTTP defines the method of the request as one that only reads
 
 	end      feature.End // what observers are told: a field, as it would be allocated otherwise
 	failures uint8       // attempts whose failures have been told, a bit each
@@ -65,7 +66,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.NoteNames(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
-	c := Call{method: m, settings: s, http: o.http, report: o.report}
+	c := Call{method: m, settings: s, http: o.http != nil, safe: o.http != nil && o.http.Safe, report: o.report}
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
 	c.Learns, c.Learned = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
@@ -180,7 +181,7 @@ func (c *Call) Plan() race.Plan {
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
-			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
+			HedgeFinal:       policy || s.OnlyReads || c.safe, // if a server sent it
 			FailureSendsNext: policy,
 			Judged:           s.Acceptable != nil,
 		},
