@@ -135,3 +135,19 @@ func TestTurnedAway_IsNoSilence(t *testing.T) {
 		both.Wait()
 	})
 }
+
+// TestTurnedAway_IsNoFailure: a child such as outlier_detection, which counts errors, must not eject busy backends.
+func TestTurnedAway_IsNoFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: turnsHedgesAway})
+		s := hedgetest.Fixed(t, 10*ms)
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
+		synctest.Wait()
+		failed, dones := counts.failed.Load(), counts.dones.Load()
+		k.must(t, client, 1)
+		synctest.Wait()
+		if n := counts.failed.Load() - failed; n > 0 || counts.dones.Load() == dones || s.Stats().PushedBack != 4 {
+			t.Errorf("the child is told of %d failures; %+v", n, s.Stats())
+		}
+	})
+}
