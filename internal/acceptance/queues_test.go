@@ -56,7 +56,6 @@ func (q queues) String() string {
 type queueServer struct {
 	worker chan struct{}
 	bound  *shed.Bound
-	slow   float64
 }
 
 // trailing is the server's side of an attempt, which keeps the trailer.
