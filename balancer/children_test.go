@@ -118,7 +118,8 @@ func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult
 // counts has the counts of the counting children. Tests that use them must not run in parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
-	twice                atomic.Bool // a Done was called twice
+	failed               atomic.Int64 // Dones with an error
+	twice                atomic.Bool  // a Done was called twice
 }
 
 type countingPicker struct {
@@ -139,6 +140,9 @@ func (p *countingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResu
 			counts.twice.Store(true)
 		}
 		counts.dones.Add(1)
+		if info.Err != nil {
+			counts.failed.Add(1)
+		}
 		if info.Err == nil && !info.BytesSent && !info.BytesReceived && info.Trailer == nil && info.ServerLoad == nil {
 			counts.unused.Add(1)
 		}

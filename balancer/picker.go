@@ -79,7 +79,7 @@ func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 }
 
 // watched returns the pick with a Done that reports an answer to a suspect backend, and no error to the child
-// for an attempt that lost its race: children such as outlier_detection count errors. A canceled attempt
+// for an attempt that lost its race or was turned away: children such as outlier_detection count errors. A canceled attempt
 // and a missed deadline are no answer, because only headers may have been received.
 func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.PickResult {
 	res, done, b, suspect := got.PickResult, got.Done, got.At, got.At.Suspect()
@@ -94,7 +94,8 @@ func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.Pick
 		if done == nil {
 			return
 		}
-		if code == codes.Canceled && context.Cause(ctx) == rpc.ErrLost {
+		wait, pushed := rpc.Pushback(info.Trailer)
+		if code == codes.Canceled && context.Cause(ctx) == rpc.ErrLost || pushed && wait == 0 {
 			info.Err = nil
 		}
 		done(info)

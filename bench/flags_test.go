@@ -35,6 +35,8 @@ func TestMisuse(t *testing.T) {
 		"demo -picture main.go/a.png":         `invalid value "main.go/a.png" for flag -picture: main.go is not a directory`,
 		"tail -concurrency 1,0":               `invalid value "1,0" for flag -concurrency: "0": must be 1 to 10000`,
 		"tail -concurrency 1,":                `invalid value "1," for flag -concurrency: "": not a whole number`,
+		"busy -budget 401":                    `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
+		"busy -loads 0":                       `invalid value "0" for flag -loads: "0": must be 1 to 200`,
 		"cost -duration 1":                    `invalid value "1" for flag -duration: not a time`,
 		"compare -workload stragler":          `invalid value "stragler" for flag -workload: there is no "stragler", only straggler, ttft`,
 		"compare -policy none,":               `invalid value "none," for flag -policy: there is no "", only none`,
@@ -56,7 +58,7 @@ func TestMisuse(t *testing.T) {
 
 // TestHelp checks that help goes to standard output and names every flag of the demo.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "-h", "demo -h", "compare -h", "report -h", "tail -h", "cost -h"} {
+	for _, args := range []string{"", "-h", "demo -h", "compare -h", "report -h", "tail -h", "cost -h", "busy -h"} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 || stdout.Len() == 0 {
 			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q", args, code, &stderr, &stdout)

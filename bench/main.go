@@ -6,6 +6,7 @@
 //	go run . report  # all of them at full size, and an index
 //	go run . tail    # the tail at several concurrencies, against the library's promise
 //	go run . cost    # the processor time of calls that need no hedge, as a ratio to plain gRPC's
+//	go run . busy    # servers and a client that are short of processor time, in processes of their own
 //
 // Every reply is checked, the servers count the attempts, and policies that are compared run
 // interleaved, so that all figures are ratios within one run. The exit code is 1 if a reply was

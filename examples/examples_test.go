@@ -63,7 +63,7 @@ var outputs = map[string][]string{
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
-		`overloaded\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
+		`busy\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
 	},
 }
 

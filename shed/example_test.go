@@ -16,7 +16,7 @@ import (
 
 // A server that has no room for hedges turns them away; the calls that they are hedges of go on.
 func Example() {
-	bound, err := shed.New(0) // 64, say: the hedges that it serves at a time
+	bound, err := shed.New(shed.WithBusy(func() bool { return true })) // a pool of connections, say, that is full
 	if err != nil {
 		panic(err)
 	}

@@ -1,7 +1,8 @@
-// Package shed has interceptors for a gRPC server that turn hedges away when too many are in flight. A hedge is a copy of a
-// call that another server may be serving already, so turning it away costs only the chance to save time.
+// Package shed has interceptors for a gRPC server that turn hedges away while the server is busy. A
+// hedge is a copy of a call that another server may be serving already, so turning it away costs
+// only the chance to save time.
 //
-//	bound, err := shed.New(64)
+//	bound, err := shed.New()
 //	if err != nil {
 //		return err
 //	}
@@ -9,60 +10,114 @@
 //		grpc.ChainUnaryInterceptor(bound.Unary),
 //		grpc.ChainStreamInterceptor(bound.Stream))
 //
-// Nothing else is turned away: a call is a hedge only if its metadata says so.
+// Every other call is served. docs/shed.md describes the protocol, for other servers and proxies.
 package shed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/runqueue"
 )
 
-// Bound limits the hedges that a server has in flight. A hedge above the limit is answered at once with RESOURCE_EXHAUSTED, and
-// with the trailer grpc-retry-pushback-ms: -1, which asks the client for no more hedges of the call. Its methods may be called
-// concurrently, and several servers may share one Bound.
+// busyWait is the mean wait for a processor from which a server is busy.
+const busyWait = time.Millisecond
+
+// Bound turns hedges away while its server is busy. It fails them with RESOURCE_EXHAUSTED and the
+// trailer grpc-retry-pushback-ms: 0, by which a client that follows gRFC A6 sends the next attempt
+// at once. Its methods may be called concurrently. Several servers of a process may share one
+// Bound.
 //
-// For the interceptors of this library RESOURCE_EXHAUSTED is a non-fatal status by default, so the primary goes on. A client
-// that hedges by a service config should have it among its nonFatalStatusCodes.
+// A hedge has the metadata hedge-primary-in-flight: 1 beside grpc-previous-rpc-attempts. The
+// interceptors of this library set both if the primary is in flight when the hedge is sent.
+// Attempts without the first header are served and not counted: a call may depend on them. These
+// are gRPC's own retries, hedges that follow a failure, and hedges of other libraries.
 //
-// A hedge has the metadata hedge-primary-in-flight: 1, beside grpc-previous-rpc-attempts. The interceptors of this library set
-// both if the primary is in flight when the hedge is sent. Attempts without the first are served and not counted: gRPC's own retries
-// and hedges that follow a failure, as they may be all that is left of their call, and hedges of other libraries.
+// RESOURCE_EXHAUSTED is a non-fatal status for the interceptors of this library by default. A
+// client with a hedgingPolicy needs it in nonFatalStatusCodes.
 type Bound struct {
+	busy     func() bool // of WithBusy; nil without
 	most     int64
 	inFlight atomic.Int64
 	shed     atomic.Int64
 }
 
-// New returns a Bound that allows the given number of hedges in flight, 0 or more. With 0 every hedge is turned away. A negative
-// number is an error.
-func New(hedges int) (*Bound, error) {
-	if hedges < 0 {
-		return nil, fmt.Errorf("hedge: shed.New(%d): the number of hedges must not be negative", hedges)
+// Option is an option of [New].
+type Option func(*Bound) error
+
+// New returns a Bound. By default a server is busy while its goroutines wait for a processor for
+// more than 1 ms, on average over the last 50 to 100 ms. New returns an error if an option has a
+// value out of range.
+func New(opts ...Option) (*Bound, error) {
+	b := &Bound{most: math.MaxInt64}
+	for n, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("hedge: shed.New: option %d is nil", n+1)
+		}
+		if err := o(b); err != nil {
+			return nil, err
+		}
 	}
-	return &Bound{most: int64(hedges)}, nil
+	return b, nil
 }
 
-// InFlight is the number of hedges that are being served, without streams that have sent their first message.
+// WithBusy adds a sign that the server is busy: busy returns true while, say, all database
+// connections are in use. It is called for each hedge, concurrently, and must be quick. A nil
+// function is an error.
+func WithBusy(busy func() bool) Option {
+	return func(b *Bound) error {
+		if busy == nil {
+			return errors.New("hedge: shed.WithBusy(nil): must be a function")
+		}
+		b.busy = busy
+		return nil
+	}
+}
+
+// WithMaxHedges makes the server busy while n hedges are in flight. With 0 every hedge is turned
+// away. A negative number is an error.
+func WithMaxHedges(n int) Option {
+	return func(b *Bound) error {
+		if n < 0 {
+			return fmt.Errorf("hedge: shed.WithMaxHedges(%d): must be 0 or more", n)
+		}
+		b.most = int64(n)
+		return nil
+	}
+}
+
+// InFlight returns the number of hedges in flight, without streams that have sent their first
+// message.
 func (b *Bound) InFlight() int { return int(b.inFlight.Load()) }
 
-// Shed is the number of hedges that were turned away so far.
+// Shed returns the number of hedges that were turned away so far.
 func (b *Bound) Shed() int64 { return b.shed.Load() }
 
-// Unary is a [grpc.UnaryServerInterceptor]. Put it first, so that a hedge that is turned away costs least.
+// Unary is a [grpc.UnaryServerInterceptor]. Put it first in the chain, so that a hedge that is
+// turned away costs least.
+//
+// Unary does not call the handler of a call, hedge or not, that was canceled before: the call may
+// have waited for a processor.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
 	if !rpc.IsSpare(ctx) {
 		return handler(ctx, req)
 	}
 	if !b.enter() {
-		if err := grpc.SetTrailer(ctx, rpc.NoMore()); err != nil {
+		if err := grpc.SetTrailer(ctx, turnedAway); err != nil {
 			return nil, err
 		}
 		return nil, errShed
@@ -71,14 +126,19 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 	return handler(ctx, req)
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. A hedge counts until its first message is sent, or its handler returns: from then
-// on it is the call's stream, or it is cancelled. Put it first.
+// Stream is a [grpc.StreamServerInterceptor]. Put it first in the chain. A hedge counts until its
+// first message is sent or its handler returns: from then on it is the call's stream, or it is
+// canceled. Stream does not call the handler of a canceled call: see [Bound.Unary].
 func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if !rpc.IsSpare(stream.Context()) {
+	ctx := stream.Context()
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if !rpc.IsSpare(ctx) {
 		return handler(srv, stream)
 	}
 	if !b.enter() {
-		stream.SetTrailer(rpc.NoMore())
+		stream.SetTrailer(turnedAway)
 		return errShed
 	}
 	h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
@@ -86,7 +146,7 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 	return handler(srv, h)
 }
 
-// hedge is the stream of a hedge that holds a place.
+// hedge is the stream of a hedge that is in flight.
 type hedge struct {
 	grpc.ServerStream
 	leave func()
@@ -97,13 +157,19 @@ func (h *hedge) SendMsg(m any) error {
 	return h.ServerStream.SendMsg(m)
 }
 
-var errShed = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")
+var (
+	errShed    = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")
+	turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")
+)
 
-// enter counts a hedge in, unless that many are there already. One that is turned away is not counted even for a moment.
+// enter counts a hedge in, or reports that the server is busy. A hedge that is turned away is not
+// counted even for a moment.
 func (b *Bound) enter() bool {
-	for n := b.inFlight.Load(); n < b.most; n = b.inFlight.Load() {
-		if b.inFlight.CompareAndSwap(n, n+1) {
-			return true
+	if runqueue.Wait() <= busyWait && (b.busy == nil || !b.busy()) {
+		for n := b.inFlight.Load(); n < b.most; n = b.inFlight.Load() {
+			if b.inFlight.CompareAndSwap(n, n+1) {
+				return true
+			}
 		}
 	}
 	b.shed.Add(1)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -26,11 +28,17 @@ import (
 
 const ms = time.Millisecond
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	runqueue.Replace(func() time.Duration { return time.Duration(waiting.Load()) }) // whatever else the machine does
+	goleak.VerifyTestMain(m)
+}
+
+// waiting is how long goroutines wait for a processor.
+var waiting atomic.Int64
 
 func newBound(t *testing.T, hedges int) *shed.Bound {
 	t.Helper()
-	b, err := shed.New(hedges)
+	b, err := shed.New(shed.WithMaxHedges(hedges))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +65,49 @@ func aHedge() context.Context {
 	return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 }
 
-func TestNew_RejectsANegativeBound(t *testing.T) {
-	if b, err := shed.New(-1); b != nil || err == nil || !strings.HasPrefix(err.Error(), "hedge: shed.New(-1)") {
-		t.Errorf("%v, %v", b, err)
+func TestNew_Errors(t *testing.T) {
+	for want, o := range map[string]shed.Option{
+		"hedge: shed.WithMaxHedges(-1): ":  shed.WithMaxHedges(-1),
+		"hedge: shed.WithBusy(nil): ":      shed.WithBusy(nil),
+		"hedge: shed.New: option 1 is nil": nil,
+	} {
+		if b, err := shed.New(o); b != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, %v, want %s", b, err, want)
+		}
+	}
+}
+
+// TestNew_Busy has a hedge arrive under each sign that the server is busy.
+func TestNew_Busy(t *testing.T) {
+	defer waiting.Store(0)
+	for _, tc := range []struct {
+		name string
+		wait time.Duration
+		opts []shed.Option
+		shed bool
+	}{
+		{"idle", 0, nil, false},
+		{"goroutines wait for 1 ms", ms, nil, false},
+		{"for longer", ms + 1, nil, true},
+		{"WithBusy: idle", 0, []shed.Option{shed.WithBusy(func() bool { return false })}, false},
+		{"WithBusy: busy", 0, []shed.Option{shed.WithBusy(func() bool { return true })}, true},
+		{"WithBusy: goroutines wait", 2 * ms, []shed.Option{shed.WithBusy(func() bool { return false })}, true},
+		{"WithMaxHedges: room", 0, []shed.Option{shed.WithMaxHedges(1)}, false},
+		{"WithMaxHedges: none", 0, []shed.Option{shed.WithMaxHedges(0)}, true},
+	} {
+		b, err := shed.New(tc.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting.Store(int64(tc.wait))
+		served := false
+		_, _ = b.Unary(aHedge(), nil, nil, func(context.Context, any) (any, error) {
+			served = true
+			return nil, nil
+		})
+		if served == tc.shed {
+			t.Errorf("%s: turned away %t", tc.name, !tc.shed)
+		}
 	}
 }
 
@@ -104,7 +152,7 @@ func TestBound(t *testing.T) {
 						for i, err := range errs {
 							want, pushback := codes.OK, ""
 							if slices.Contains(tc.shed, i) {
-								want, pushback = codes.ResourceExhausted, "-1"
+								want, pushback = codes.ResourceExhausted, "0"
 							}
 							if got := strings.Join(trailers[i].Get("grpc-retry-pushback-ms"), ","); status.Code(err) != want || got != pushback {
 								t.Errorf("attempt %d: %v, pushback %q; want %v, %q", i, err, got, want, pushback)
@@ -123,8 +171,9 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBound_TheCallGoesOn lets both interceptors of this library meet a server that sheds: the primary answers, and
-// no further hedge of the call is sent.
+// TestBound_TheCallGoesOn lets both interceptors of this library meet a server that turns all
+// hedges away. Four hedges of each call are sent at once, as nothing says yet that the client has
+// one connection. The primary answers.
 func TestBound_TheCallGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBound(t, 0)
@@ -141,7 +190,7 @@ func TestBound_TheCallGoesOn(t *testing.T) {
 		if reply, err := st.Recv(); err != nil || reply.Attempt != 0 {
 			t.Errorf("%v, %v", reply, err)
 		}
-		if got := s.Stats(); got.Hedges != 2 || got.PushedBack != 2 || b.Shed() != 2 {
+		if got := s.Stats(); got.Hedges != 8 || got.PushedBack != 8 || b.Shed() != 8 || got.PrimaryWins != 0 {
 			t.Errorf("%+v, %d shed", got, b.Shed())
 		}
 	})

@@ -20,9 +20,10 @@ type Counts struct {
 	// [Resets]. They are in Hedges too.
 	Repeated int64
 
-	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of
-	// hedges goes up when a hedge is due, at most once for each hedge and reason. A hedge in BudgetExhausted, NotReady,
-	// NoOtherBackend, Guarded or ResetsSpent is considered again later while its call lasts.
+	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when
+	// a call begins. A count of hedges goes up when a hedge is due, at most once for each hedge and
+	// reason. A hedge in BudgetExhausted, NotReady, NoOtherBackend, Guarded, ResetsSpent or
+	// ClientBusy is considered again later while its call lasts.
 
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
@@ -65,6 +66,11 @@ type Counts struct {
 	NotReplayable int64
 	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets].
 	ResetsSpent int64
+	// ClientBusy is the number of hedges that were due while this process was short of processor
+	// time: on average its goroutines waited for a processor for more than a sixteenth of the
+	// call's age (200 µs at least), or the hedge's timer fired that late (2 ms at least). The
+	// answer may have arrived. Such a call teaches nothing.
+	ClientBusy int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. They are not in Hedged. Calls
 	// that cannot be hedged are in NotReplayable, EarlyHeaders, NoOtherBackend, DeadlineNear or OfHedges instead, and hedges that would
 	// not be sent in NotDrawn or BudgetExhausted. Hedges that a failure would have sent are not counted.

@@ -38,6 +38,7 @@ const (
 	DeadlineNear    Reason = "deadline near"
 	Guarded         Reason = "guard"
 	ResetsSpent     Reason = "resets spent"
+	ClientBusy      Reason = "client busy"
 	OfHedge         Reason = "on behalf of a hedge"
 
 	// Reasons why a call has no hedge. [Paused] is one too.

@@ -1,6 +1,6 @@
-// Command shed is a server that serves at most two hedges at a time: nearly all of them while it is
-// idle, and few while it is overloaded. The calls whose hedges are turned away go on with their
-// primaries.
+// Command shed is a server that turns hedges away while all its database connections are in use, or
+// its goroutines wait for a processor: hardly any while it is idle, and many while it is busy. The
+// calls whose hedges are turned away go on with their primaries.
 //
 //	cd examples && go run ./shed
 package main
@@ -32,6 +32,7 @@ import (
 const (
 	calls = 800                  // by each client in each phase
 	pace  = 2 * time.Millisecond // between the starts of two calls
+	pool  = 40                   // database connections
 )
 
 func main() {
@@ -41,7 +42,8 @@ func main() {
 }
 
 func run(w io.Writer) error {
-	bound, err := shed.New(2) // hedges that the server serves at a time
+	greeter := &greeter{connections: make(chan struct{}, pool)}
+	bound, err := shed.New(shed.WithBusy(func() bool { return len(greeter.connections) == pool }))
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,6 @@ func run(w io.Writer) error {
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(bound.Unary),
 		grpc.ChainStreamInterceptor(bound.Stream))
-	greeter := &greeter{}
 	pb.RegisterGreeterServer(server, greeter)
 	go server.Serve(listener)
 	defer server.Stop()
@@ -74,11 +75,11 @@ func run(w io.Writer) error {
 	defer hedged.Close()
 
 	fmt.Fprintf(w, "%d calls by each client in each phase, one every %v. Idle, an attempt takes 5 ms, and one in fifty 100 ms;\n"+
-		"overloaded, each attempt takes 100 ms.\n\n", calls, pace)
+		"busy, each attempt takes 38 ms, so that nearly all of %d database connections are in use.\n\n", calls, pace, pool)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "\tp99 without\tp99 with hedging\thedges\tturned away\tfailed calls")
-	for _, phase := range []string{"idle", "overloaded"} {
-		greeter.overloaded.Store(phase == "overloaded")
+	for _, phase := range []string{"idle", "busy"} {
+		greeter.busy.Store(phase == "busy")
 		hedgesBefore, shedBefore := s.Stats().Hedges, bound.Shed()
 		var failed atomic.Int64
 		var without, with []time.Duration
@@ -119,21 +120,32 @@ func percentile(latencies []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent-1)/100].Round(100 * time.Microsecond)
 }
 
-// greeter is a server that is sometimes slow, or always while it is overloaded.
+// greeter is a server that needs a database connection for each call. It is sometimes slow, or
+// always while it is busy.
 type greeter struct {
 	pb.UnimplementedGreeterServer
-	overloaded atomic.Bool
+	busy        atomic.Bool
+	connections chan struct{}
 }
 
 func (g *greeter) SayHello(ctx context.Context, in *pb.HelloRequest) (*pb.HelloReply, error) {
+	select {
+	case g.connections <- struct{}{}:
+		defer func() { <-g.connections }()
+	case <-ctx.Done(): // another attempt has answered
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	delay := 5 * time.Millisecond
-	if g.overloaded.Load() || rand.IntN(50) == 0 {
+	switch {
+	case g.busy.Load():
+		delay = 38 * time.Millisecond
+	case rand.IntN(50) == 0:
 		delay = 100 * time.Millisecond
 	}
 	select {
 	case <-time.After(delay):
 		return &pb.HelloReply{Message: "Hello " + in.GetName()}, nil
-	case <-ctx.Done(): // another attempt has answered
+	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }

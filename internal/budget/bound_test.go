@@ -90,8 +90,9 @@ func (b *intervals) win() {
 	b.savedLeast = min(b.savedLeast, b.saved)
 }
 
-// TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
-// dropped, calls that take back their share, attempts that the bucket owes, and shares that change.
+// TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win
+// and lose, hedges that are dropped or turned away, calls that take back their share, attempts that
+// the bucket owes, and shares that change.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	longtest.Computation(t)
 	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}, {0.03}, {0.03, 1e-6, 0.031, 1}}
@@ -109,6 +110,7 @@ func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 		}
 		run := boundRun{bound: newIntervals(shares[0], costliest), bucket: budget.New(100 * shares[0]), r: r, menu: menu, shares: shares}
 		run.odd = []float64{0, 300}[r.IntN(2)]
+		run.away = []float64{0, 0, .3, 1}[r.IntN(4)]
 		for range 2000 {
 			run.step()
 			if run.over > 1e-6 {
@@ -133,6 +135,7 @@ type boundRun struct {
 	now        time.Duration
 	odd        float64 // the cost of a call in 500, which is not slow; 0: none
 	rate, wins float64 // calls a second, and the share of hedges that win
+	away       float64 // the share of hedges that servers turn away
 	over, paid float64
 	owed       int
 }
@@ -171,6 +174,11 @@ func (run *boundRun) step() {
 			return
 		case r.IntN(10) == 0: // dropped
 			run.bucket.Refund(saved, cost)
+			continue
+		case run.away > 0 && r.Float64() < run.away: // its server turned it away, and it cost a tenth
+			run.bucket.TurnedAway(saved, cost)
+			run.over = max(run.over, run.bound.pay(saved, priceOf(cost)/10))
+			run.paid += priceOf(cost) / 10
 			continue
 		}
 		run.paid += priceOf(cost)

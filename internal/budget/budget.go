@@ -235,6 +235,20 @@ func (b *Bucket) Refund(saved bool, cost float64) {
 	}
 }
 
+// TurnedAway gives back nine tenths of the price of a hedge that its server turned away. saved is
+// what Pay returned. A hedge that savings paid for stays one that no win has proven.
+func (b *Bucket) TurnedAway(saved bool, cost float64) {
+	cost = counted(cost)
+	rest := priceOf(cost) - priceOf(cost/10)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if saved {
+		b.savings.tokens += rest
+	} else {
+		b.held += rest
+	}
+}
+
 // Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
 // third of hedged calls: for two hedges, and one more for each call that a hedge answers.
 func (b *Bucket) Hedged(won bool) {

@@ -6,12 +6,14 @@ import (
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is how many hedges were considered, this one
-// included. The gates of the method's settings are asked one after the other. If all let the hedge pass, it is paid for and counted.
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
+// hedges that were considered, including hedge n. Admit asks the method's gates in order. A hedge
+// that passes all gates is paid for and counted.
 func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.catchUp(so)
 	if !c.armed {
@@ -19,9 +21,11 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	}
 	d := feature.Due{
 		CallState: &c.CallState, N: n, Turn: turn, Now: time.Now(), Report: so,
-		Slow: so.Rejected() == 0 && !so.Repeated,
+		Slow: so.Rejected() == 0 && !so.Repeated, OneConnection: c.method.Target.OneConnection(),
 	}
-	if d.Slow && c.Estimate != nil { // a delay that was not learned says nothing about the backend
+	if d.Busy = busy(&d); d.Busy {
+		c.Busy = true
+	} else if d.Slow && !so.Attempts[n-1].TurnedAway && c.Estimate != nil { // without a learned delay, lateness is no sign
 		if silent := c.Record.Late(n, d.Now, c.Delay); silent != "" {
 			settings.Tell(c.settings.Traces, settings.SilentBackend{Target: c.Target, Address: silent})
 		}
@@ -47,7 +51,17 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 
-// refund refunds what gates have taken for a hedge that is not sent.
+// busyShare is the share of a call's age by which a busy process delays what is due. The goroutines
+// of a call wait for a processor about four times, so that a quarter of the age is the process's
+// own. A call that grows old is hedged in the end, however busy the process is.
+const busyShare = 16
+
+// busy reports whether a slow call may be late because this process is short of processor time.
+func busy(d *feature.Due) bool {
+	return d.Slow && runqueue.Busy(d.Age()-d.Report.Due, d.Age()/busyShare)
+}
+
+// refund returns to the gates what they have taken for a hedge that is not sent.
 func refund(c *Call, gates []feature.Gate) {
 	for _, g := range gates {
 		if p, ok := g.(feature.Payer); ok {
@@ -56,7 +70,7 @@ func refund(c *Call, gates []feature.Gate) {
 	}
 }
 
-// notSent counts why a hedge that is due is not sent, and answers the race as the verdict says.
+// notSent counts the reason of verdict v, and returns the race's event for it.
 func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	e := race.Event{Kind: v.Event, Until: v.Until}
 	waits := v.Event == race.HeldBack && v.Until == 0
@@ -74,15 +88,19 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	return e
 }
 
-// retryFloor is the least time after which a hedge that was held back is considered again: timers are not much more precise.
+// retryFloor is the least time after which a hedge that was held back is considered again. Timers
+// are hardly more precise.
 const retryFloor = 250 * time.Microsecond
 
-// retryAt is the age of the call at which a hedge that is held back is considered again.
+// retryAt returns the age at which a hedge that is held back is considered again:
 //
-// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than the budget
-// earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
-// it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
-// looked at a handful of times.
+//	age < 2 delay    an eighth of the age later
+//	age < 3 delay    at 3 delay
+//	else             at twice the age
+//
+// The first retries are close: if slightly more hedges are due than the budget earns, a call that
+// ends leaves its token to a slower call, which loses a fraction of the delay. Later retries are
+// rare, so that a long call in an outage costs little.
 func retryAt(d *feature.Due) time.Duration {
 	age := d.Age()
 	wait := age

@@ -17,8 +17,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, what the trailer
-// says of further attempts, and whether the call may be sent again.
+// Failure implements [race.Policy]. It classifies err: final or not, the pushback of the trailer,
+// and whether the call may be sent again.
 func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	if c.settings.Final.HasStatus(err) {
@@ -35,9 +35,10 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// catchUp handles what has happened in the race since the last time. It tells the observers of each attempt that has failed while
-// the caller waited, once. It refunds hedges that were dropped: at most the last one that was paid for, because one hedge is
-// prepared at a time. Cancellation and expired deadlines do not count as failures.
+// catchUp handles what has happened in the race since the last call of catchUp. It reports each
+// failed attempt to the observers once, without attempts that were canceled or exceeded their
+// deadlines. It refunds hedges that were turned away or dropped. At most one hedge is dropped at a
+// time, the one that was paid for last, because hedges are prepared one after the other.
 func (c *Call) catchUp(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -46,12 +47,24 @@ func (c *Call) catchUp(r *race.Report) {
 		}
 		c.failures |= 1 << n
 		tellFailure(c, a.End, a.Pushback)
-		if a.Pushback != race.NoPushback {
+		switch {
+		case a.TurnedAway: // the next hedge is due at once
+			c.turnedAway(n)
+		case a.Pushback != race.NoPushback:
 			tellHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
 	for ; int(c.dropped) < r.Dropped; c.dropped++ {
 		refund(c, c.settings.Gates)
+	}
+}
+
+// turnedAway refunds hedge n, which its server turned away, but for a tenth of its price.
+func (c *Call) turnedAway(n int) {
+	for _, g := range c.settings.Gates {
+		if p, ok := g.(feature.PartPayer); ok {
+			p.TurnedAway(&c.CallState, n)
+		}
 	}
 }
 
@@ -66,15 +79,15 @@ func tellFailure(c *Call, end race.EndKind, p race.Pushback) {
 	}
 }
 
-// TracksFailures reports whether the trailers of failures must be reported: the target has a throttle, or the method a
-// hedgingPolicy, by which a failure sends the next hedge.
+// TracksFailures reports whether the interceptor must report the trailers of failures: the target
+// has a throttle, or the method has a hedgingPolicy, in which a failure makes the next hedge due.
 func (c *Call) TracksFailures() bool {
 	return c.settings != nil && (c.settings.Policy != nil || c.settings.Features.Throttle != nil)
 }
 
-// PrimaryContext returns the context of the primary, on a connection with the given target. If the process has a policy of
-// package balancer, the context carries the record of the backends that the call has used. Call it before the race, and only
-// for a call that may be hedged.
+// PrimaryContext returns the context of the primary on a connection with the given target. If the
+// process has a policy of package balancer, the context carries the record of the backends that the
+// call has used. PrimaryContext must be called before the race, for a call that may be hedged.
 func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
@@ -83,8 +96,8 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
-// UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for it, a policy of package balancer
-// lets the child place it.
+// UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
+// the call, a policy of package balancer leaves the choice of the backend to its child.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	switch c.why {
 	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
@@ -95,24 +108,25 @@ func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.
+// HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A
+// stream answers with its first message.
 func HedgeAnswered(ctx context.Context) {
 	if h, ok := ctx.(*place.Hedge); ok {
 		h.Answered()
 	}
 }
 
-// HedgePeer says to whom a hedge of the call went, once it has ended. It may be called at any time, from any goroutine. An
-// unknown peer has no address.
+// HedgePeer records the peer of a hedge that has ended. A peer without an address is ignored. It
+// may be called at any time, from any goroutine.
 func (c *Call) HedgePeer(p *peer.Peer) {
 	if conn, ok := c.Conn.(*grpc.ClientConn); ok {
 		c.method.Target.HedgePeer(conn, p, c.Record)
 	}
 }
 
-// Accepts asks the function of WithAcceptable about an attempt of a race that is judged. If err is
-// not nil, only an HTTP request has a reply. The function is not asked about a failure once the
-// caller has gone: then Accepts returns true. It may be called concurrently.
+// Accepts calls the function of WithAcceptable for an attempt of a judged race. If err is not nil,
+// only an HTTP request has a reply. Accepts returns true without a call for a failure after the
+// caller's context has ended. It may be called concurrently.
 func (c *Call) Accepts(reply any, err error) bool {
 	if err != nil {
 		if c.Context.Err() != nil {
@@ -125,12 +139,13 @@ func (c *Call) Accepts(reply any, err error) bool {
 	return c.settings.Acceptable(c.Context, c.Method, reply, err)
 }
 
-// WaitsForMessage reports whether Header of a stream waits for the first message: hedge.WithWaitForMessage names its method, and, if
-// the message is to be judged, its type is known.
+// WaitsForMessage reports whether Header of a stream waits for the first message.
+// hedge.WithWaitForMessage must name the method. If messages are judged, the message's type must be
+// known.
 func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
 	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
 }
 
-// AcceptsNone is Accepts of a stream that has ended without a message.
+// AcceptsNone is Accepts for a stream that has ended without a message.
 func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.Method, nil, io.EOF) }

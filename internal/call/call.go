@@ -1,5 +1,5 @@
-// Package call is one call of a method, from its beginning to its end: when its hedges are due, whether each may be sent, and what
-// is counted and learned of it.
+// Package call tracks one call of a method from beginning to end: when its hedges are due, whether
+// each is sent, and what the call counts and teaches.
 package call
 
 import (
@@ -17,31 +17,33 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// A door begins a call, and tells it the request by Inspect. If Hedged returns false, the door makes the call normally. Otherwise it
-// races attempts by the Plan, with the call as the race's policy. The door reports the end by End in two cases: the call was not
-// raced, or its race ended untouched. In every other case the race has called Book, which does so.
+// An interceptor calls Begin, then Inspect with the request. If Hedged returns false, the
+// interceptor makes the call normally. Otherwise it races attempts by the Plan, with the Call as
+// the race's policy. The interceptor must call End if the call was not raced or its race ended
+// untouched. Otherwise the race has called Book, which calls End.
 type Call struct {
-	feature.CallState // what its features know of it
+	feature.CallState
 
 	method   *registry.Method
 	settings *settings.Settings // in force when it began
 	class    *registry.Class    // of its request; nil: none
 
-	armed bool // it may be hedged
-	dry   bool // it might be hedged but for WithDryRun
-	http  bool // it is an HTTP request
-	safe  bool // HTTP defines the method of the request as one that only reads
+	armed bool // may be hedged
+	dry   bool // would be armed without WithDryRun
+	http  bool // an HTTP request
+	safe  bool // an HTTP request with a method that only reads
 
-	end      feature.End // what observers are told: a field, as it would be allocated otherwise
-	failures uint8       // attempts whose failures have been told, a bit each
+	end      feature.End // passed to observers; a field saves its allocation
+	failures uint8       // attempts whose failures were reported, a bit each
 	dropped  uint8       // hedges that were paid for, not sent, and refunded
 
-	heldBack stats.Reason        // why a hedge was held back last, so that a reason counts once for a hedge
-	why      stats.Reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
-	report   func(stats.Outcome) // of hedge.Report; nil: none
+	heldBack stats.Reason        // of the last hedge that was held back, so that each reason counts once per hedge
+	why      stats.Reason        // why the last due hedge was not sent, or why the call can have none
+	report   func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
-// ConnOf returns the target and the connection of a door's cc: nothing for a nil cc, as when a test passes its own invoker.
+// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
+// that passes its own invoker.
 func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
 	if cc != nil {
 		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
@@ -49,11 +51,10 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
 	return target, conn
 }
 
-// Begin counts a call and returns it. A nil registry hedges nothing.
+// Begin counts a call and returns it. With a nil registry the call is not hedged.
 //
-// ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection
-// that is always ready. Of the options, only those of this package are used, and of those in ctx
-// the first two, [OffOption] and [AfterOption].
+// ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
+// Begin uses the options of this package, and of those in ctx [OffOption] and [AfterOption].
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if r == nil {
@@ -79,7 +80,8 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	return c
 }
 
-// decide decides whether the call may be hedged, and after which delay. If not, it counts why.
+// decide decides whether the call may be hedged, and after which delay. Otherwise it counts the
+// reason.
 func decide(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
@@ -114,8 +116,8 @@ func decide(c *Call, o options) {
 }
 
 // selected reports whether the options of hedge.New select a call of a method with the given
-// settings. WithAllMethods selects an HTTP request only if HTTP allows it to be sent twice, and
-// WithIdempotentOnly each of these.
+// settings. WithAllMethods selects an HTTP request only if HTTP allows it to be sent twice.
+// WithIdempotentOnly selects all such requests.
 func (o options) selected(s *settings.Settings) bool {
 	switch {
 	case o.http == nil:
@@ -126,7 +128,8 @@ func (o options) selected(s *settings.Settings) bool {
 	return s.Named
 }
 
-// estimate takes the call's delay from what was learned of its class, or its method. It returns false while that is too little.
+// estimate sets the call's delay to the learned delay of its class or its method. It returns false
+// if too little is learned.
 func (c *Call) estimate() bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
@@ -140,10 +143,10 @@ func (c *Call) estimate() bool {
 	return true
 }
 
-// arm makes the call one that may be hedged, and adds its share to the budget.
+// arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
 func (c *Call) arm(delay time.Duration) {
 	s := c.settings
-	if !s.Unbudgeted() { // hedges that cost nothing must not pay for others
+	if !s.Unbudgeted() { // calls whose hedges are free must not pay for other hedges
 		c.Payment.Earn(c.Start)
 	}
 	c.MaxHedges = s.MaxHedges
@@ -170,11 +173,11 @@ func (c *Call) arm(delay time.Duration) {
 // Hedged reports whether the call may be hedged.
 func (c *Call) Hedged() bool { return c.armed }
 
-// ByPolicy reports whether a hedgingPolicy says how the call is hedged.
+// ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
 func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
 
-// Plan plans the race of a call that may be hedged: when hedges are due, and by which rules attempts race. It comes after
-// SetTraits.
+// Plan returns the plan of the call's race: when hedges are due, and the rules of the race. It must
+// be called after SetTraits.
 func (c *Call) Plan() race.Plan {
 	s, policy := c.settings, c.ByPolicy()
 	p := race.Plan{
@@ -189,7 +192,7 @@ func (c *Call) Plan() race.Plan {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && !policy { // a rejected answer makes hedges due that the trigger would not send
+	if p.Judged && !policy { // a rejected answer can use hedges beyond those of the trigger
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {
@@ -198,13 +201,15 @@ func (c *Call) Plan() race.Plan {
 	return p
 }
 
-// WouldBeHedged reports whether a dry run keeps the call from being hedged. The door then looks for reasons why it cannot be hedged.
+// WouldBeHedged reports whether a dry run keeps the call from being hedged. The interceptor then
+// looks for reasons why the call cannot be hedged.
 func (c *Call) WouldBeHedged() bool { return c.dry }
 
 // Late reports whether the call has lasted longer than its delay.
 func (c *Call) Late() bool { return c.Age() > c.Delay }
 
-// NotReplayable says that no second attempt of the call can be made, so that Hedged and WouldBeHedged are false from now on.
+// NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged
+// return false afterwards.
 func (c *Call) NotReplayable() {
 	if !c.armed && !c.dry {
 		return
@@ -224,22 +229,22 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 	return r != nil && r.Method(target, method, time.Now()).Settings().SingleRequest
 }
 
-// SendsOne notes that the call is a stream of a method of hedge.WithSingleRequest. It is not hedged
-// if callers of the method often send a second message.
+// SendsOne marks the call as a stream of a method of hedge.WithSingleRequest. It is not hedged if
+// callers of the method often send a second message.
 func (c *Call) SendsOne() {
 	if c.method != nil && c.method.Talks.Begins() {
 		c.NotReplayable()
 	}
 }
 
-// SecondRequest counts a stream whose caller sends a second message.
+// SecondRequest counts a stream with a second request message.
 func (c *Call) SecondRequest() {
 	c.method.Talks.Second()
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
 }
 
-// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns the
-// context under which to make it. It uses only [OffOption] and [ReportOption].
+// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns its
+// context. It uses the options [OffOption] and [ReportOption].
 func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {

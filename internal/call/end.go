@@ -14,31 +14,36 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// End is how a call ended for its caller: a stream with its first message, or without one.
+// End describes how a call ended for its caller. A stream ends with its first message, or without
+// one.
 type End struct {
 	// Race is the report of the call's race; nil if its primary ended before a hedge was due, or if it did not race.
 	Race *race.Report
-	// Headers says that the race was for response headers. Err and Age are then of the first message, or the end of the stream.
+	// Headers is set if the race was for response headers. Err and Age then describe the first
+	// message, or the end of the stream.
 	Headers bool
 
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
-	Trailer metadata.MD   // of a call that failed without a race; nil if it is not known
+	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
 
-	// AskedAt is the age at which the caller of a stream began to wait. If it is more than half of the age at which an attempt
-	// ended, the attempt may have ended long before, and nothing is known of its latency.
+	// AskedAt is the age at which the caller of a stream began to wait. If AskedAt is more than
+	// half of the age at which an attempt ended, the latency of the attempt is unknown, because the
+	// attempt may have ended long before.
 	AskedAt time.Duration
-	// Early says that headers decided the stream well before its first message: see stats.Counts.EarlyHeaders.
+	// Early is set if headers decided the stream well before its first message: see
+	// stats.Counts.EarlyHeaders.
 	Early bool
 }
 
-// Book implements [race.Policy] for a call whose race decides how it ends.
+// Book implements [race.Policy] for a call that ends when its race is decided.
 func (c *Call) Book(r *race.Report) {
 	c.Raced(r)
 	c.End(End{Race: r, Err: r.Err, Age: r.DeliveredAt})
 }
 
-// Raced counts and tells what happened in the race of the call. End follows, at once or when the first message has come.
+// Raced counts and reports what happened in the call's race. The caller must call End afterwards,
+// or when the first message has come.
 func (c *Call) Raced(r *race.Report) {
 	c.catchUp(r)
 	if r.NotReplayable {
@@ -48,7 +53,8 @@ func (c *Call) Raced(r *race.Report) {
 	c.tell(r)
 }
 
-// End tells the observers how the call ended. It is called once, after Raced if the call has raced.
+// End passes the end of the call to the observers. It must be called once, after Raced if the call
+// has raced.
 func (c *Call) End(e End) {
 	if c.method == nil {
 		return
@@ -57,7 +63,7 @@ func (c *Call) End(e End) {
 		e.Age = c.Age()
 	}
 	if e.Early {
-		c.dry = false // no hedge could have been sent
+		c.dry = false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
@@ -71,7 +77,7 @@ func (c *Call) End(e End) {
 	case e.Race == nil:
 		end.Primary = feature.Primary{Known: true, Err: e.Err, Age: e.Age, Gone: gone, AskedLate: !end.Known}
 		c.unraced(&e)
-	case e.Race.Panicked: // nobody has learned anything
+	case e.Race.Panicked: // latencies are unknown
 		end.Known = false
 	default:
 		end.Primary = primaryOf(c, &e)
@@ -86,7 +92,8 @@ func (c *Call) End(e End) {
 	}
 }
 
-// unraced counts the end of a primary that no hedge raced against: its failure, and the hedge that it would have had but for a dry run.
+// unraced counts the end of a primary without a hedge: the failure, and in a dry run the hedge that
+// the call would have had.
 func (c *Call) unraced(e *End) {
 	if e.Err != nil && !c.end.Gone && c.TracksFailures() {
 		failure := c.Failure(e.Err, e.Trailer)
@@ -103,7 +110,7 @@ func (c *Call) unraced(e *End) {
 		c.method.NoteUnhedgeable()
 		return
 	}
-	c.method.Counters.Update(func(s *stats.Counts) { // of a second hedge nothing, because the first might have answered
+	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
 		case !c.Draw(1):
 			s.NotDrawn++
@@ -130,7 +137,7 @@ func (c *Call) prevented() stats.Reason {
 	return stats.NoReason
 }
 
-// primaryOf is what became of the primary of a race.
+// primaryOf describes the end of the primary of a race.
 func primaryOf(c *Call, e *End) feature.Primary {
 	r, a := e.Race, &e.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
@@ -147,8 +154,8 @@ func primaryOf(c *Call, e *End) feature.Primary {
 	return p
 }
 
-// goneBefore reports whether the caller had gone when attempt n ended. A primary that headers have committed ends after its race
-// was decided, and the report does not say whether the caller has gone since.
+// goneBefore reports whether the caller's context had ended when attempt n ended. A primary that
+// headers have committed ends after the report was made, so goneBefore looks at the context.
 func goneBefore(c *Call, r *race.Report, n int) bool {
 	a := &r.Attempts[n]
 	if r.Committed && n == 0 {
@@ -157,12 +164,13 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 	return r.CallerGone && r.GoneAt <= a.EndedAt
 }
 
-// count counts what happened in a race, and which attempt won. Only an answer counts as a win.
+// count counts what happened in a race, and which attempt won. Only an answer counts as a win. A
+// call whose hedges were all turned away counts for neither.
 func count(c *Call, r *race.Report) {
-	rejected, hedged := r.Rejected(), r.Hedges > 0 && !r.Panicked
+	rejected, hedged := r.Rejected(), r.Served() > 0 && !r.Panicked
 	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
-	if hedged && (good || !r.GaveUp) { // if the caller gave up, nobody knows whether hedges were of use
+	if hedged && (good || !r.GaveUp) { // if the caller gave up, the value of hedges is unknown
 		c.Payment.Hedged(r.Winner > 0 && good)
 	}
 	if !answered && rejected == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
@@ -188,7 +196,8 @@ func count(c *Call, r *race.Report) {
 	})
 }
 
-// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from any goroutine.
+// LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any
+// time, from any goroutine.
 func (c *Call) LoserPanicked() {
 	if c.method != nil {
 		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })

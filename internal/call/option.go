@@ -19,31 +19,33 @@ type AfterOption struct {
 	Delay time.Duration
 }
 
-// ReportOption is the call option hedge.Report. Fill is called at least once, and the last time when the call is decided.
+// ReportOption is the call option hedge.Report. Fill is called at least once. The last call is made
+// when the call is decided.
 type ReportOption struct {
 	grpc.EmptyCallOption
 	Fill func(stats.Outcome)
 }
 
-// HTTPOption says that the call is an HTTP request.
+// HTTPOption marks the call as an HTTP request.
 type HTTPOption struct {
 	grpc.EmptyCallOption
 	Safe       bool // HTTP defines its method as one that only reads
 	Idempotent bool // HTTP, or a header of the request, allows it to be sent twice
 }
 
-// options is what the call options of one call say about hedging it.
+// options are the hedging options of one call.
 type options struct {
 	off   bool
 	after bool
 	delay time.Duration
 
-	report func(stats.Outcome) // nil: none
-	http   *HTTPOption         // nil: a gRPC call, or one of hedge.Do
-	static bool                // grpc.StaticMethod: the method's name is one of few
+	report func(stats.Outcome) // of hedge.Report; nil if unset
+	http   *HTTPOption         // nil for a gRPC call or a call of hedge.Do
+	static bool                // of grpc.StaticMethod: the process has few method names
 }
 
-// with adds this library's options. The last of several applies, as with gRPC's own. The options of a call come after its context's.
+// with returns o with this library's options of opts applied. The last one wins, as with gRPC's
+// options.
 func (o options) with(opts []grpc.CallOption) options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
@@ -62,7 +64,8 @@ func (o options) with(opts []grpc.CallOption) options {
 	return o
 }
 
-// NewContext returns a context that gives its options to every call that is begun under it: see hedge.NewContext.
+// NewContext returns a context that applies opts to every call that begins under it: see
+// hedge.NewContext.
 func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
 	o.report = nil // several calls may share a context
@@ -72,8 +75,8 @@ func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 
 type optionsKey struct{}
 
-// contextsUsed is set once NewContext was called. Until then calls do not look for options in their context, which takes
-// time for each context that it was derived from.
+// contextsUsed is set by NewContext. Until then calls skip the search for options in their context,
+// which visits each parent.
 var contextsUsed atomic.Bool
 
 func inContext(ctx context.Context) options {

@@ -9,28 +9,30 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Traits are what the user's functions say of a request: WithClass its class, and WithCost its cost.
+// Traits are the class of a request by WithClass, and its cost by WithCost.
 type Traits struct {
 	class string
 	cost  float64
 }
 
-// Inspect tells the request of the call: see SetTraits.
+// Inspect sets the traits of the call's request: see SetTraits.
 func (c *Call) Inspect(request any) {
 	if c.Inspects() {
 		c.SetTraits(c.TraitsOf(request))
 	}
 }
 
-// Inspects reports whether Inspect would ask a function.
+// Inspects reports whether Inspect calls a function of the user.
 func (c *Call) Inspects() bool { return classifies(c) || c.Payment.Owes }
 
-// classifies reports whether the class of the request is of interest. It is not for a call of a control group, which is plain.
+// classifies reports whether the class of the request is still to be set. Calls of a control group
+// have no class.
 func classifies(c *Call) bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.Group != feature.Unhedged
 }
 
-// TraitsOf asks the user's functions about a request. It may be called at any time, if the call inspects its request.
+// TraitsOf calls the user's functions for a request. It may be called at any time, if Inspects
+// returns true.
 func (c *Call) TraitsOf(request any) Traits {
 	var t Traits
 	if classifies(c) {
@@ -44,9 +46,10 @@ func (c *Call) TraitsOf(request any) Traits {
 	return t
 }
 
-// SetTraits sets the class and the cost of the call's request. From now on the class gives the delay, and learns the call's latency.
-// Once a method has a class, calls without a name share one. The budget gets the call's share of the cost, and each hedge pays
-// the cost. SetTraits is called before the first hedge is due, and no other method is called meanwhile.
+// SetTraits sets the class and the cost of the call's request. The class then gives the delay and
+// learns the call's latency. Once a method has classes, calls without a class share one. The budget
+// earns the call's share of the cost, and each hedge pays the cost. SetTraits must be called before
+// the first hedge is due, and not concurrently with other methods.
 func (c *Call) SetTraits(t Traits) {
 	if c.Payment.Owes {
 		c.Payment.SetCost(c.Start, t.cost)

@@ -34,6 +34,13 @@ type Payer interface {
 	Refund(*CallState)
 }
 
+// A PartPayer is a Payer that returns part of what it took for hedge n when the hedge's server
+// turned it away.
+type PartPayer interface {
+	Payer
+	TurnedAway(c *CallState, n int)
+}
+
 // An Observer hears how calls ended, once of each. It may be called concurrently, for different calls, and keeps neither the call
 // nor the end.
 type Observer interface {
@@ -70,6 +77,7 @@ type CallState struct {
 
 	OffWire bool // its attempts are no streams of its target's connections
 	Learns  bool // its latency is of interest
+	Busy    bool // this process was short of processor time when a hedge was due: the latency is not the server's
 	Off     bool // its caller has switched it off: the trigger learns nothing of it
 
 	Payment   Payment
@@ -142,8 +150,12 @@ type Due struct {
 	Now  time.Time
 	// Slow says that the hedge is due because the call is slow. If not, an answer was rejected, or the call is sent again:
 	// see race.Event.
-	Slow   bool
-	Report *race.Report // what has happened so far; Repeated is of the hedge that is due
+	Slow bool
+	Busy bool // this process is short of processor time, so the answer may lie unread
+	// OneConnection says that without a policy of package balancer, all hedges use the connection
+	// that their primaries use.
+	OneConnection bool
+	Report        *race.Report // what has happened so far; Repeated is of the hedge that is due
 }
 
 func (d *Due) Age() time.Duration { return d.Now.Sub(d.Start) }

@@ -13,7 +13,8 @@ type Payment struct {
 	Priced      bool           // the cost is known, or is not asked for
 	Owes        bool           // the share of the call is to be added when the cost is known
 
-	savedTarget, savedOwn bool // the last hedge was paid from savings
+	last                  uint8 // the hedge that was paid last
+	savedTarget, savedOwn uint8 // the hedges that were paid from savings, a bit each
 }
 
 // Earn adds the share of the call to the budgets, unless its cost is still to come.
@@ -34,27 +35,32 @@ func (p *Payment) SetCost(now time.Time, cost float64) {
 	}
 }
 
-// Pay takes the price of one hedge from every budget, from the savings if need be, or from none. For one that sends a call again,
-// budgets may owe it.
-func (p *Payment) Pay(now time.Time, urgent, again bool) bool {
-	paid := false
-	if p.Own != nil {
-		if paid, p.savedOwn = p.pay(p.Own, now, urgent, again); !paid {
-			return false
-		}
+// Pay takes the price of hedge n from every budget, from the savings if need be, or from none. For
+// one that sends a call again, budgets may owe it.
+func (p *Payment) Pay(now time.Time, n int, urgent, again bool) bool {
+	p.last = uint8(n)
+	if p.Own != nil && !p.pay(p.Own, &p.savedOwn, now, urgent, again) {
+		return false
 	}
-	if paid, p.savedTarget = p.pay(p.Target, now, urgent, again); !paid && p.Own != nil {
-		p.Own.Refund(p.savedOwn, p.Cost)
+	paid := p.pay(p.Target, &p.savedTarget, now, urgent, again)
+	if !paid && p.Own != nil {
+		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
 	}
 	return paid
 }
 
-func (p *Payment) pay(b *budget.Bucket, now time.Time, urgent, again bool) (paid, saved bool) {
-	if paid, saved = b.Pay(now, urgent || again, p.Cost); !paid && again {
+func (p *Payment) pay(b *budget.Bucket, from *uint8, now time.Time, urgent, again bool) bool {
+	paid, saved := b.Pay(now, urgent || again, p.Cost)
+	if !paid && again {
 		paid = b.Owe(now, p.Cost)
 	}
-	return paid, saved
+	if *from &^= 1 << p.last; saved {
+		*from |= 1 << p.last
+	}
+	return paid
 }
+
+func (p *Payment) saved(from, n uint8) bool { return from&(1<<n) != 0 }
 
 // Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays for it.
 func (p *Payment) Pretend(now time.Time) bool {
@@ -62,10 +68,19 @@ func (p *Payment) Pretend(now time.Time) bool {
 	return paid
 }
 
+// Refund returns the price of the hedge that was paid last, which is not sent.
 func (p *Payment) Refund() {
-	p.Target.Refund(p.savedTarget, p.Cost)
+	p.Target.Refund(p.saved(p.savedTarget, p.last), p.Cost)
 	if p.Own != nil {
-		p.Own.Refund(p.savedOwn, p.Cost)
+		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
+	}
+}
+
+// TurnedAway returns nine tenths of the price of hedge n, which its server turned away.
+func (p *Payment) TurnedAway(n int) {
+	p.Target.TurnedAway(p.saved(p.savedTarget, uint8(n)), p.Cost)
+	if p.Own != nil {
+		p.Own.TurnedAway(p.saved(p.savedOwn, uint8(n)), p.Cost)
 	}
 }
 

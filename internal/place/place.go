@@ -205,6 +205,18 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
+// Spare reports whether there is a ready backend that the call has not used. It is false for a nil
+// record, and before the primary's first pick.
+func (r *Record) Spare() bool {
+	if r == nil {
+		return false
+	}
+	r.Lock()
+	defer r.Unlock()
+	first := r.primary.Load()
+	return first != nil && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
+}
+
 // Pick is a pick of the child, and the backend that was picked.
 type Pick struct {
 	balancer.PickResult

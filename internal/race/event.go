@@ -37,6 +37,12 @@ const (
 	CallerGone // the caller's context has ended
 )
 
+// TurnedAway reports whether the attempt that has ended is a hedge that its server turned away: the
+// hedge failed, and the server asks for the next attempt at once.
+func (e Event) TurnedAway() bool {
+	return e.Attempt > 0 && e.End == NonFatal && e.Pushback == PushbackAfter && e.Wait == 0
+}
+
 // EndKind is how an attempt ended. The last two are with Rules.Judged only.
 type EndKind uint8
 

@@ -13,7 +13,8 @@ type Rules struct {
 	// Delay is the time from the start of the call to the first hedge, and from each hedge to the next. A delay
 	// above Longest means Longest.
 	Delay time.Duration
-	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
+	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips
+	// count. Hedges that were turned away do not, unless FailureSendsNext is set.
 	MaxHedges uint8
 	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
 	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
@@ -52,7 +53,8 @@ type Machine struct {
 	decided   bool
 	pending   pending  // the step that the hedge that is due is in
 	sent      uint8    // hedges sent
-	turns     uint8    // hedges considered to the end: those sent, and those skipped since the last rejected answer
+	away      uint8    // hedges that were turned away
+	turns     uint8    // hedges sent and not turned away, and those skipped since the last rejected answer
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
@@ -249,19 +251,24 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.repeat, m.waits = wanted, true
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
+	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat != repeating
+	if away {
+		m.away++
+		m.turns--
+	}
 	rejected := e.End.IsRejected()
 	if rejected {
 		m.waits, m.stale = true, true
-		m.turns = m.sent
+		m.turns = m.sent - m.away
 	}
 	if !m.hasStatus && e.End == RejectedStatus {
 		m.hasStatus, m.status = true, e.Attempt
 	}
-	turns := m.turns
+	pending := uint8(0)
 	if m.pending != nothing {
-		turns++
+		pending = 1
 	}
-	if (failed || rejected && m.notBefore <= now) && turns < m.rules.MaxHedges {
+	if (failed || (rejected || away) && m.notBefore <= now) && m.room(pending) {
 		m.calledFor = true
 		m.due = max(now, m.notBefore)
 	}
@@ -335,7 +342,12 @@ func (m *Machine) over() bool { return m.decided || m.gone || m.noMore }
 
 // waitsForDue reports whether the race waits for the time when its next hedge is due.
 func (m *Machine) waitsForDue() bool {
-	return !m.over() && m.pending == nothing && m.turns < m.rules.MaxHedges
+	return !m.over() && m.pending == nothing && m.room(0)
+}
+
+// room reports whether a further hedge may be sent, beside the pending one.
+func (m *Machine) room(pending uint8) bool {
+	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxAttempts-1
 }
 
 // hedgeToCome reports whether the race waits for a hedge that has not been sent, because an end called for it.

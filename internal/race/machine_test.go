@@ -123,6 +123,7 @@ func (s *search) outOfPlace(n node) {
 		switch {
 		case n.facts.waiting == 'a' && e.Kind >= race.Admitted && e.Kind <= race.NotReplayable && e.Kind != race.Prepared,
 			n.facts.waiting == 'p' && (e.Kind == race.Prepared || e.Kind == race.NotReplayable),
+			e.Kind == race.Ended && n.facts.inFlight.Has(int(e.Attempt)),
 			e.Kind == race.Committed && n.facts.inFlight.Has(0) && !n.facts.decided:
 			continue
 		}
@@ -204,11 +205,12 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		if s.few {
 			if end == race.NonFatal {
 				yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: 1})
+				yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter})
 			}
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackNever})
-		for _, wait := range []time.Duration{1, delay + 1} {
+		for _, wait := range []time.Duration{0, 1, delay + 1} {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: wait})
 		}
 	}

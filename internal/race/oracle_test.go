@@ -83,13 +83,31 @@ func (h history) sent() (n uint8) {
 	return n
 }
 
-// considered counts the hedges that were sent, and those skipped since the last rejected answer. There is always room for one that
-// sends the call again.
+// turnedAway reports whether event i is the end of a hedge that its server turned away, so that it
+// is considered again.
+func (h history) turnedAway(i int) bool {
+	e := h.list[i].e
+	return e.Kind == race.Ended && e.TurnedAway() && !h.rules.FailureSendsNext && h.before(i).repeats() < 0 && !h.before(i).gone()
+}
+
+func (h history) away() (n uint8) {
+	for i := range h.list {
+		if h.turnedAway(i) {
+			n++
+		}
+	}
+	return n
+}
+
+// considered counts the hedges that were sent and not turned away, and those skipped since the last
+// rejected answer. There is always room for one that sends the call again.
 func (h history) considered() (n uint8) {
 	for i, o := range h.list {
 		switch {
 		case o.isRejected():
-			n = h.before(i + 1).sent()
+			n = h.before(i+1).sent() - h.before(i+1).away()
+		case h.turnedAway(i):
+			n--
 		case o.a.Start > 0, o.e.Kind == race.Skipped && !h.stale(i):
 			n++
 		}
@@ -243,10 +261,10 @@ func (h history) calls(i int) bool {
 		return true
 	}
 	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
-	if !failed && !(o.isRejected() && h.before(i+1).floor() <= o.at) {
+	if !failed && !((o.isRejected() || h.turnedAway(i)) && h.before(i+1).floor() <= o.at) {
 		return false
 	}
-	room := int(h.rules.MaxHedges) - int(h.before(i+1).considered())
+	room := min(int(h.rules.MaxHedges)-int(h.before(i+1).considered()), race.MaxAttempts-1-int(h.before(i+1).sent()))
 	if h.before(i).waiting() != 0 {
 		room--
 	}
@@ -369,6 +387,7 @@ type undecided struct {
 	repeats     bool // the call is, or was, sent again
 	wants       bool // an attempt has failed so that it may be
 	kept        race.Attempts
+	away        uint8
 }
 
 // facts reads the history. earlier is what was read before the last event.
@@ -391,7 +410,7 @@ func (h history) facts(earlier facts) facts {
 		f.undecided = undecided{
 			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
 			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
-			anyRejected: h.anyRejected(), kept: h.kept(),
+			anyRejected: h.anyRejected(), kept: h.kept(), away: h.away(),
 		}
 		f.reply, f.hasReply = h.firstReply()
 		f.status, f.hasStatus = h.firstStatus()
@@ -404,7 +423,7 @@ func (h history) facts(earlier facts) facts {
 
 // more reports whether a further hedge may be sent.
 func (f facts) more(r race.Rules) bool {
-	return !f.decided && !f.forbidden && f.considered < r.MaxHedges
+	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxAttempts-1
 }
 
 // deliverable reports whether a decided race may return to its caller: the goroutine of the caller is back from the primary,

@@ -28,7 +28,10 @@ type Report struct {
 	Dropped       int  // that were admitted and not sent: the race was over, the request could not be copied, or a server pushed back
 	Repeated      bool // the last hedge, or the one that Admit is asked about, sends the call again: see [Event].Repeat
 	NotReplayable bool // a hedge could not be prepared
-	LoserPanics   int  // losers that panicked after the race was decided and before the report was delivered
+	// Due is the age at which the hedge that Admit is asked about was due. In virtual time that is
+	// the age at which Admit is asked.
+	Due         time.Duration
+	LoserPanics int // losers that panicked after the race was decided and before the report was delivered
 
 	Attempts [MaxAttempts]AttemptReport // the primary at 0 and hedge n at n; those after Hedges are zero
 
@@ -44,6 +47,9 @@ type AttemptReport struct {
 	End      EndKind
 	Err      error
 	Pushback Pushback
+	// TurnedAway says that the attempt is a hedge that its server turned away: see
+	// [Event.TurnedAway].
+	TurnedAway bool
 	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
 	// ended since, even with OK. An attempt that was kept after a rejected reply was not in flight.
 	CutShort bool
@@ -61,6 +67,16 @@ func (r *Report) Rejected() (n int) {
 		}
 	}
 	return n
+}
+
+// Served returns the first hedge that was not turned away; 0 if there is none.
+func (r *Report) Served() int {
+	for n := 1; n <= r.Hedges; n++ {
+		if !r.Attempts[n].TurnedAway {
+			return n
+		}
+	}
+	return 0
 }
 
 // Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
@@ -87,7 +103,7 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 		t := &r.Attempts[e.Attempt]
 		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
 		if !r.decided {
-			t.Pushback = e.Pushback
+			t.Pushback, t.TurnedAway = e.Pushback, e.TurnedAway()
 		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
 			r.LoserPanics++
 		}

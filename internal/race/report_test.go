@@ -63,7 +63,7 @@ func reported(h history) (r race.Report) {
 		a := &r.Attempts[o.e.Attempt]
 		a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
 		if i <= decided {
-			a.Pushback, a.CutShort = o.e.Pushback, false
+			a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
 		} else if int(o.e.Attempt) != r.Winner && o.e.End == race.Panicked {
 			r.LoserPanics++
 		}

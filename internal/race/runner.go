@@ -123,7 +123,7 @@ func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
 	soFar := x.report
-	soFar.Repeated = a.Repeat
+	soFar.Repeated, soFar.Due = a.Repeat, x.machine.due
 	x.mu.Unlock()
 	switch {
 	case soFar.decided: // do not pay for a hedge that is not needed

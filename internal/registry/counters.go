@@ -101,5 +101,6 @@ var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.DeadlineNear:    func(s *stats.Counts) *int64 { return &s.DeadlineNear },
 	stats.Guarded:         func(s *stats.Counts) *int64 { return &s.Guarded },
 	stats.ResetsSpent:     func(s *stats.Counts) *int64 { return &s.ResetsSpent },
+	stats.ClientBusy:      func(s *stats.Counts) *int64 { return &s.ClientBusy },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
 }

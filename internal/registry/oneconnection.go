@@ -31,6 +31,9 @@ type oneConnection struct {
 	same int                                         // hedges in a row over the connection of the one before
 }
 
+// OneConnection reports whether all hedges of the target go over one connection.
+func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
+
 // HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record has the
 // backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {

@@ -80,7 +80,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		Guard:  m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
-	row.SingleConnection = ready.SingleConnection || m.Target.oneConnection.single.Load()
+	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
 	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
 		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}

@@ -148,6 +148,3 @@ func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
 	}
 	return cc == nil
 }
-
-// NoMore returns the trailer by which a server asks for no further attempt.
-func NoMore() metadata.MD { return metadata.Pairs(PushbackTrailer, "-1") }

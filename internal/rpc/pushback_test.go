@@ -20,7 +20,7 @@ func TestPushback(t *testing.T) {
 		{"another key", metadata.Pairs("a", "1"), 0, false},
 		{"at once", metadata.Pairs(rpc.PushbackTrailer, "0"), 0, true},
 		{"later", metadata.Pairs(rpc.PushbackTrailer, "250"), 250 * time.Millisecond, true},
-		{"never", rpc.NoMore(), -time.Millisecond, true},
+		{"never", metadata.Pairs(rpc.PushbackTrailer, "-1"), -time.Millisecond, true},
 		{"no number", metadata.Pairs(rpc.PushbackTrailer, "soon"), -time.Millisecond, true},
 		{"no int32", metadata.Pairs(rpc.PushbackTrailer, "2147483648"), -time.Millisecond, true},
 		{"two of them", metadata.Pairs(rpc.PushbackTrailer, "1", rpc.PushbackTrailer, "2"), -time.Millisecond, true},

@@ -95,6 +95,10 @@ func PatientProbe(d *feature.Due) feature.Verdict {
 	return feature.Until(until).If(d.Age() < until)
 }
 
+// ClientBusy holds a hedge back while this process is short of processor time. The answer may lie
+// unread, and reading it comes first.
+func ClientBusy(d *feature.Due) feature.Verdict { return feature.Later(stats.ClientBusy).If(d.Busy) }
+
 // Drawn sends a share of the hedges that are due.
 func Drawn(d *feature.Due) feature.Verdict {
 	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn))
@@ -115,6 +119,21 @@ func (OtherBackend) Admit(d *feature.Due) feature.Verdict {
 
 func (OtherBackend) Refund(c *feature.CallState) { c.Record.Unreserve(false) }
 
+// Elsewhere is asked about a hedge that follows one that its server turned away. The hedge passes
+// if there may be a ready backend that the call has not used. Otherwise it is due one delay later.
+func Elsewhere(d *feature.Due) feature.Verdict {
+	last := time.Duration(-1) // when a hedge was turned away
+	for _, a := range d.Report.Attempts[:d.N] {
+		if a.TurnedAway {
+			last = max(last, a.EndedAt)
+		}
+	}
+	if last < 0 || d.Record.Spare() || d.Record == nil && !d.OneConnection {
+		return feature.Pass
+	}
+	return feature.Until(last + d.Delay).If(d.Age() < last+d.Delay)
+}
+
 // Budget is the gate at which a hedge is paid for. It is the last one.
 type Budget struct{}
 
@@ -122,8 +141,10 @@ type Budget struct{}
 // one that sends the call again: without it the call fails.
 func (Budget) Admit(d *feature.Due) feature.Verdict {
 	again := d.Report.Repeated && d.Report.Attempts[d.N-1].Failed()
-	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Age() >= 2*d.Delay, again)
+	paid := d.Payment.Pay(d.Now, d.N, d.N > 1 || d.Age() >= 2*d.Delay, again)
 	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
 func (Budget) Refund(c *feature.CallState) { c.Payment.Refund() }
+
+func (Budget) TurnedAway(c *feature.CallState, n int) { c.Payment.TurnedAway(n) }

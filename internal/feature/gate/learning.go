@@ -15,10 +15,10 @@ type Learning struct {
 }
 
 func (o Learning) Ended(c *feature.CallState, e *feature.End) {
-	if !c.Learns || c.Off || e.Race != nil && e.Race.Panicked {
+	if !c.Learns || c.Off || c.Busy || e.Race != nil && e.Race.Panicked {
 		return
 	}
-	if e.Race != nil && e.Race.Hedges > 0 {
+	if e.Race != nil && e.Race.Served() > 0 {
 		o.raced(c, e)
 	}
 	p := &e.Primary
@@ -33,7 +33,7 @@ func (o Learning) Ended(c *feature.CallState, e *feature.End) {
 func (o Learning) raced(c *feature.CallState, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && !e.Headers && proves(r) {
-		first := r.Attempts[1].SentAt
+		first := r.Attempts[r.Served()].SentAt
 		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
 	}
 	if !o.Hedges || r.Rejected() > 0 || r.Repeated {

@@ -155,6 +155,16 @@ func (r *Resets) Refund(c *feature.CallState) {
 	}
 }
 
+// TurnedAway refunds the reset of a hedge that its server turned away: the attempt has ended, and
+// is not reset.
+func (r *Resets) TurnedAway(c *feature.CallState, _ int) {
+	if !c.OffWire {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.count(-1)
+	}
+}
+
 // Failed reports whether err is of an attempt whose server cut the connection and gave resets as the
 // reason. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a server
 // may have relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.

@@ -10,7 +10,7 @@ import (
 // Admit asks whether hedge n of a call may be sent before anything else has happened. If not, again
 // is the time after which to ask again; 0 is never.
 func Admit(c *call.Call, n int) (send bool, again time.Duration) {
-	e := c.Admit(n, n, new(race.Report))
+	e := c.Admit(n, n, &race.Report{Due: c.Age()})
 	if e.Kind == race.HeldBack {
 		again = e.Until - c.Age()
 	}

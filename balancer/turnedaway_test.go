@@ -1,0 +1,153 @@
+package balancer_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// TestRule11_AfterAHedgeThatWasTurnedAway has busy backends turn hedges away. The next hedge goes at once to a backend that
+// the call has not used. Without one it goes a delay later. The primary answers after 100 ms.
+func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		option   grpc.DialOption
+		backends int
+		want     []int // the ages in ms at which attempts arrive
+		opts     []hedge.Option
+	}{
+		{"five backends", over(roundRobin), 5, []int{0, 10, 10, 10, 10}, nil},
+		{"all others are busy", over(roundRobin), 3, []int{0, 10, 10, 20, 30}, nil},
+		{"one hedge at most", over(roundRobin), 4, []int{0, 10, 10, 10, 20}, []hedge.Option{hedge.WithMaxHedges(1)}},
+		{"other backends only", over(roundRobin), 3, []int{0, 10, 10}, []hedge.Option{hedge.WithOtherBackendOnly(true)}},
+		{"one backend", over(roundRobin), 1, []int{0, 10, 20, 30, 40}, nil},
+		{"two connections", with(roundRobin, `"connections": 2`), 1, []int{0, 10, 20, 30, 40}, nil},
+		{"three connections", with(roundRobin, `"connections": 3`), 1, []int{0, 10, 10, 20, 30}, nil},
+		{"no policy", plain, 3, []int{0, 10, 10, 10, 10}, nil},
+		{"gRPC's policy", over(roundRobin), 5, []int{0, 10, 10, 10}, []hedge.Option{hedge.WithServiceConfig(
+			`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: turnsHedgesAway})
+				s := hedgetest.Fixed(t, 10*ms, tc.opts...)
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
+				synctest.Wait()
+				began := time.Now()
+				if reply := k.must(t, client, 1); reply.Attempt != 0 || time.Since(began) != 100*ms {
+					t.Errorf("answered by attempt %d after %v", reply.Attempt, time.Since(began))
+				}
+				synctest.Wait()
+				var at []int
+				for _, r := range cluster.RecordsOf(1) {
+					at = append(at, int(r.Arrival.Sub(began)/ms))
+				}
+				slices.Sort(at)
+				if !slices.Equal(at, tc.want) {
+					t.Errorf("attempts at %v, want %v", at, tc.want)
+				}
+				// Backends that are not used are asked first.
+				if met := visited(cluster, 1); different(met) != min(tc.backends, len(met)) {
+					t.Errorf("met %v", met)
+				}
+				row := s.Methods()[0]
+				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.PushedBack != hedges || row.HedgeWins+row.PrimaryWins != 0 {
+					t.Errorf("%+v", row.Counts)
+				}
+			})
+		})
+	}
+}
+
+func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
+	if a.Number == 0 {
+		return testserver.Plan{Delay: 100 * ms}
+	}
+	return testserver.Plan{Code: codes.ResourceExhausted, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "0")}
+}
+
+// TestTurnedAway_OneAnswers has all backends but one turn hedges away: that one answers at once.
+func TestTurnedAway_OneAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 5, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+			if a.Number > 0 && a.Backend == 4 {
+				return testserver.Plan{}
+			}
+			return turnsHedgesAway(a)
+		}})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
+		synctest.Wait()
+		for id := range uint64(10) {
+			began := time.Now()
+			if reply := k.must(t, client, id); visited(cluster, id)[0] != 4 && (reply.Backend != 4 || time.Since(began) != 10*ms) {
+				t.Errorf("backend %d after %v", reply.Backend, time.Since(began))
+			}
+		}
+	})
+}
+
+// TestTurnedAway_IsNoSilence makes two calls whose hedges are turned away after a while. The hedge
+// that follows is due at once, and not because the one before was late.
+func TestTurnedAway_IsNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 1, InMemory: true, Latency: testserver.Constant(10 * ms)})
+		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, with(roundRobin, `"connections": 2`)))
+		synctest.Wait()
+		for id := range uint64(2000) { // so that the delay is learned
+			kinds[0].must(t, client, id)
+		}
+		delay := s.Methods()[0].Delay
+		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+			p := turnsHedgesAway(a)
+			if a.Number > 0 {
+				p.Delay = delay * 8 / 10
+			}
+			return p
+		})
+		var both sync.WaitGroup
+		for id := range uint64(2) {
+			both.Go(func() { kinds[0].must(t, client, 10_000+id) })
+			time.Sleep(delay * 6 / 10)
+		}
+		time.Sleep(delay * 3 / 2)
+		row := s.Methods()[0]
+		if row.PushedBack != 2 {
+			t.Errorf("%d turned away", row.PushedBack)
+		}
+		for _, b := range row.Silent {
+			if b.Connections > 1 { // that of the primaries may be
+				t.Errorf("silent: %v", b)
+			}
+		}
+		both.Wait()
+	})
+}
+
+// TestTurnedAway_IsNoFailure: a child such as outlier_detection, which counts errors, must not eject busy backends.
+func TestTurnedAway_IsNoFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: turnsHedgesAway})
+		s := hedgetest.Fixed(t, 10*ms)
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
+		synctest.Wait()
+		failed, dones := counts.failed.Load(), counts.dones.Load()
+		k.must(t, client, 1)
+		synctest.Wait()
+		if n := counts.failed.Load() - failed; n > 0 || counts.dones.Load() == dones || s.Stats().PushedBack != 4 {
+			t.Errorf("the child is told of %d failures; %+v", n, s.Stats())
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package runqueue
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// TestMeter_Window reads a histogram that grows by known amounts, in virtual time.
+func TestMeter_Window(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := time.Now()
+		var total reading
+		reads := 0
+		m := meter{origin: origin, read: func() (uint64, float64) { reads++; return total.n, total.waited }}
+		for i, step := range []struct {
+			pass   time.Duration
+			n      uint64
+			each   time.Duration // that the n have waited
+			want   time.Duration
+			cached bool
+		}{
+			{0, 100, 9 * ms, 0, false},      // before the first call
+			{4 * ms, 10, ms, 0, true},       // the mean is fresh
+			{ms, 10, 3 * ms, 2 * ms, false}, // 20 in 5 ms
+			{45 * ms, 0, 0, 2 * ms, false},
+			{10 * ms, 20, 6 * ms, 4 * ms, false},
+			{40 * ms, 0, 0, 6 * ms, false}, // since 50 ms: the first 20 are over
+			{10 * ms, 0, 0, 6 * ms, false},
+			{50 * ms, 0, 0, 0, false},
+			{time.Minute, 1000, ms, ms, false}, // since the call before
+		} {
+			time.Sleep(step.pass)
+			total.n += step.n
+			total.waited += float64(step.n) * step.each.Seconds()
+			before := reads
+			if got := m.wait(); (got-step.want).Abs() > time.Microsecond || (reads == before) != step.cached {
+				t.Errorf("step %d: %v, read %d times; want %v", i, got, reads-before, step.want)
+			}
+		}
+	})
+}
+
+func TestSum(t *testing.T) {
+	n, total := sum(&metrics.Float64Histogram{
+		Counts:  []uint64{2, 0, 4, 1},
+		Buckets: []float64{math.Inf(-1), 1, 3, 5, math.Inf(1)},
+	})
+	if n != 7 || total != 2*.5+4*4+5 {
+		t.Errorf("%d, %v", n, total)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	for _, tc := range []struct {
+		late, wait, limit time.Duration
+		busy              bool
+	}{
+		{2 * ms, 0, ms, false}, // timers are no more precise
+		{2*ms + 1, 0, ms, true},
+		{5 * ms, 0, 5 * ms, false},
+		{5*ms + 1, 0, 5 * ms, true},
+		{1, ms / 5, 0, false},
+		{1, ms/5 + 1, 0, true},
+		{1, 5 * ms, 5 * ms, false},
+		{1, 5*ms + 1, 5 * ms, true},
+	} {
+		if got := delays(tc.late, tc.wait, tc.limit); got != tc.busy {
+			t.Errorf("%+v: %t", tc, got)
+		}
+	}
+	if Busy(0, 0) || !Busy(time.Hour, time.Minute) {
+		t.Error("busy in virtual time, or not busy when a timer is an hour late")
+	}
+	restore := Replace(func() time.Duration { return time.Minute })
+	if !Busy(0, time.Second) || Busy(time.Hour, time.Minute) {
+		t.Error("does not go by the replacement alone")
+	}
+	restore()
+}
+
+func TestWait_DoesNotAllocate(t *testing.T) {
+	Wait()
+	if n := testing.AllocsPerRun(100, func() { process.until.Store(1); Wait() }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				process.until.Store(1)
+				Wait()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestWait_BusyProcess starts processes with one processor: an idle one, and one in which
+// goroutines wait for each other.
+func TestWait_BusyProcess(t *testing.T) {
+	const variable = "RUNQUEUE_GOROUTINES"
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		Wait()
+		var all sync.WaitGroup
+		until := time.Now().Add(200 * ms)
+		for range n {
+			all.Go(func() {
+				for time.Now().Before(until) {
+				}
+			})
+		}
+		all.Wait()
+		for range 20 { // so that an idle process has goroutines that run
+			time.Sleep(ms)
+		}
+		os.Stdout.WriteString("waited " + strconv.Itoa(int(Wait())) + " ns")
+		os.Exit(0)
+	}
+	wait := func(goroutines int) time.Duration {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWait_BusyProcess$")
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=1", variable+"="+strconv.Itoa(goroutines))
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ns, _ := strings.Cut(string(out), "waited ")
+		n, err := strconv.Atoi(strings.TrimSuffix(ns, " ns"))
+		if err != nil {
+			t.Fatalf("%s", out)
+		}
+		return time.Duration(n)
+	}
+	idle, busy := wait(0), wait(20)
+	t.Logf("idle %v, busy %v", idle, busy)
+	if idle > busy/2 || busy < ms {
+		t.Errorf("idle %v, busy %v", idle, busy)
+	}
+}
+
+func BenchmarkWait(b *testing.B) {
+	for name, until := range map[string]int64{"fresh": math.MaxInt64, "stale": 1} {
+		b.Run(name, func(b *testing.B) {
+			Wait()
+			b.ReportAllocs()
+			for b.Loop() {
+				process.until.Store(until)
+				Wait()
+			}
+		})
+	}
+}
