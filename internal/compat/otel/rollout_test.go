@@ -70,7 +70,7 @@ func TestRollout(t *testing.T) {
 				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent, row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
 				stages = append(stages, stage{scrapes: scrapes})
 			} else {
-				stages[len(stages)-1].queries = strings.Split(text, "\n")
+				stages[len(stages)-1].queries = strings.Split(strings.ReplaceAll(text, "\n  ", " "), "\n")
 			}
 		}
 		if len(fences) != 8 {
