@@ -222,11 +222,11 @@ func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, n
 }
 
 func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
-	why := "name the methods that only read with WithReadOnlyMethods"
+	why := "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
-		why = "no service config has a hedgingPolicy for their methods"
+		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
 	}
-	n := settings.NothingSelected{Target: t.Name, Why: "none of the first 100 calls was selected for hedging: " + why}
+	n := settings.NothingSelected{Target: t.Name, Why: why}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true
