@@ -13,23 +13,30 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Do hedges a call of any kind, as the interceptors hedge gRPC calls. fn makes one attempt. The scheduler learns latencies
-// under the names target and method, and keeps one budget for each target. The options that select methods, such as
-// [WithMethods], apply to method. Do returns the value and the error of the attempt that decided the call. An error without a
-// gRPC status is non-fatal: see [WithNonFatalCodes]. If s is nil, Do only calls fn. Do may be called concurrently.
+// Do hedges any function as the interceptors hedge gRPC calls. fn makes one attempt. Do returns the
+// value and the error of the attempt that decided the call. The scheduler learns latencies by
+// target and method, with one budget per target. The options that select methods, such as
+// [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
+// [WithNonFatalCodes]. If s is nil, Do only calls fn. Do may be called concurrently.
 //
-// The primary runs on the caller's goroutine, and each hedge on a goroutine of its own. The context of an attempt is cancelled
-// when another attempt wins. So fn must be safe to run several times at once, and must return promptly when its context ends. A
-// losing fn may still be running when Do has returned. Its value is dropped. If such a value holds what must be closed, and its
-// context does not do that, fn closes it by [context.AfterFunc].
+// The primary runs on the caller's goroutine, and each hedge on its own. An attempt's context is
+// canceled when another attempt wins, so fn must be safe to run several times at once, and must
+// return promptly once its context ends. A losing fn may still be running after Do has returned,
+// and its value is dropped. If the value must be closed, and its context does not close it, let fn
+// close it by [context.AfterFunc].
 //
-// The context of the attempt that decided the call lives on after Do has returned, and ends when ctx does. So a value may
-// depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: the garbage collector frees
-// it with the value, even if ctx lives as long as the program. Code that goes on after fn has returned must keep the context,
-// or one derived from it: a goroutine that only waits for the channel of its Done may wait for ever, and a function of
-// [context.AfterFunc] might not run. To hear of the end of ctx, use ctx itself. Under a ctx of a type that package context does
-// not know, each value keeps a goroutine as well until it is freed.
-func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
+// The context of the attempt that decided the call stays valid after Do has returned, until ctx
+// ends. So a value may depend on its context, as an [net/http.Response] does while its body is
+// read. The garbage collector frees the context with the value, even if ctx lives as long as the
+// program.
+//
+// Note: code that continues after fn has returned must keep a reference to the attempt's context,
+// or to a context derived from it. A goroutine with only its Done channel may wait forever, and a
+// function of [context.AfterFunc] may not run; use ctx to wait for the end of ctx. If ctx has a
+// type unknown to package context, each value keeps a goroutine until it is freed.
+func Do[T any](
+	ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error),
+) (T, error) {
 	ctx = rpc.Unnumbered(ctx)
 	d := &doCall[T]{call: call.Begin(registry.Of(s), ctx, target, method, nil)}
 	d.call.OffWire = true
@@ -57,11 +64,11 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	cancel(rpc.ErrLost) // the primary has lost or failed
+	cancel(rpc.ErrLost) // the primary is a loser, or has failed
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 
-// doCall is one call of Do, and its primary. It implements [race.Entrant].
+// doCall is a call of Do, and its primary. It implements [race.Entrant].
 type doCall[T any] struct {
 	doAttempt[T]
 	race race.Race
@@ -88,29 +95,31 @@ func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Accepts implements [race.Judge]. A value may depend on the context of its attempt.
+// Accepts implements [race.Judge]. It reports open because a value may depend on its attempt's
+// context.
 func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
 	return a.call.Accepts(a.value, err), err == nil
 }
 
 func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
 
-// Served implements [race.Attempt]. Only fn knows where its error is from.
+// Served implements [race.Attempt]. Only fn knows the origin of its error.
 func (a *doAttempt[T]) Served() bool { return true }
 
-// weakChild returns a child context of ctx to which ctx has only a weak reference, and a function that cancels the
-// child, which need not be called. The child ends when ctx does, with the same error and cause. An ordinary child stays
-// in memory until its parent ends or it is cancelled, so a long-lived parent would collect one for each call.
+// weakChild returns a child of ctx that ctx refers to only weakly, and a function that cancels the
+// child, which need not be called. The child ends when ctx does, with the same error and cause. An
+// ordinary child stays in memory until its parent ends or it is canceled, so a long-lived parent
+// would collect one per call.
 func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	if ctx.Done() == nil || ctx.Err() != nil { // such a parent has no references to its children
+	if ctx.Done() == nil || ctx.Err() != nil { // ctx does not refer to its children
 		return context.WithCancelCause(ctx)
 	}
 	return context.WithCancelCause(&weakParent{Context: ctx, done: make(chan struct{})})
 }
 
-// weakParent is the parent of a weak child. The child and its weakParent refer to each other, and the caller's context has
-// only a weak pointer to them. So both live as long as the child, or a context derived from it, is in use. Then a cleanup
-// removes the callback from the caller's context.
+// weakParent is the parent of a weak child. It and the child refer to each other; the caller's
+// context has only a weak pointer to them. Both live as long as the child, or a context derived
+// from it, is referenced. Then a cleanup removes the callback from the caller's context.
 type weakParent struct {
 	context.Context
 	done chan struct{}
@@ -119,7 +128,7 @@ type weakParent struct {
 
 func (p *weakParent) Done() <-chan struct{} { return p.done }
 
-// AfterFunc is called by package context, once, to register the child with this parent.
+// AfterFunc is called once by package context, to register the child with this parent.
 func (p *weakParent) AfterFunc(end func()) (stop func() bool) {
 	p.end = end
 	weakly := weak.Make(p)

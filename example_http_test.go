@@ -12,8 +12,8 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// An HTTP request whose first copy hangs. The body is read after Do has returned: the context of the request that won
-// lives as long as the caller's.
+// The first copy of an HTTP request hangs. The body is read after Do has returned: the winner's
+// context stays valid until the caller's ends.
 func ExampleDo_http() {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func ExampleDo_http() {
 	}))
 	defer server.Close()
 
-	// Two hedges at most, and the first one after 5 ms as long as nothing is learned.
+	// Up to two hedges, the first after 5 ms until latencies are learned.
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/greeter/GET"), hedge.WithWarmup(20, 5*time.Millisecond)))
 
 	get := func(ctx context.Context) (*http.Response, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// doOnce makes one call of a method by hedge.Do, and returns its answer.
+// doOnce makes one call of a method with hedge.Do, and returns its answer.
 func doOnce(s *hedge.Scheduler, method string, attempt ...func(context.Context) (string, error)) string {
 	answer := func(context.Context) (string, error) { return "answer", nil }
 	if len(attempt) > 0 {
@@ -24,7 +24,7 @@ func doOnce(s *hedge.Scheduler, method string, attempt ...func(context.Context) 
 	return value
 }
 
-// must returns what an example cannot do without.
+// must returns value, or panics if err is not nil.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -41,7 +41,7 @@ func ExampleWithMethods() {
 	// Output: 2 calls, 1 not selected
 }
 
-// A budget of 2 hedges for each 100 calls.
+// A budget of 2 hedges per 100 calls.
 func ExampleWithBudgetPercent() {
 	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(2))
 	fmt.Println(err)
@@ -49,10 +49,10 @@ func ExampleWithBudgetPercent() {
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// hedge: WithBudgetPercent(-1): the percentage must be 0 to 400
+	// hedge: WithBudgetPercent(-1): must be 0 to 400
 }
 
-// With no hedges allowed, the scheduler only learns.
+// With no hedges allowed, the scheduler still learns.
 func ExampleWithMaxHedges() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0)))
 	doOnce(s, "/pkg.Svc/Get")
@@ -61,7 +61,7 @@ func ExampleWithMaxHedges() {
 	// Output: true 0
 }
 
-// Methods that answer within microseconds are not hedged before 5 ms.
+// Methods with latencies of microseconds are not hedged before 5 ms.
 func ExampleWithMinDelay() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(5*time.Millisecond)))
 	for range 100 {
@@ -71,7 +71,7 @@ func ExampleWithMinDelay() {
 	// Output: true
 }
 
-// While a method is being learned, in its first 100 calls, hedges are due after 50 ms.
+// During the first 100 calls of a method, hedges are due after 50 ms.
 func ExampleWithWarmup() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 50*time.Millisecond)))
 	doOnce(s, "/pkg.Svc/Get")
@@ -79,7 +79,7 @@ func ExampleWithWarmup() {
 	// Output: 1 0s
 }
 
-// Only UNAVAILABLE lets the race go on: every other error of the primary is returned at once.
+// Only UNAVAILABLE is non-fatal: every other error of the primary is returned at once.
 func ExampleWithNonFatalCodes() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
 		hedge.WithNonFatalCodes(codes.Unavailable)))
@@ -107,7 +107,7 @@ func ExampleWithOtherBackendOnly() {
 	// Output: backends: 0 held back: 0
 }
 
-// A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.
+// The limit of a server that closes connections after 200 resets in 30 seconds, Netty's default.
 func ExampleWithResetLimit() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second)))
 	doOnce(s, "/pkg.Svc/Get")
@@ -117,10 +117,10 @@ func ExampleWithResetLimit() {
 	fmt.Println(err)
 	// Output:
 	// at most 200 hedges in 30s
-	// hedge: WithResetLimit(0, 1s): the number must be at least 1, and the time at least 1ms
+	// hedge: WithResetLimit(0, 1s): must be at least 1 hedge, in at least 1ms
 }
 
-// Latencies are forgotten after five minutes instead of 30 seconds: for methods that are called seldom.
+// Latencies are forgotten after five minutes instead of 30 seconds, for rarely called methods.
 func ExampleWithWindow() {
 	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithWindow(5*time.Minute))
 	fmt.Println(err)
@@ -128,7 +128,7 @@ func ExampleWithWindow() {
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// hedge: WithWindow(1ms): the window must be at least 10ms
+	// hedge: WithWindow(1ms): must be at least 10ms
 }
 
 // Any quantile of a method's primaries.
@@ -147,7 +147,7 @@ func ExampleScheduler_Latency() {
 	// false
 }
 
-// A client that may make calls fail for its hedges.
+// A client that hedges although hedges may exhaust a rate limit.
 func ExampleWithGuard() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false)))
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// A new scheduler begins with what another one has learned. It has no warm-up.
+// A new scheduler starts with the latencies of another one, without a warm-up.
 func ExampleWithSnapshot() {
 	old := must(hedge.New(hedge.WithAllMethods()))
 	for range 50 {

@@ -11,8 +11,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A client that asks for the headers before the first message, as Bigtable's does, of a server that sends headers at
-// once: without WithWaitForMessage the stuck primary's headers would decide the stream.
+// A client calls Header before the first RecvMsg, as Bigtable's does, and the server sends headers
+// at once. Without WithWaitForMessage the stuck primary's headers would decide the stream.
 func ExampleWithWaitForMessage() {
 	cluster := must(testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
@@ -22,7 +22,11 @@ func ExampleWithWaitForMessage() {
 	}}))
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond), hedge.WithWaitForMessage("/hedgetest.TestService/Server*")) // this example is too short to learn a delay
+	s, err := hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
+		hedge.WithWarmup(20, 10*time.Millisecond), // the example is too short to learn a delay
+		hedge.WithWaitForMessage("/hedgetest.TestService/Server*"),
+	)
 	if err != nil {
 		panic(err)
 	}

@@ -39,18 +39,18 @@ func Example() {
 	// Output: dns:///localhost:50051
 }
 
-// New asks which methods may run twice: a hedged write may be carried out twice.
+// New requires an option that selects methods, because a server may execute a hedged write twice.
 func ExampleWithAllMethods() {
 	_, err := hedge.New()
 	fmt.Println(err)
 	_, err = hedge.New(hedge.WithAllMethods()) // each of them may
 	fmt.Println(err)
 	// Output:
-	// hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods
+	// hedge: New: must have an option that selects methods, such as WithReadOnlyMethods
 	// <nil>
 }
 
-// Where the .proto files do not say which methods only read, the client can.
+// The client selects the read-only methods if the .proto files do not.
 func ExampleWithReadOnlyMethods() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*")))
 	for _, method := range []string{"/pkg.Svc/GetUser", "/pkg.Svc/DeleteUser"} {
@@ -64,7 +64,7 @@ func ExampleWithReadOnlyMethods() {
 	// /pkg.Svc/GetUser left out: 0
 }
 
-// A bad option is found at construction, and all bad ones are named.
+// New reports all invalid options.
 func ExampleNew() {
 	_, err := hedge.New(
 		hedge.WithIdempotentOnly(),
@@ -72,14 +72,14 @@ func ExampleNew() {
 		hedge.WithMaxHedges(7))
 	fmt.Println(err)
 	// Output:
-	// hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
-	// hedge: WithMaxHedges(7): the number of hedges must be 0 to 4
+	// hedge: WithTrigger(Percentile(95)): quantile must be between 0 and 1, exclusive
+	// hedge: WithMaxHedges(7): must be 0 to 4
 }
 
-// A trigger other than the default.
+// The triggers, and how they print.
 func ExampleWithTrigger() {
 	for _, trigger := range []hedge.Trigger{
-		hedge.Auto(), // the default: what the budget can do best
+		hedge.Auto(), // the default
 		hedge.Auto(hedge.TargetPercentile(0.999)), // its figures are about p99.9 in place of p99
 		hedge.Percentile(0.95),                    // later than 95 in 100 primaries
 		hedge.Fixed(20 * time.Millisecond),        // whatever is learned
@@ -93,13 +93,13 @@ func ExampleWithTrigger() {
 	// Auto(TargetPercentile(0.999)) <nil>
 	// Percentile(0.95) <nil>
 	// Fixed(20ms) <nil>
-	// Percentile(95) hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
+	// Percentile(95) hedge: WithTrigger(Percentile(95)): quantile must be between 0 and 1, exclusive
 }
 
-// What hedging would do to real traffic can be seen before any hedge is sent.
+// A dry run predicts the effect of hedging on real traffic without sending hedges.
 func ExampleWithDryRun() {
 	s := must(hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun(true)))
-	for i := range 1000 { // the client's calls, of which one in thirty is slow
+	for i := range 1000 { // one call in thirty is slow
 		hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (int, error) {
 			if i%30 == 0 {
 				time.Sleep(20 * time.Millisecond)
@@ -120,7 +120,7 @@ func ExampleWithDryRun() {
 	// a budget of 20% would improve p99: true
 }
 
-// Only what may run twice should be hedged.
+// Only methods that are safe to run twice are hedged.
 func ExampleWithIdempotentOnly() {
 	s, err := hedge.New(
 		hedge.WithIdempotentOnly(),                         // what its .proto file calls safe to repeat
@@ -140,7 +140,7 @@ func ExampleWithIdempotentOnly() {
 	// /hedgetest.TestService/UnaryIdempotent left out: 0
 }
 
-// A team's gRPC service config says which methods are hedged, and how; all others are left alone.
+// A gRPC service config selects the methods to hedge, with their delays. All others are not hedged.
 func ExampleWithServiceConfig() {
 	s := must(hedge.New(hedge.WithServiceConfig(`{
 		"methodConfig": [{
@@ -157,23 +157,24 @@ func ExampleWithServiceConfig() {
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
 
 	_, err := hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
-		"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
+		"name": [{"service": "shop", "method": "Get"}],
 		"hedgingPolicy": {"maxAttempts": 1}}]}`))
 	fmt.Println(err)
 	// Output:
 	// answered by attempt 1 sent after 10ms
 	// 10 of 10 tokens
-	// hedge: WithServiceConfig: methodConfig[0] [hedgetest.TestService/Unary]: hedgingPolicy.maxAttempts: 1 is not a whole number above 1
+	// hedge: WithServiceConfig: methodConfig[0] [shop/Get]: hedgingPolicy.maxAttempts: 1 is not a whole number above 1
 }
 
-// slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.
+// slowPrimary starts a server that answers primaries after half a second and hedges at once.
 func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
-	cluster := must(testserver.Start(testserver.Config{Name: "example", Script: func(a testserver.Attempt) testserver.Plan {
+	script := func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
 			return testserver.Plan{Delay: 500 * time.Millisecond}
 		}
 		return testserver.Plan{}
-	}}))
+	}
+	cluster := must(testserver.Start(testserver.Config{Name: "example", Script: script}))
 	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
 	client := testpb.NewTestServiceClient(conn)
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
@@ -182,7 +183,7 @@ func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 	return client, cluster.Close
 }
 
-// One call is hedged after a delay of its own, another not at all.
+// One call is hedged after its own delay, another not at all.
 func ExampleAfter() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
 	client, stop := slowPrimary(s)
@@ -197,11 +198,12 @@ func ExampleAfter() {
 	// answered by attempt 0
 }
 
-// A generated wrapper that takes no call options passes its context on.
+// A generated wrapper without call options passes its context on.
 func ExampleNewContext() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Second))))
 	delete := func(ctx context.Context, key string) error { // the wrapper
-		_, err := hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Delete", func(context.Context) (int, error) { return 0, nil })
+		nothing := func(context.Context) (int, error) { return 0, nil }
+		_, err := hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Delete", nothing)
 		return err
 	}
 	_ = delete(context.Background(), "a")
@@ -212,7 +214,8 @@ func ExampleNewContext() {
 	// Output: 2 calls, 1 of them not to be hedged
 }
 
-// The targets of etcd's client hold a pointer. Without it the next client finds what the one before has learned.
+// Targets of etcd's client contain a pointer. WithTargetName removes it, so that the next client
+// uses the latencies of the previous one.
 func ExampleWithTargetName() {
 	s := must(hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetName(func(target string) string {
 		if rest, ok := strings.CutPrefix(target, "etcd-endpoints://"); ok {
@@ -222,7 +225,8 @@ func ExampleWithTargetName() {
 		return target
 	})))
 	for _, target := range []string{"etcd-endpoints://0x3aa56f67e600/host", "etcd-endpoints://0x3aa56f8041e0/host"} {
-		_, _ = hedge.Do(context.Background(), s, target, "/etcdserverpb.KV/Range", func(context.Context) (int, error) { return 0, nil })
+		nothing := func(context.Context) (int, error) { return 0, nil }
+		_, _ = hedge.Do(context.Background(), s, target, "/etcdserverpb.KV/Range", nothing)
 	}
 	for _, row := range s.Methods() {
 		fmt.Println(row.Target, row.Method, row.Calls)
@@ -230,7 +234,7 @@ func ExampleWithTargetName() {
 	// Output: etcd/host /etcdserverpb.KV/Range 2
 }
 
-// A proxy that passes on whatever methods its clients ask for keeps what it knows of those in use.
+// A proxy for arbitrary methods keeps the latencies of the methods in use.
 func ExampleWithMaxMethods() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMaxMethods(1_000)))
 	call := func(method string) {
@@ -253,9 +257,10 @@ func ExampleWithMaxMethods() {
 	// calls: 10100
 }
 
-// The totals say what hedging does and what it costs.
+// The totals show the effect and the cost of hedging.
 func ExampleScheduler_Stats() {
-	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)))
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)))
 	client, stop := slowPrimary(s)
 	defer stop()
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 2}); err != nil {
@@ -268,7 +273,7 @@ func ExampleScheduler_Stats() {
 	// Output: 2 calls, 1 hedged, 1 won by a hedge, extra load 50%
 }
 
-// Per target and method: what was learned and when a hedge is due.
+// Each row has the learned latencies and the delay of a method.
 func ExampleScheduler_Methods() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/cache/lookup")))
 	for range 20 { // the default warm-up
@@ -295,12 +300,13 @@ func ExampleScheduler_Pause() {
 	// Output: answered by attempt 0
 }
 
-// Any call can be hedged: here one over HTTP, a database, a cache.
+// Do hedges any call, such as one over HTTP, to a database or to a cache.
 func ExampleDo() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/store/read"), hedge.WithWarmup(20, 10*time.Millisecond)))
 	slow := make(chan struct{}, 1)
 	slow <- struct{}{} // the first attempt is slow
-	value, err := hedge.Do(context.Background(), s, "replicas", "/store/read", func(ctx context.Context) (string, error) {
+	ctx := context.Background()
+	value, err := hedge.Do(ctx, s, "replicas", "/store/read", func(ctx context.Context) (string, error) {
 		select {
 		case <-slow:
 			<-ctx.Done() // until the hedge has won
@@ -313,7 +319,7 @@ func ExampleDo() {
 	// Output: from a fast replica <nil>
 }
 
-// A handler can tell a hedge from a primary, and do without it when it is busy.
+// A handler distinguishes hedges from primaries, so that a busy server can turn hedges away.
 func ExamplePreviousAttempts() {
 	handle := func(ctx context.Context) {
 		if n := hedge.PreviousAttempts(ctx); n > 0 {
@@ -329,17 +335,20 @@ func ExamplePreviousAttempts() {
 	// hedge 1
 }
 
-// Cheap requests are hedged sooner than costly ones, and so are a tenant's own.
+// Each class of requests, here by size or by tenant, has its own delay.
 func ExampleWithClass() {
 	type tenant struct{}
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithClass(func(ctx context.Context, method string, request any) string {
+	of := func(ctx context.Context, method string, request any) string {
 		name, _ := ctx.Value(tenant{}).(string)
 		return name
-	})))
+	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithClass(of)))
 	for _, name := range []string{"batch", "web"} {
 		ctx := context.WithValue(context.Background(), tenant{}, name)
 		for range 50 {
-			_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "", nil })
+			_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) {
+				return "", nil
+			})
 		}
 	}
 	for _, c := range s.Methods()[0].Classes {
@@ -353,7 +362,7 @@ func ExampleWithClass() {
 func ExampleBySize() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithClass(hedge.BySize)))
 	call := interceptor.Unary(s)
-	for _, text := range []string{"a short one", "a request that is longer than sixty-four bytes, of which there may be many"} {
+	for _, text := range []string{"a short one", "a request that is longer than sixty-four bytes, with some more"} {
 		_ = call(context.Background(), "/pkg.Svc/Get", wrapperspb.String(text), &wrapperspb.StringValue{}, nil,
 			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
 	}
@@ -365,12 +374,13 @@ func ExampleBySize() {
 	// <256B
 }
 
-// One call in ten is left alone, to see what hedging does for the others.
+// One call in ten stays unhedged, to measure the gain of the others.
 func ExampleWithControl() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
 		hedge.WithBudgetPercent(100), hedge.WithControl(10)))
 	for range 300 {
-		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
+		ctx := context.Background()
+		_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
 			if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 {
 				time.Sleep(4 * time.Millisecond) // every primary is slow
 			}

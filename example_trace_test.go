@@ -19,13 +19,17 @@ import (
 
 // Print the hedges of all calls.
 func ExampleWithTrace() {
-	s := must(hedge.New(hedge.WithReadOnlyMethods("/shop.Items/Get*"), hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/shop.Items/Get*"),
+		hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithMaxHedges(1),
 		hedge.WithTrace(&hedge.Trace{
 			HedgeSent:   func(e stats.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
 			CallDecided: func(e stats.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
 		})))
 	_, err := hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (string, error) {
-		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 { // the primary is stuck
+		md, _ := metadata.FromOutgoingContext(ctx)
+		if len(md.Get("grpc-previous-rpc-attempts")) == 0 { // the primary is stuck
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
@@ -48,10 +52,13 @@ func ExampleReport() {
 		return testserver.Plan{}
 	}}))
 	defer cluster.Close()
-	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
+		hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
 	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
 	var outcome stats.Outcome
-	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
+	client := testpb.NewTestServiceClient(conn)
+	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
 		panic(err)
 	}
 	fmt.Printf("%d attempts, won by %d, a hedge is due after %v\n", outcome.Attempts, outcome.Winner, outcome.Delay)
@@ -59,10 +66,14 @@ func ExampleReport() {
 	// 2 attempts, won by 1, a hedge is due after 20ms
 }
 
-// Have changes of state logged.
+// Log changes of state.
 func ExampleWithLogger() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(1), hedge.WithTrigger(hedge.Fixed(0)), hedge.WithLogger(logger)))
+	s := must(hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithBudgetPercent(1),
+		hedge.WithTrigger(hedge.Fixed(0)),
+		hedge.WithLogger(logger)))
 	for range 2 { // the budget begins with one hedge
 		_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (int, error) {
 			time.Sleep(5 * time.Millisecond)
@@ -70,7 +81,7 @@ func ExampleWithLogger() {
 		})
 	}
 	// Output:
-	// level=WARN msg="hedging budget ran dry" target=shop method=/shop.Items/Get
+	// level=WARN msg="hedge budget exhausted" target=shop method=/shop.Items/Get
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {

@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// One method costs much and gets a small budget of its own, and another is never hedged.
+// An expensive method has a small budget of its own, and another method is never hedged.
 func ExampleWithMethodOptions() {
 	s := must(hedge.New(
 		hedge.WithAllMethods(),
@@ -25,7 +25,7 @@ func ExampleWithMethodOptions() {
 	// /pkg.Svc/Watch [/pkg.Svc/Watch] off: 1
 }
 
-// Backends in another region get one hedge a call at most, and are throttled.
+// Backends in another region get at most one hedge per call, and a throttle.
 func ExampleWithTargetOptions() {
 	_, err := hedge.New(
 		hedge.WithAllMethods(),
@@ -43,7 +43,7 @@ func ExampleWithTargetOptions() {
 	// hedge: WithTargetOptions("dns:///eu-*"): WithWindow cannot be set for a target
 }
 
-// Off for one method, without a change of the program's other options.
+// Off for one method, without changing the other options.
 func ExampleWithOff() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true))))
 	doOnce(s, "/pkg.Svc/Pay")
@@ -51,17 +51,18 @@ func ExampleWithOff() {
 	// Output: 1
 }
 
-// The budget is doubled while calls are made. A mistake changes nothing.
+// The budget is doubled at run time. An error changes nothing.
 func ExampleScheduler_Update() {
 	s := must(hedge.New(hedge.WithAllMethods()))
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(20)))
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(2000)))
 	// Output:
 	// <nil>
-	// hedge: WithBudgetPercent(2000): the percentage must be 0 to 400
+	// hedge: WithBudgetPercent(2000): must be 0 to 400
 }
 
-// A hedge of a call that reads a million rows takes a thousand times as much of the budget as one that reads a key.
+// A hedge of a call that reads a million rows costs a thousand times as much as one that reads a
+// key.
 func ExampleWithCost() {
 	rows := func(_ context.Context, method string, request any) float64 {
 		if method == "/pkg.Svc/Scan" {

@@ -11,31 +11,33 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// WithLogger logs changes of state, and never a line for each call:
+// WithLogger logs changes of state, never a line per call:
 //
-//	WARN  hedging budget ran dry        target, method
-//	INFO  hedging budget pays again     target, held_back
-//	WARN  hedging throttled             target, method
-//	INFO  hedging no longer throttled   target, held_back
-//	WARN  guard holds hedges back       target, method
-//	INFO  guard lets hedges pass again  target, held_back
-//	WARN  no resets left for hedges     target, method
-//	INFO  resets left for hedges again  target, held_back
-//	WARN  backend is silent             target, backend
-//	INFO  no backend is silent          target
-//	WARN  most calls cannot be hedged   target, method, reason
-//	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
+//	WARN  hedge budget exhausted      target, method
+//	INFO  hedge budget recovered      target, held_back
+//	WARN  hedge throttle active       target, method
+//	INFO  hedge throttle released     target, held_back
+//	WARN  hedge guard active          target, method
+//	INFO  hedge guard released        target, held_back
+//	WARN  hedge reset limit reached   target, method
+//	INFO  hedge reset limit released  target, held_back
+//	WARN  backend silent              target, backend
+//	INFO  backends answering          target
+//	WARN  method unhedgeable          target, method, reason
+//	WARN  no method selected          target, reason, methods, more
 //
-// A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back counts
-// the hedges that it held back. A backend is reported, by address, after ten seconds of silence. The reason
-// for which most calls of a method cannot be hedged is logged once: see [stats.Method].Unhedgeable. The
-// last record is logged once per target and lists up to ten methods; more counts the rest.
+// A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
+// counts the hedges that it held back. A backend is reported, by address, after ten seconds of
+// silence. "method unhedgeable" is logged once, with the reason why most calls of a method cannot
+// be hedged: see [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the
+// options select none of its first 100 calls. It lists up to ten methods; more counts the rest.
 //
-// The same record is logged at most once a minute per target. A scheduler logs at most ten records in ten
-// seconds; suppressed in the next record is the number left out. The logger is called concurrently, and
-// under no lock. l must not be nil. The scheduler keeps its loggers: see [Scheduler.Update].
+// The same record is logged at most once a minute per target. A scheduler logs at most ten records
+// in ten seconds; suppressed, in the next record, counts the rest. The logger is called
+// concurrently, and without locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
-	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
+	err := refuse(l == nil, "WithLogger(nil): must not be nil")
+	return option("WithLogger", err, func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
 		c.Traces, c.Logged = append(c.Traces, j.note), true
 	})
@@ -44,8 +46,8 @@ func WithLogger(l *slog.Logger) Option {
 const (
 	recordsAtOnce = 10 // per recordsWithin and scheduler
 	recordsWithin = 10 * time.Second
-	quietFor      = 10 * time.Second // without a hedge held back, after which a state ends
-	againAfter    = time.Minute      // before the same record of a target is logged again
+	quietFor      = 10 * time.Second // without a hedge held back, ends a state
+	againAfter    = time.Minute      // between equal records of a target
 	maxRemembered = 1024             // states
 )
 
@@ -56,13 +58,13 @@ type journal struct {
 	mu      sync.Mutex
 	states  map[stateKey]*state
 	began   time.Time // of the current recordsWithin
-	records int       // since began, with the records that were left out
+	records int       // since began, logged and suppressed
 }
 
-// silent is the key of a silent backend, which holds back no hedge but begins and ends like a state that does.
+// silent is the key of a silent backend. It holds back no hedge, but has a beginning and an end.
 const silent stats.Reason = "silent"
 
-// unhedgeable is the state of a method, and does not end.
+// unhedgeable is the key of a method that cannot be hedged. This state does not end.
 const unhedgeable stats.Reason = "unhedgeable"
 
 type stateKey struct {
@@ -73,38 +75,42 @@ type stateKey struct {
 type state struct {
 	last     time.Time // when a hedge was last held back
 	logged   time.Time
-	told     bool // the beginning was logged
+	begun    bool // the beginning was logged
 	heldBack int
 }
 
-// heldBack are the reasons that are logged, with the messages of their beginning and end.
+// heldBack has the messages of the beginning and the end of each state.
 var heldBack = map[stats.Reason]struct{ begins, ends string }{
-	stats.BudgetExhausted: {"hedging budget ran dry", "hedging budget pays again"},
-	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
-	stats.Guarded:         {"guard holds hedges back", "guard lets hedges pass again"},
-	stats.ResetsSpent:     {"no resets left for hedges", "resets left for hedges again"},
-	silent:                {"backend is silent", "no backend is silent"},
+	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered"},
+	stats.Throttled:       {"hedge throttle active", "hedge throttle released"},
+	stats.Guarded:         {"hedge guard active", "hedge guard released"},
+	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released"},
+	silent:                {"backend silent", "backends answering"},
 }
 
-// note records an event of settings.Traces.
+// note handles an event of settings.Traces.
 func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.NothingSelected:
 		if !j.heldBack(stateKey{e.Target, stats.NotSelected}, time.Now()) {
-			return // the target was forgotten, and came back
+			return // logged before the target was removed from memory
 		}
-		attrs := []slog.Attr{slog.String("target", e.Target), slog.Any("methods", e.Methods)}
+		attrs := []slog.Attr{
+			slog.String("target", e.Target), slog.String("reason", e.Why), slog.Any("methods", e.Methods),
+		}
 		if e.More > 0 {
 			attrs = append(attrs, slog.Int("more", e.More))
 		}
-		j.log(slog.LevelWarn, e.Why, attrs...)
+		j.log(slog.LevelWarn, "no method selected", attrs...)
 	case settings.Unhedgeable:
 		if j.heldBack(stateKey{e.Target + e.Method, unhedgeable}, time.Now()) {
-			j.log(slog.LevelWarn, "most calls cannot be hedged", slog.String("target", e.Target), slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
+			j.log(slog.LevelWarn, "method unhedgeable", slog.String("target", e.Target),
+				slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
 		}
 	case settings.SilentBackend:
 		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
-			j.log(slog.LevelWarn, heldBack[silent].begins, slog.String("target", e.Target), slog.String("backend", e.Address))
+			j.log(slog.LevelWarn, heldBack[silent].begins,
+				slog.String("target", e.Target), slog.String("backend", e.Address))
 		}
 	case stats.HedgeHeldBack:
 		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
@@ -123,8 +129,8 @@ func (j *journal) note(event any) {
 	}
 }
 
-// heldBack records that a hedge was held back, and reports whether to log that. It never is beyond
-// maxRemembered states.
+// heldBack counts a hedge held back, and reports whether to log the beginning of the state. It
+// reports false beyond maxRemembered states.
 func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,15 +147,15 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	}
 	s.heldBack++
 	s.last = now
-	if s.told || now.Sub(s.logged) < againAfter {
+	if s.begun || now.Sub(s.logged) < againAfter {
 		return false
 	}
-	s.told, s.logged = true, now
+	s.begun, s.logged = true, now
 	return true
 }
 
-// sent records that a hedge was sent. If that ends the state, it returns the number of hedges held back,
-// and whether to log the end.
+// sent handles a sent hedge. If it ends the state, sent returns the number of hedges held back, and
+// reports whether to log the end.
 func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -158,18 +164,18 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	switch key.reason {
 	case stats.Throttled:
 		quiet = 0
-	case silent: // only some calls notice it
+	case silent: // only some calls detect it
 		quiet = againAfter
 	}
 	if s == nil || s.heldBack == 0 || now.Sub(s.last) < quiet {
 		return 0, false
 	}
-	n, over = s.heldBack, s.told
-	s.heldBack, s.told = 0, false
+	n, over = s.heldBack, s.begun
+	s.heldBack, s.begun = 0, false
 	return n, over
 }
 
-// log logs a record, unless recordsAtOnce were logged.
+// log logs a record unless recordsAtOnce were logged within recordsWithin.
 func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
 	j.mu.Lock()
 	if now := time.Now(); now.Sub(j.began) >= recordsWithin {

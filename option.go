@@ -14,12 +14,13 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Option is an option of [New] and [Scheduler.Update]. If its value is out of range, they return an error.
+// Option is an option of [New] and [Scheduler.Update], which return an error for a value out of
+// range.
 type Option interface {
 	apply(*config) error
 }
 
-// config is what options set.
+// config is the result of applying options.
 type config struct {
 	settings.Config
 	made []func(*Scheduler) // of WithTrace
@@ -33,13 +34,12 @@ func newConfig(opts []Option) (config, error) {
 	c := config{Config: settings.DefaultConfig()}
 	err := apply(&c, opts)
 	if err == nil && !c.SaysWhich() && !c.Off {
-		err = errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
-			"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
+		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
 	return c, err
 }
 
-// apply applies options to a configuration, and joins their errors.
+// apply applies options to c, and joins their errors.
 func apply(c *config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
@@ -57,7 +57,7 @@ func named(name string, set func(*config) error) Option {
 	})
 }
 
-// option returns the option of a name. err is the error of its value, if it has one.
+// option returns an option that sets a value, or returns err, the error of that value.
 func option(name string, err error, set func(*settings.Config)) Option {
 	return named(name, func(c *config) error {
 		if err == nil {
@@ -67,7 +67,7 @@ func option(name string, err error, set func(*settings.Config)) Option {
 	})
 }
 
-// refuse returns an error if a value is out of range.
+// refuse returns an error if outOfRange is set.
 func refuse(outOfRange bool, format string, args ...any) error {
 	if !outOfRange {
 		return nil
@@ -77,30 +77,34 @@ func refuse(outOfRange bool, format string, args ...any) error {
 
 // Which methods may be hedged.
 
-// WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that they only read, as
-// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. Patterns are written as for [WithMethods]. If both options are given,
-// the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
-// [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
+// WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that
+// they have no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
+// have the syntax of [WithMethods], whose methods are hedged too if both options are given.
+//
+// A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
+// [WithNonFatalCodes]. A replica that lags behind may return an outdated NOT_FOUND.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". Patterns are
-// written as for [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option is given more
-// than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or
+// "/pkg.Svc/Get*". Patterns have the syntax of [path.Match]: * matches any characters but a slash.
+// At least one pattern is required. Repeated options add their patterns. Calls of other methods are
+// not hedged, and their latencies are not learned.
 func WithMethods(patterns ...string) Option {
 	return adding("WithMethods", patterns, func(c *settings.Config) *[]string { return &c.Methods })
 }
 
-// WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or IDEMPOTENT, and
-// the methods of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition must be linked into
-// the program; stats.Counts.NoDescriptor counts calls of methods without one.
+// WithIdempotentOnly hedges the methods with the protobuf option idempotency_level =
+// NO_SIDE_EFFECTS or IDEMPOTENT, and the methods of [WithReadOnlyMethods]. With [WithMethods], a
+// method must satisfy both options. The descriptor must be linked into the program:
+// stats.Counts.NoDescriptor counts calls of methods without one.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
-// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write may
-// be carried out twice.
+// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run
+// twice: a server may execute a hedged write twice.
 func WithAllMethods() Option {
 	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
 }
@@ -110,63 +114,65 @@ func checkPattern(option, methods string) error {
 	return refuse(err != nil, "%s(%q): %w", option, methods, err)
 }
 
-// adding returns the option of a name that adds patterns to others.
+// adding returns an option that appends patterns to a list of patterns.
 func adding(name string, patterns []string, to func(*settings.Config) *[]string) Option {
-	err := refuse(len(patterns) == 0, "%s(): at least one pattern is needed", name)
+	err := refuse(len(patterns) == 0, "%s(): must have at least one pattern", name)
 	for _, p := range patterns {
 		err = cmp.Or(err, checkPattern(name, p))
 	}
 	return option(name, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
 }
 
-// WithWaitForMessage makes Header of a stream wait for the first message, so that streams can be hedged whose caller calls Header
-// first. The next RecvMsg returns that message. It applies to the full methods that match one of the patterns, such as
-// "/pkg.Svc/Read" or "/pkg.Svc/Read*", written as for [WithMethods]. At least one is needed. If the option is given more than
-// once, all patterns apply. By default Header waits only for headers. If those come early, no hedge can be sent, and Counts of
-// package stats counts the call in EarlyHeaders.
+// WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
+// hedged although its caller calls Header first, as Bigtable's client does. The next RecvMsg
+// returns that message. The option applies to the full methods that match one of the patterns, with
+// the syntax of [WithMethods]. At least one pattern is required. Repeated options add their
+// patterns.
 //
-// Use it for clients that call Header before RecvMsg, as Bigtable's does. Do not use it if the server sends its first message
-// only after the client, having received the headers, does something else: Header would wait for ever. For methods with a
-// hedgingPolicy it has no effect: gRPC defines that headers end their race.
+// By default Header waits only for headers. If headers arrive early, the stream cannot be hedged,
+// and stats.Counts.EarlyHeaders counts it.
 //
-// Nobody knows at that moment into which type of message the caller will receive. So interceptors chained after hedging receive
-// into a message of the type that the method's descriptor names, if it is linked into the program, and otherwise into one that
-// means nothing to them. If a call option chooses a codec, it is always one of the latter. The caller gets what the server
-// has sent, decoded into the caller's message. What such an interceptor has changed in a message that means something to it is
-// changed for the caller too. An interceptor chained after hedging must not choose another codec. Where [WithAcceptable] has to
-// judge a message of an unknown type, Header waits only for headers.
+// Do not use the option if the client must act on the headers before the server sends its first
+// message: Header would never return. The option has no effect on methods with a hedgingPolicy,
+// because gRPC defines that headers end their race.
+//
+// Header runs before the caller's message type is known. Interceptors chained after hedging
+// therefore see the method's response type, if its descriptor is linked in and no call option
+// selects a codec, and an opaque message otherwise. The message is decoded again for the caller;
+// interceptors' changes to a typed message are kept. These interceptors must not select another
+// codec. If [WithAcceptable] would have to judge an opaque message, Header waits only for headers.
 func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
 }
 
-// WithSingleRequest hedges bidirectional methods that match one of the patterns as server streams
-// are hedged, on the time to their first message. It is for methods whose caller sends one message
-// and then waits for many, as with Triton's and KServe's ModelStreamInfer. Another option must
-// select the methods, as for any method. Patterns are written as for [WithMethods]. At least one is
-// needed. If the option is given more than once, all patterns apply. By default bidirectional
-// methods are not hedged.
+// WithSingleRequest hedges bidirectional methods that match one of the patterns as server streams,
+// by the time to their first message. It is for methods whose caller sends one message and then
+// waits for many, such as Triton's and KServe's ModelStreamInfer. Another option must select the
+// methods. Patterns are written as for [WithMethods]; at least one is required, and the patterns of
+// repeated options add up. By default bidirectional methods are not hedged.
 //
 // A hedge sends the first message again, and closes its side when the caller does. A second message
 // of the caller ends the race for the primary, or goes to the hedge that has won. It counts in
-// stats.Counts.SecondRequest. A method is not hedged while more than one stream in 16 has a second
-// message; its calls then count in NotReplayable.
+// stats.Counts.SecondRequest. While more than one stream of a method in 16 has a second message, the
+// method is not hedged, and its calls count in NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }
 
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
-// service config that gRPC takes. If gRPC rejects a value, New returns an error that names the method, the field and the value.
-// Pass the same JSON to grpc.WithDefaultServiceConfig for the other fields. If the option is given more than once, the last one
-// applies.
+// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC
+// defines it. New returns an error for a value that gRPC rejects, with the method, the field and
+// the value. Pass the same JSON to grpc.WithDefaultServiceConfig, which reads the other fields. The
+// last of repeated options applies.
 //
-// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned of the
-// others. With another such option, exactly the methods that it selects are hedged, and those without a policy have a learned
-// delay.
+// Alone, the option selects the methods with a policy, and latencies of other methods are not
+// learned. With another option that selects methods, only the methods selected by that option are
+// hedged, and those without a policy have a learned delay.
 //
-// A method with a policy has up to maxAttempts attempts, the primary included, and 5 at most; [WithMaxHedges] does not apply.
-// [After] replaces its hedgingDelay. The budget, the throttle and [WithOtherBackendOnly] can hold back its hedges, and with a
-// budget of 400 percent only the policy limits them, as in gRPC. docs/configuration.md says how such a call ends, and what a
-// retryThrottling does.
+// A method with a policy has up to maxAttempts attempts, primary included, at most 5;
+// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
+// throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
+// the policy limits them, as in gRPC. docs/configuration.md describes how such a call ends, and
+// retryThrottling.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -177,91 +183,103 @@ func WithServiceConfig(json string) Option {
 
 // How many hedges are sent.
 
-// WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to 4; the default is 2. gRPC
-// limits a call to five attempts. With 0 no call is hedged, and latencies are still learned. A call that fails because its server
-// has cut the connection for too many resets may be sent once more.
+// WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. gRPC limits a
+// call to five attempts. With 0 no call is hedged, and latencies are still learned. A call that
+// fails because its server closed the connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
-	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): the number of hedges must be 0 to %d", n, race.MaxAttempts-1)
+	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): must be 0 to %d",
+		n, race.MaxAttempts-1)
 	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
 }
 
-// WithBudgetPercent sets how many hedges 100 calls of a target pay for: 0 to 400, fractions allowed; the default is 10.
-// With 0 no call is hedged. All methods of a target share its budget.
+// WithBudgetPercent sets the budget, in hedges per 100 calls of a target: 0 to 400, fractions
+// allowed; the default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
-	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): the percentage must be 0 to %d", p, settings.MaxBudgetPercent)
+	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): must be 0 to %d",
+		p, settings.MaxBudgetPercent)
 	return option("WithBudgetPercent", err, func(c *settings.Config) { c.BudgetPercent = p })
 }
 
-// WithControl leaves a share of the calls unhedged, to measure what hedging gains for the others: percent of those that may be
-// hedged, 0 to 100; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and
-// hours. [stats.Gain] is the comparison. Calls of the control group lose what hedging would have saved them. One percent of 100
-// calls a second tells a p99 within a quarter, 19 times in 20, after ten minutes, and within an eighth after half an hour. Where
-// slow calls come in bunches, it takes longer.
+// WithControl sets the size of the control group, in percent of the calls that may be hedged: 0 to
+// 100; the default is 0. Calls of the control group are never hedged, so that [stats.Gain] can
+// measure the gain of the others. Each call is assigned at random, so both groups have the same mix
+// of requests, backends and times of day.
+//
+// Calls of the control group lose the gain. With one percent of 100 calls per second, the
+// half-width of the 95% confidence interval of p99 is a quarter after ten minutes and an eighth
+// after half an hour, or more if slow calls are clustered.
 func WithControl(percent float64) Option {
-	err := refuse(!(percent >= 0 && percent <= 100), "WithControl(%v): the percentage must be 0 to 100", percent)
+	err := refuse(!(percent >= 0 && percent <= 100), "WithControl(%v): must be 0 to 100", percent)
 	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
 }
 
-// WithDryRun(true) sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
-// stats.Counts.DryRun counts the calls that would have been hedged. After 200 calls of a method, stats.Method.Forecasts
-// predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] says. The tail is the
-// percentile of [TargetPercentile], and p99 with a trigger other than [Auto]. A forecast assumes that hedges are as fast as
-// primaries and independent of them. The default is false.
+// WithDryRun(true) sends no hedge and reports the predicted effect of hedging on real traffic. The
+// default is false. stats.Counts.DryRun counts the calls that would have been hedged.
+//
+// After 200 calls of a method, stats.Method.Forecasts predicts its tail and its extra load at
+// budgets of 2, 5, 10 and 20 percent, independent of [WithBudgetPercent]. The tail is the
+// percentile of [TargetPercentile], or p99 with a trigger other than [Auto]. Forecasts assume that
+// hedges are as fast as primaries and independent of them.
 func WithDryRun(on bool) Option {
 	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = on })
 }
 
-// WithOff(true) leaves calls unhedged, including calls with the call option [After]. Their latencies are still learned. New
-// accepts it without an option that selects methods, and then learns every method. The default is false.
+// WithOff(true) leaves calls unhedged, including calls with the call option [After]. Latencies are
+// still learned. New accepts the option alone, and then learns every method. The default is false.
 func WithOff(off bool) Option {
 	return option("WithOff", nil, func(c *settings.Config) { c.Off = off })
 }
 
 // When a hedge is not sent, and how a race ends.
 
-// WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used. The connection must have the
-// load-balancing policy hedge_other_backend of package balancer. Its child policy is asked for such a backend before the hedge is
-// paid for: see docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again
-// while its call lasts.
+// WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used.
+// The default is false. The connection must have the load-balancing policy hedge_other_backend of
+// package balancer, which picks such a backend before the budget pays: see docs/other-backends.md.
+// Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
-// On a connection without the policy no hedge is sent. A service config from the resolver replaces the one of
-// grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is given. Calls of [Do] have no
-// connection, and are hedged as without this option. The default is false.
+// On a connection without the policy no hedge is sent. A service config from the resolver replaces
+// that of grpc.WithDefaultServiceConfig, including the policy, unless grpc.WithDisableServiceConfig
+// is given. The option does not apply to [Do], whose calls have no connection.
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
 
-// WithGuard(false) turns off the guard, which holds hedges back where they use up a rate limit: see [stats.Guard]. The budget
-// and the throttle still limit hedges. The default is true.
+// WithGuard(false) turns off the guard, which holds back hedges that exhaust a rate limit: see
+// [stats.Guard]. The budget and the throttle still limit hedges. The default is true.
 func WithGuard(on bool) Option {
 	return option("WithGuard", nil, func(c *settings.Config) { c.Guard = on })
 }
 
-// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,
-// the race goes on. Any other status of the primary ends the race, and the caller gets it. If the primary fails before a hedge
-// was sent, the call returns its error at once: hedging is not a retry.
+// WithNonFatalCodes replaces the set of non-fatal statuses. The default is every status but the
+// final ones: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
+// FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. OK,
+// and codes that gRPC does not define, are errors of the option.
 //
-// The set also applies to the hedges of a method that only reads. A hedge's status is final only if a gRPC server sent it: not if
-// it comes from per-RPC credentials, a proxy's HTTP status or an interceptor. A hedge of any other method ends the race only with OK,
-// because its NOT_FOUND may be the result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's
-// error. A method with a hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
+// A primary that fails with a non-fatal status while a hedge is in flight does not end the race.
+// Any other status of the primary is returned to the caller. A primary that fails before any hedge
+// was sent returns its error at once: hedging is not a retry.
 //
-// By default all statuses are non-fatal except InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
-// FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. OK, and codes that gRPC does not
-// define, are an error.
+// The set applies to hedges of read-only methods too. A hedge's status is final only if a gRPC
+// server sent it, and not if it comes from per-RPC credentials, a proxy's HTTP status or an
+// interceptor. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be
+// the effect of the primary's own deletion. If no attempt succeeds, the caller gets the primary's
+// error. A method with a hedgingPolicy uses the policy's set for all attempts: see
+// [WithServiceConfig].
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
-		err = errors.Join(err, refuse(code == codes.OK || code > rpc.MaxCode, "WithNonFatalCodes(%v): not the code of an error", code))
+		invalid := code == codes.OK || code > rpc.MaxCode
+		err = errors.Join(err, refuse(invalid, "WithNonFatalCodes(%v): must be the code of an error", code))
 	}
 	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
 }
 
-// WithResetLimit bounds the hedges of a target for servers that count resets: at most n in any time of per, over all its
-// connections together. n is 1 or more, and per at least a millisecond. Each hedge makes one loser, which is reset on the wire.
-// Without the option there is no limit until a server cuts connections because of resets: see [stats.Resets].
+// WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of
+// per. n is at least 1, and per at least a millisecond. The option is for servers that count
+// resets: each hedge makes one loser, which is reset on the wire. By default there is no limit
+// until a server closes connections because of resets: see [stats.Resets].
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
-		"WithResetLimit(%d, %v): the number must be at least 1, and the time at least %v", n, per, time.Millisecond)
+		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
 	return option("WithResetLimit", err, func(c *settings.Config) { c.ResetLimit = &resets.Limit{N: n, Per: per} })
 }

@@ -11,23 +11,26 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithClass learns latencies, and hedges, for each class of requests of a method: a tenant, a priority, the length of a prompt.
-// of returns the class of a request. Once a request of the method has a class, the others are of the class "(other)". [BySize] is
-// such a function. Use it where the request decides how long a call takes.
+// WithClass learns latencies, and chooses delays, for each class of a method's requests, such as a
+// tenant, a priority or a length of prompt. Use it if the request determines the latency. of
+// returns the class of a request, or "" for none; [BySize] is an example. Once a request of the
+// method has a class, requests without one are of the class "(other)". Nil, the default, means no
+// classes.
 //
-// A method has at most 16 classes. All further ones are of the class "(other)" as well. A name is cut off at 64 bytes. A class with too
-// few calls uses what is known of the method. All classes share the target's budget. A class that is not called for 15 minutes makes
-// room for another one. What is learned of a class stays after a [Scheduler.Update], by whatever function names it.
+// A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
+// bytes. A class with too few calls uses the latencies of the method. All classes share the
+// target's budget. A class without a call for 15 minutes is removed when a new class needs its
+// place. Learned classes outlive a [Scheduler.Update], also with another function.
 //
-// of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, so its
-// time is added to every call. It must be safe for concurrent use, and must not change the request. Its panic is a panic of the
-// call. For [Do] the request is nil. Nil, the default, means no classes.
+// of runs on the caller's goroutine, once per unary call and once for the request of a server
+// stream, and its run time adds to the latency. It must be safe for concurrent use, and must not
+// change the request. Its panic is a panic of the call. The request of [Do] is nil.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
 	return option("WithClass", nil, func(c *settings.Config) { c.Class = of })
 }
 
-// BySize is a function for [WithClass]. The class of a protobuf request is its size on the wire, in powers of four.
-// Other requests have no class.
+// BySize is a function for [WithClass]. The class of a protobuf request is its size on the wire, in
+// powers of four. Other requests have no class.
 func BySize(_ context.Context, _ string, request any) string {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -44,42 +47,50 @@ var sizes = func() (names [registry.MaxClasses]string) {
 	return names
 }()
 
-// WithCost says how much a hedge of a request costs, in calls; the default is 1. The budget is then a share of the cost of all
-// calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts as
-// 10,000. A cost that is not finite, or is less than 0, counts as 1, and in stats.Counts.InvalidCosts.
+// WithCost sets the cost of a request, in calls: 0 to 10,000; the default is 1. The budget then is
+// a share of the cost of all calls: each call earns the share of its cost, and each hedge takes the
+// cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
+// counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
 //
-// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and at least
-// the price of the costliest call of the last 30 to 60 seconds.
+// Choose the unit so that a typical call costs about 1. The burst is two seconds of earnings, and
+// at least the price of the costliest call of the last 30 to 60 seconds.
 //
-// of runs on the caller's goroutine, once for each call that can be hedged, under the conditions of [WithClass]. For [Do] the
-// request is nil. Nil, the default, means that each call costs 1.
+// of runs on the caller's goroutine, once for each call that can be hedged, and must meet the
+// conditions of [WithClass]. The request of [Do] is nil.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
 	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
 }
 
-// WithAcceptable says which answers are acceptable as the end of a call. It is for replicas that lag behind and for servers that
-// degrade. acceptable is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an
-// answer is a rejected answer. Nil, the default, accepts every answer.
+// WithAcceptable inspects answers, for replicas that lag behind and servers that degrade.
+// acceptable is called when an attempt has ended, and returns false if another attempt may give a
+// better answer: the answer is then rejected. Nil, the default, accepts every answer.
 //
-// After a rejected answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
-// it. The call waits for it and for the attempts in flight. The caller gets the first accepted answer. If none comes, the caller
-// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end
-// of the caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
+// After a rejected answer the next hedge is due at once, subject to the budget and the other
+// conditions of rule 10 in docs/rules.md. The call waits for that hedge and for the attempts in
+// flight. The caller gets the first accepted answer. Without one, the caller gets the first
+// rejected reply, or else the first rejected status. No failure replaces a rejected reply, not even
+// the end of the caller's context. stats.Counts.Rejected counts rejected answers, and
+// stats.Outcome.Rejected reports one to the caller.
 //
-// acceptable is asked about a reply, with err nil: the value of [Do], and the first message of a server stream. It is asked
-// about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the
-// race, with reply nil: see [WithNonFatalCodes]. It is not asked about:
+// acceptable is called with:
+//
+//   - a reply and a nil err, for the value of [Do] and the first message of a server stream too.
+//   - a nil reply and a status that would end the race: see [WithNonFatalCodes].
+//   - a nil reply and [io.EOF], for a server stream that ended without a message.
+//
+// acceptable is not called for:
 //
 //   - other failures.
-//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header first (see
-//     [WithWaitForMessage]).
+//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose
+//     caller calls Header first (see [WithWaitForMessage]).
 //   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
-//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run, without
-//     hedges or budget, in the control group, and if their method may not run twice.
+//   - calls that cannot be hedged: their method is not selected or is being learned, hedging is
+//     paused or off, no hedges or budget are configured, or the call is in a dry run or in the
+//     control group.
 //
-// acceptable must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
-// lost, and its time is added to every call. ctx is the caller's context. acceptable must not change the reply, and must not keep
-// it. Its panic is a panic of the attempt.
+// acceptable must be safe for concurrent use. It runs on the goroutine of the attempt, also for
+// attempts that turn out to have lost, and its run time adds to the latency. ctx is the caller's
+// context. acceptable must neither change nor keep the reply. Its panic is a panic of the attempt.
 func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return option("WithAcceptable", nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

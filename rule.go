@@ -10,38 +10,42 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithMethodOptions applies options to the full methods that match a pattern. They win over options of the scheduler and of the
-// target. The pattern is written as for [WithMethods]. These options can be set for a method: [WithTrigger],
-// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
-// [WithAcceptable], [WithControl], [WithDryRun], [WithGuard], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
+// WithMethodOptions applies options to the full methods that match a pattern, with the syntax of
+// [WithMethods]. They override options of the target and of the scheduler. These options can be set
+// for a method: [WithTrigger], [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup],
+// [WithNonFatalCodes], [WithClass], [WithCost], [WithAcceptable], [WithControl], [WithDryRun],
+// [WithGuard], [WithOtherBackendOnly] and [WithOff]. Any other option is an error.
 //
-// If several patterns match, the options of all of them apply. If two of them set the same option, the more specific pattern
-// wins: one without wildcards, then the one with more characters that are not wildcards, then the one that is later in the
-// alphabet. A pattern that is given twice is an error.
+// The options of all patterns that match apply. If two patterns set the same option, the more
+// specific pattern wins: one without wildcards, then the one with more characters that are not
+// wildcards, then the later one in the alphabet. A repeated pattern is an error.
 //
-// With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be paid by
-// both budgets, its own and the target's.
+// With [WithBudgetPercent] the method gets its own budget, which only its calls fill. Both budgets,
+// the method's and the target's, pay for each of its hedges.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return ruling("WithMethodOptions", methods, checkPattern("WithMethodOptions", methods), opts, "method",
 		func(c *settings.Config) *[]settings.Rule { return &c.MethodRules })
 }
 
-// WithTargetOptions applies options to the targets that match a pattern. They win over options of the scheduler. A target
-// is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. A target can have each option
-// of a method, [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these targets only. Any other
-// option is an error.
-//
-// If several patterns match, the more specific one wins, as in [WithMethodOptions]. An option of a method wins over one
-// of its target.
+// WithTargetOptions applies options to the targets that match a pattern. They override options of
+// the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
+// the pattern, * matches any characters, slashes included. All options of a method can be set for a
+// target, and [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these
+// targets. Any other option is an error. Several matching patterns combine as in
+// [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
-	err := errors.Join(refuse(targets == "", "WithTargetOptions(%q): a pattern must not be empty", targets),
-		refuse(!utf8.ValidString(targets), "WithTargetOptions(%q): a pattern is UTF-8", targets))
+	err := errors.Join(
+		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),
+		refuse(!utf8.ValidString(targets), "WithTargetOptions(%q): must be valid UTF-8", targets))
 	return ruling("WithTargetOptions", targets, err, opts, "target",
 		func(c *settings.Config) *[]settings.Rule { return &c.TargetRules })
 }
 
-// ruling returns the option of a name that adds a rule, for a "method" or a "target". wrong is the error of its pattern, if it has one.
-func ruling(name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule) Option {
+// ruling returns an option that adds a rule for a "method" or a "target". wrong is the error of its
+// pattern, if any.
+func ruling(
+	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
+) Option {
 	return named(name, func(c *config) error {
 		if wrong != nil {
 			return wrong
@@ -49,7 +53,8 @@ func ruling(name, pattern string, wrong error, opts []Option, of string, to func
 		scratch := config{Config: settings.DefaultConfig()}
 		err := apply(&scratch, opts)
 		for _, option := range scratch.Set {
-			err = errors.Join(err, refuse(!slices.Contains(settings.Allowed[of], option), "%s cannot be set for a %s", option, of))
+			allowed := slices.Contains(settings.Allowed[of], option)
+			err = errors.Join(err, refuse(!allowed, "%s cannot be set for a %s", option, of))
 		}
 		if err != nil {
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
@@ -66,6 +71,6 @@ func ruling(name, pattern string, wrong error, opts []Option, of string, to func
 				*c = with.Config
 			},
 		})
-		return refuse(twice, "%s(%q): the pattern is given twice", name, pattern)
+		return refuse(twice, "%s(%q): must not be given twice", name, pattern)
 	})
 }

@@ -8,27 +8,31 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithTrigger sets when calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is Auto().
+// WithTrigger sets the trigger, which chooses when calls are hedged: [Auto], [Percentile] or
+// [Fixed]. The default is Auto().
 func WithTrigger(t Trigger) Option {
 	return option("WithTrigger", t.validate(), func(c *settings.Config) { c.Trigger = t.in })
 }
 
-// Trigger says after what delay calls are hedged. Make one with [Auto], [Percentile] or [Fixed], and pass it to
-// [WithTrigger]. The zero Trigger is invalid.
+// Trigger determines the delay after which calls are hedged. Make one with [Auto], [Percentile] or
+// [Fixed]. The zero Trigger is invalid.
 type Trigger struct{ in settings.Trigger }
 
-// Auto chooses the delay, the probability and the number of hedges of each method, within the budget. It makes small the time that
-// calls take beyond their median, weighted towards the tail: the slowest calls count for more than their share. A hedge must save
-// more than it costs. Where few do, few calls are hedged.
+// Auto chooses the delay, the probability and the number of hedges of each method within the
+// budget. It minimizes the latency beyond the median, weighted towards the tail: the slowest calls
+// count for more than their share. A hedge must save more than it costs. If few hedges do, few
+// calls are hedged.
 //
-// About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of its
-// primaries and hedges and from what hedged calls took. Where hedges save less than predicted, less is expected of them for some
-// minutes. When latencies change at once, Auto forgets what it learned before. [stats.Method] says what is in force and why.
-// docs/trigger.md derives all of this, after Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA
-// 2017), and says where it is wrong.
+// About once per second, at the default [WithWindow], Auto makes a choice for each method from the
+// recent latencies of its primaries, its hedges and its hedged calls. If hedges save less than
+// predicted, Auto expects less of them for some minutes. If latencies change abruptly, Auto
+// discards older ones. [stats.Method] reports the choice and its reason. docs/trigger.md derives
+// the choice, after Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency"
+// (SPAA 2017), and states its limits.
 //
-// A choice needs 100 calls. Until then a method is hedged at its 90th percentile. All choices of a scheduler together take about 1%
-// of a core at most: with thousands of methods, each method gets a new choice less often.
+// A choice needs 100 calls; before, a method is hedged at its 90th percentile. All choices of a
+// scheduler together use at most about 1% of a core: with thousands of methods, choices are less
+// frequent.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
 	for _, opt := range opts {
@@ -39,22 +43,23 @@ func Auto(opts ...AutoOption) Trigger {
 	return t
 }
 
-// AutoOption is an option of [Auto]. If its value is out of range, [New] returns an error.
+// AutoOption is an option of [Auto]. [New] returns an error for a value out of range.
 type AutoOption func(*Trigger)
 
-// TargetPercentile sets the percentile that figures of [Auto] are about, as a quantile: 0.5 ≤ q ≤ 0.999. The default is 0.99. They
-// are the tails in [stats.Choice], [stats.Forecast] and [stats.Control]. It changes nothing about when calls are hedged.
+// TargetPercentile sets the percentile that [Auto] reports, as a quantile: 0.5 ≤ q ≤ 0.999; the
+// default is 0.99. It is the tail in [stats.Choice], [stats.Forecast] and [stats.Gain]. It does not
+// change when calls are hedged.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.in.Quantile = q } }
 
-// Percentile hedges a call that has lasted longer than the quantile q, 0 < q < 1, of the latencies of the method's
-// primaries within [WithWindow]. A hedge is then due for about a share 1-q of the calls. If the budget pays for fewer,
-// only some of these hedges are sent.
+// Percentile hedges a call once its age exceeds the quantile q, 0 < q < 1, of the latencies of the
+// method's primaries within [WithWindow]. Hedges are due for about a share 1-q of the calls. If the
+// budget pays for fewer, hedges are sent for a random sample of these calls.
 func Percentile(q float64) Trigger {
 	return Trigger{settings.Trigger{Kind: settings.PercentileTrigger, Quantile: q}}
 }
 
-// Fixed hedges a call that has lasted d, from the first call of a method on. d may be below [WithMinDelay]. With 0 all
-// hedges are sent at once. d must not be negative.
+// Fixed hedges a call at age d, from the first call of a method on. d must not be negative, and may
+// be below [WithMinDelay]. With 0 all hedges are sent at once.
 func Fixed(d time.Duration) Trigger {
 	return Trigger{settings.Trigger{Kind: settings.FixedTrigger, Delay: d}}
 }
@@ -62,11 +67,11 @@ func Fixed(d time.Duration) Trigger {
 func (t Trigger) validate() error {
 	switch q := t.in.Quantile; t.in.Kind {
 	case settings.PercentileTrigger:
-		return refuse(!(q > 0 && q < 1), "WithTrigger(%v): the quantile must lie between 0 and 1, both excluded", t)
+		return refuse(!(q > 0 && q < 1), "WithTrigger(%v): quantile must be between 0 and 1, exclusive", t)
 	case settings.AutoTrigger:
-		return refuse(!(q >= 0.5 && q <= 0.999), "WithTrigger(%v): the quantile must be 0.5 to 0.999", t)
+		return refuse(!(q >= 0.5 && q <= 0.999), "WithTrigger(%v): quantile must be 0.5 to 0.999", t)
 	default:
-		return refuse(t.in.Delay < 0, "WithTrigger(%v): the delay must not be negative", t)
+		return refuse(t.in.Delay < 0, "WithTrigger(%v): delay must not be negative", t)
 	}
 }
 
@@ -82,17 +87,19 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("Auto(TargetPercentile(%v))", t.in.Quantile)
 }
 
-// WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
-// would cause hedges of methods that answer in microseconds.
+// WithMinDelay sets the minimum of every learned delay: 0 or more; the default is 1 ms. Without it,
+// scheduling noise would cause hedges of methods with latencies of microseconds.
 func WithMinDelay(d time.Duration) Option {
-	err := refuse(d < 0, "WithMinDelay(%v): the delay must not be negative", d)
+	err := refuse(d < 0, "WithMinDelay(%v): must not be negative", d)
 	return option("WithMinDelay", err, func(c *settings.Config) { c.MinDelay = d })
 }
 
-// WithWarmup sets how many calls of a method are watched before its learned delay is used, and the delay until then.
-// With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
+// WithWarmup sets how many calls of a method are observed before its learned delay is used, and the
+// delay until then. With a delay of 0 these calls are not hedged. Neither may be negative; the
+// defaults are 20 and 0.
 func WithWarmup(calls int, delay time.Duration) Option {
-	err := errors.Join(refuse(calls < 0, "WithWarmup(%d, %v): the number of calls must not be negative", calls, delay),
-		refuse(delay < 0, "WithWarmup(%d, %v): the delay must not be negative", calls, delay))
+	err := errors.Join(
+		refuse(calls < 0, "WithWarmup(%d, %v): calls must not be negative", calls, delay),
+		refuse(delay < 0, "WithWarmup(%d, %v): delay must not be negative", calls, delay))
 	return option("WithWarmup", err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay })
 }

@@ -106,7 +106,7 @@ func TestParse_Errors(t *testing.T) {
 		`{"maxHedge": 2}`:                  `(line 1:2): unknown field "maxHedge"`,
 		`{"": 2}`:                          `unknown field ""`,
 		`{"maxHedges": 2, "maxHedges": 3}`: `duplicate field "maxHedges"`,
-		`{"maxHedges": 7}`:                 "WithMaxHedges(7): the number of hedges must be 0 to 4",
+		`{"maxHedges": 7}`:                 "WithMaxHedges(7): must be 0 to 4",
 		`{"maxHedges": "two"}`:             `invalid value for int32 field maxHedges: "two"`,
 		`{"maxHedges": 1.5}`:               "maxHedges: 1.5",
 		`{"maxMethods": 1e19}`:             "maxMethods: 1e19",

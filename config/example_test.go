@@ -23,5 +23,5 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// hedge: config: WithMethodOptions("/pkg.Svc/GetAll"): WithMaxHedges(9): the number of hedges must be 0 to 4
+	// hedge: config: WithMethodOptions("/pkg.Svc/GetAll"): WithMaxHedges(9): must be 0 to 4
 }

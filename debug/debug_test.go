@@ -236,7 +236,7 @@ func TestHandler_Sentences(t *testing.T) {
 func TestHandler_NothingSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.New(t, hedge.WithIdempotentOnly(), hedge.WithReadOnlyMethods("/v1.Svc/Get"))
-		const want = "None of the first 100 calls was selected for hedging: name the methods that only read with WithReadOnlyMethods. " +
+		const want = "No option selects a method of the first 100 calls: see WithReadOnlyMethods. " +
 			"Methods seen: /v1.Svc/Check, /v1.Svc/Expand."
 		shown := func() bool { return strings.Contains(get(debug.Handler(s), "", "").Body.String(), want) }
 		calls(t.Context(), s, "spicedb", "/v1.Svc/Expand", 1)

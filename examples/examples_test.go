@@ -37,7 +37,7 @@ var outputs = map[string][]string{
 	"config": {
 		`The file allows a budget of 10%: [1-9]\d* hedges in 400 calls\.`,
 		`The file switches the method off: 0 hedges in 400 calls\.`,
-		`hedge: config: WithBudgetPercent\(1000\): the percentage must be 0 to 400`,
+		`hedge: config: WithBudgetPercent\(1000\): must be 0 to 400`,
 		`The file has a mistake, so nothing changes: 0 hedges in 400 calls\.`,
 	},
 	"snapshot": {

@@ -249,7 +249,7 @@ func TestGuard_HeldBack(t *testing.T) {
 		log      []string
 	}{
 		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1},
-			[]string{"level=WARN msg=\"guard holds hedges back\"", "level=INFO msg=\"guard lets hedges pass again\""}},
+			[]string{"level=WARN msg=\"hedge guard active\"", "level=INFO msg=\"hedge guard released\""}},
 		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -97,10 +97,10 @@ func TestLogger_HeldBack(t *testing.T) {
 		begins, ends   string
 		after          time.Duration
 	}{
-		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedging throttled", "hedging no longer throttled", 0},
-		{hedge.WithGuard(true), nil, quota, 60, "guard holds hedges back", "guard lets hedges pass again", 20 * time.Minute},
-		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedging budget ran dry", "hedging budget pays again", 20 * time.Second},
-		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "no resets left for hedges", "resets left for hedges again", 5 * time.Minute},
+		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedge throttle active", "hedge throttle released", 0},
+		{hedge.WithGuard(true), nil, quota, 60, "hedge guard active", "hedge guard released", 20 * time.Minute},
+		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedge budget exhausted", "hedge budget recovered", 20 * time.Second},
+		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached", "hedge reset limit released", 5 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var l logged
@@ -157,9 +157,9 @@ func TestLogger_SilentBackend(t *testing.T) {
 			cancel()
 			time.Sleep(600 * ms)
 		}
-		want := []string{fmt.Sprintf(`level=WARN msg="backend is silent" target=%s backend=%s`, cluster.Target(), cluster.Address(1)),
-			fmt.Sprintf(`level=INFO msg="no backend is silent" target=%s`, cluster.Target())}
-		if lines := slices.DeleteFunc(l.lines(), func(line string) bool { return !strings.Contains(line, "silent") }); !slices.Equal(lines, want) {
+		want := []string{fmt.Sprintf(`level=WARN msg="backend silent" target=%s backend=%s`, cluster.Target(), cluster.Address(1)),
+			fmt.Sprintf(`level=INFO msg="backends answering" target=%s`, cluster.Target())}
+		if lines := slices.DeleteFunc(l.lines(), func(line string) bool { return !strings.Contains(line, "backend") }); !slices.Equal(lines, want) {
 			t.Errorf("%d lines:\n%s\nwant\n%s", len(lines), strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	})
@@ -179,7 +179,11 @@ func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 // TestLogger_NothingSelected has a target of whose first 100 calls none is selected: the log says so once, and which option to use.
 // It is silent where a method is selected, or somebody has said that none is to be.
 func TestLogger_NothingSelected(t *testing.T) {
-	const none = `level=WARN msg="none of the first 100 calls was selected for hedging: `
+	const (
+		none = `level=WARN msg="no method selected" target=there reason="no `
+		ten  = `methods="[/v1.Svc/M00 /v1.Svc/M01 /v1.Svc/M02 /v1.Svc/M03 /v1.Svc/M04 ` +
+			`/v1.Svc/M05 /v1.Svc/M06 /v1.Svc/M07 /v1.Svc/M08 /v1.Svc/M09]" more=40`
+	)
 	off := []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("there", hedge.WithOff(true))}
 	many := make([]string, 100)
 	for n := range many {
@@ -193,11 +197,11 @@ func TestLogger_NothingSelected(t *testing.T) {
 		want    string
 	}{
 		{"no idempotency_level", []hedge.Option{hedge.WithIdempotentOnly()}, nil, slices.Concat(slices.Repeat([]string{"/v1.Svc/Check"}, 60), slices.Repeat([]string{"/v1.Svc/Expand"}, 100)),
-			none + `name the methods that only read with WithReadOnlyMethods" target=there methods=[/v1.Svc/Check]`},
+			none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" methods=[/v1.Svc/Check]`},
 		{"more methods than a line has room for", []hedge.Option{hedge.WithIdempotentOnly()}, nil, many,
-			none + `name the methods that only read with WithReadOnlyMethods" target=there methods="[/v1.Svc/M00 /v1.Svc/M01 /v1.Svc/M02 /v1.Svc/M03 /v1.Svc/M04 /v1.Svc/M05 /v1.Svc/M06 /v1.Svc/M07 /v1.Svc/M08 /v1.Svc/M09]" more=40`},
+			none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" ` + ten},
 		{"by service config", []hedge.Option{hedge.WithServiceConfig(`{}`)}, nil, many[:50],
-			none + `no service config has a hedgingPolicy for their methods" target=there methods="[/v1.Svc/M00 /v1.Svc/M01 /v1.Svc/M02 /v1.Svc/M03 /v1.Svc/M04 /v1.Svc/M05 /v1.Svc/M06 /v1.Svc/M07 /v1.Svc/M08 /v1.Svc/M09]" more=40`},
+			none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
 		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()}, func(s *hedge.Scheduler) { hedgetest.Call(t, s, "there", "/v1.Svc/Get", 0) }, many[:49], ""},
 		{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, nil, many, ""},
 		{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, (*hedge.Scheduler).Pause, many, ""},

@@ -166,7 +166,7 @@ func TestSnapshot_Errors(t *testing.T) {
 		name, want string
 		reader     io.Reader
 	}{
-		{"no reader", "hedge: WithSnapshot(nil): there must be a reader", nil},
+		{"no reader", "hedge: WithSnapshot(nil): must not be nil", nil},
 		{"nothing", "hedge: WithSnapshot: it is empty", strings.NewReader("")},
 		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ", strings.NewReader("<html>404</html>")},
 		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},

@@ -224,14 +224,14 @@ func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, n
 }
 
 func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
-	why := "name the methods that only read with WithReadOnlyMethods"
+	why := "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
-		why = "no service config has a hedgingPolicy for their methods"
+		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
 	}
 	if strings.HasPrefix(t.Name, "http://") || strings.HasPrefix(t.Name, "https://") { // of package hedgehttp
-		why = "give WithAllMethods for the requests that HTTP allows to be sent twice, or name the paths of others with WithReadOnlyMethods"
+		why = "no option selects a request of the first 100: see WithAllMethods and WithReadOnlyMethods"
 	}
-	n := settings.NothingSelected{Target: t.Name, Why: "none of the first 100 calls was selected for hedging: " + why}
+	n := settings.NothingSelected{Target: t.Name, Why: why}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true

@@ -144,7 +144,7 @@ type Unhedgeable struct {
 // NothingSelected says that the options select no method of a target's first calls.
 type NothingSelected struct {
 	Target  string
-	Why     string   // a sentence without its capital letter and full stop, which also says what to do
+	Why     string   // a lower-case sentence without its full stop
 	Methods []string // that were seen, sorted; a few of them
 	More    int      // methods that are left out
 }

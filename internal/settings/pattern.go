@@ -15,10 +15,10 @@ import (
 func CheckPattern(p string) error {
 	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
 	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
-		return errors.New(`a pattern has the form "/service/method"`)
+		return errors.New(`must have the form "/service/method"`)
 	}
 	if !utf8.ValidString(p) {
-		return errors.New("a pattern is UTF-8")
+		return errors.New("must be valid UTF-8")
 	}
 	if _, err := path.Match(p, ""); err != nil {
 		return fmt.Errorf("malformed pattern: %w", err)
