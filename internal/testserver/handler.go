@@ -88,6 +88,11 @@ func (h *handler) play(p *Plan, messages int, send func(seq int) error) error {
 	if err := contextStatus(h.backend.queue.serve(h.ctx, p.Delay, h.backend.cluster.config.Wait)); err != nil {
 		return err
 	}
+	if !p.HeaderAtOnce && len(p.Header) > 0 { // an attempt whose deadline passes before has no headers
+		if err := grpc.SetHeader(h.ctx, p.Header); err != nil {
+			return err
+		}
+	}
 	if p.abnormal() {
 		messages = min(messages, max(p.After, 0))
 	}
@@ -128,9 +133,6 @@ func (h *handler) setMetadata(p *Plan) error {
 	}
 	if p.HeaderAtOnce {
 		return grpc.SendHeader(h.ctx, p.Header)
-	}
-	if len(p.Header) > 0 {
-		return grpc.SetHeader(h.ctx, p.Header)
 	}
 	return nil
 }
