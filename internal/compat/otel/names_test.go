@@ -58,7 +58,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	unit := regexp.MustCompile(`, (s|\{\w+\})$`)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(grpc[\\w.]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(string(page), -1) {
+	rows := strings.ReplaceAll(string(page), " |\n| | | ", " ") // a row may continue in the next one
+	for _, row := range regexp.MustCompile("(?m)^\\| `(grpc[\\w.]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(rows, -1) {
 		d := described{name: row[1]}
 		if u := unit.FindStringSubmatch(row[2]); u != nil {
 			d.unit = u[1]
