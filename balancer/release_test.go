@@ -1,15 +1,19 @@
 package balancer_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -46,6 +50,46 @@ func TestDiscardedPicksAreReleased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReservedPicksAreReleased has hedges that fail before they pick. The caller of a stream asks for its
+// headers alone, and then gives up.
+func TestReservedPicksAreReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		counts.picks.Store(0)
+		counts.dones.Store(0)
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Latency: testserver.Constant(30 * ms)})
+		failed := func(ctx context.Context) bool {
+			md, _ := metadata.FromOutgoingContext(ctx)
+			return len(md.Get(rpc.AttemptsHeader)) > 0
+		}
+		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true)), over(counting),
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if failed(ctx) {
+					return errFake
+				}
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}),
+			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				if failed(ctx) {
+					return nil, errFake
+				}
+				return open(ctx, desc, cc, method, opts...)
+			}))
+		client := testpb.NewTestServiceClient(conn)
+		synctest.Wait()
+		k.must(t, client, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		st, err := client.ServerStream(ctx, &testpb.Request{Messages: 1})
+		if err == nil {
+			_, err = st.Header()
+		}
+		cancel()
+		synctest.Wait()
+		if picks, dones := counts.picks.Load(), counts.dones.Load(); err != nil || picks < 4 || dones != picks {
+			t.Errorf("%d picks were done %d times; %v", picks, dones, err)
+		}
+	})
 }
 
 // funcPicker picks by a function.

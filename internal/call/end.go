@@ -46,6 +46,7 @@ func (c *Call) Book(r *race.Report) {
 // or when the first message has come.
 func (c *Call) Raced(r *race.Report) {
 	c.catchUp(r)
+	c.Record.Unreserve(true) // not in End: nobody may call RecvMsg after Header
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
@@ -83,7 +84,6 @@ func (c *Call) End(e End) {
 		end.Primary = primaryOf(c, &e)
 		end.Gone = gone || end.Primary.Gone
 	}
-	c.Record.Unreserve(true)
 	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(end.Primary.Age, answered)
 	}
