@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxPooled is the encoded size in bytes up to which a request is kept in memory that requests share.
+// maxPooled is the largest encoded size in bytes of a request that is kept in pooled memory.
 const maxPooled = 64 << 10
 
-// Kept is a request of a stream, kept for hedges that may never be sent: encoded, in memory that the next stream's request uses, or a
-// copy.
+// Kept is a request of a stream, kept for hedges that may never be sent: encoded in pooled memory,
+// or as a copy.
 type Kept struct {
 	of     protoreflect.MessageType // of the encoded message
 	data   []byte
@@ -21,10 +21,10 @@ type Kept struct {
 
 var kepts = sync.Pool{New: func() any { return new(Kept) }}
 
-// Keep keeps a request; nil if it is not replayable. It takes less time than a copy, and usually allocates nothing. Attempts may be
-// sending the request at the same time.
+// Keep keeps a request, or returns nil if it is not replayable. Keep is faster than a copy, and
+// usually allocates nothing. Attempts may send the request at the same time.
 func (o *Options) Keep(req any) *Kept {
-	if m, _ := o.protobuf(req); m != nil && o.Codec() == nil { // another codec may look at what an encoding loses: nil or empty
+	if m, _ := o.protobuf(req); m != nil && o.Codec() == nil { // other codecs may tell nil from empty
 		k := kepts.Get().(*Kept)
 		if safely(func() { k.encode(m) }) && k.of != nil {
 			return k
@@ -47,7 +47,7 @@ func (k *Kept) encode(m proto.Message) {
 	}
 }
 
-// Message returns the request for one hedge; nil if k is nil, or cannot be decoded.
+// Message returns the request for one hedge; nil if k is nil or cannot be decoded.
 func (k *Kept) Message() (request any) {
 	switch {
 	case k == nil:
@@ -57,7 +57,7 @@ func (k *Kept) Message() (request any) {
 	}
 	safely(func() {
 		m := k.of.New().Interface()
-		// The data is copied, as methods of a message may keep it.
+		// A copy, because methods of a message may keep the data.
 		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(slices.Clone(k.data), m); err == nil {
 			request = m
 		}
@@ -65,7 +65,7 @@ func (k *Kept) Message() (request any) {
 	return request
 }
 
-// Free gives the memory to other requests. k must not be used again, and may be nil.
+// Free returns the memory to the pool. k must not be used afterwards, and may be nil.
 func (k *Kept) Free() {
 	if k != nil {
 		k.of, k.copied = nil, nil
