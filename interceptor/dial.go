@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// DialOptions returns the dial options of a connection whose calls are hedged as s decides, or not
+// DialOptions returns the dial options of a connection that hedges its calls as s decides, or not
 // at all if s is nil: first the options in outside, then [Unary] and [stream.Interceptor] in the chain
 // forms. Interceptors in outside see each call once. Interceptors chained after the result of
 // DialOptions see each attempt.

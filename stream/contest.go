@@ -187,11 +187,11 @@ func (c *clientStream) commit() *streamAttempt {
 	return c.choose(&c.primary)
 }
 
-// singleRequest is what a stream of a bidirectional method knows of its messages and hedges.
+// singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
 type singleRequest struct {
 	hedges []*streamAttempt // that have sent the request
 	closed bool             // no more messages follow
-	second bool             // the caller sends a second message, which no hedge gets that has not answered
+	second bool             // the caller sends a second message, which hedges without an answer do not get
 }
 
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns

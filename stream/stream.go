@@ -40,8 +40,8 @@ import (
 // response headers, as gRPC defines it. If headers come at once, the stream is never hedged.
 //
 // interceptor.Unary lists the requests and messages that can be hedged. Client-streaming and
-// bidirectional calls are not hedged, except those of [hedge.WithSingleRequest]; they are counted in
-// Stats.PassedThrough.
+// bidirectional calls are not hedged, except by [hedge.WithSingleRequest]. Calls that are not hedged
+// count in Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
