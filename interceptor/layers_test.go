@@ -41,12 +41,13 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 	return &testpb.Reply{}, err
 }
 
-// Five services in a row hedge, each up to a tenth of its calls. While the last one stands still, it gets fewer calls if nobody hedges
-// on behalf of a hedge. Both are the servers' own counts.
+// Five services in a row hedge, each up to a tenth of its calls. While the last one stands still,
+// it gets fewer calls if nobody hedges on behalf of a hedge. Both are the servers' own counts.
 //
-// With hedges of hedges the loads of layers multiply: 1.1⁵ = 1.61. Without, layer n hedges all its calls but those that the hedges
-// of layer n-1 are: h(n) = 0.1·(1 + h(1) + … + h(n-2)), which makes 1.56. A call that a service makes for a primary is hedged, and so
-// is one that it makes for a primary that was itself made for a hedge: the mark reaches one layer, and not the next.
+// With hedges of hedges the loads of layers multiply: 1.1⁵ = 1.61. Without, layer n hedges all its
+// calls but those that the hedges of layer n-1 are: h(n) = 0.1·(1 + h(1) + … + h(n-2)), which makes
+// 1.56. A call that a service makes for a primary is hedged, and so is one that it makes for a
+// primary that was itself made for a hedge: the mark reaches one layer, and not the next.
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -60,15 +61,16 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	if without >= with {
 		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
 	}
-	// 1.56 times the calls by the marks that are lost, and what five budgets held when it began: two seconds' worth each, as hardly
-	// any of it is spent while nothing is slow.
+	// 1.56 times the calls by the marks that are lost, and what five budgets held when it began:
+	// two seconds' worth each, as hardly any of it is spent while nothing is slow.
 	if most := calls * 168 / 100; without > most {
 		t.Errorf("%d calls at the bottom for %d calls, want at most %d", without, calls, most)
 	}
 }
 
-// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 10 s, and returns how many calls the client
-// made meanwhile and how many attempts reached the last layer. If hide is set, no service knows that it serves a hedge.
+// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 10 s, and
+// returns how many calls the client made meanwhile and how many attempts reached the last layer. If
+// hide is set, no service knows that it serves a hedge.
 func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 	var stall atomic.Bool
 	next := testpb.TestServiceClient(nil)

@@ -21,7 +21,8 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 )
 
-// step is what a stub attempt does: it waits, or until its context ends, then ends with a code or a panic.
+// step is what a stub attempt does: it waits, or until its context ends, then ends with a code or a
+// panic.
 type step struct {
 	after    time.Duration
 	code     codes.Code

@@ -28,7 +28,8 @@ func (nothing) RecvMsg(any) error            { return nil }
 var streamDesc = &grpc.StreamDesc{StreamName: "ServerStream", ServerStreams: true}
 
 // openNothing opens one through the interceptor, as gRPC opens one: with a context of its own.
-func openNothing(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func openNothing(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	own, cancel := context.WithCancel(ctx)
 	n := nothing{own}
 	for _, opt := range opts {
@@ -40,7 +41,8 @@ func openNothing(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ 
 	return n, nil
 }
 
-// TestCost_Allocations compares a stream that needs no hedge with a plain one: opening it, and a message after the first.
+// TestCost_Allocations compares a stream that needs no hedge with a plain one: opening it, and a
+// message after the first.
 func TestCost_Allocations(t *testing.T) {
 	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -23,8 +23,8 @@ func within(got, want time.Duration, share float64) bool {
 	return float64(got) >= float64(want)*(1-share) && float64(got) <= float64(want)*(1+share)
 }
 
-// TestRule14_WhatTeaches opens streams whose first message comes after 50 ms and looks what is learned from how
-// their caller reads them.
+// TestRule14_WhatTeaches opens streams whose first message comes after 50 ms and looks what is
+// learned from how their caller reads them.
 func TestRule14_WhatTeaches(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -83,7 +83,8 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short, and the message is not its.
+// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short,
+// and the message is not its.
 func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
@@ -124,7 +125,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		_ = both.CloseSend()
 		_, _ = both.Recv()
-		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) || outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
+		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) ||
+			outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
 			t.Errorf("%+v, %+v", got, outcome)
 		}
 		synctest.Wait()
