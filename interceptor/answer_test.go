@@ -111,8 +111,8 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-// answering makes n calls a while apart, each with the request of its number, and returns how many
-// replies were 0. An attempt takes what takes says and replies with what it returns.
+// answering makes n calls, apart from each other, and returns how many replies were 0. Call id has
+// the request id. takes returns the latency, the reply and the error of an attempt.
 func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration,
 	takes func(id, attempt int) (time.Duration, int64, error)) (zero int) {
 	t.Helper()
@@ -138,9 +138,9 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration,
 	return zero
 }
 
-// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing,
-// as fast as the other. The trigger has no reason to hedge, and callers get an answer all the same,
-// as far as the budget goes.
+// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger has a share of empty replies, as fast as the
+// good ones. The trigger has no reason to hedge, but callers get good replies as far as the budget
+// goes.
 func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -169,8 +169,8 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	}
 }
 
-// TestRule13_RejectedAnswersTeachTheirLatency lets half of all answers be rejected: what primaries
-// take is known as without that.
+// TestRule13_RejectedAnswersTeachTheirLatency rejects half of all answers: the learned latency of
+// primaries is the same as without.
 func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		latency := func(opts ...hedge.Option) time.Duration {
@@ -210,9 +210,9 @@ func TestRule09_WithAcceptablePanics(t *testing.T) {
 	})
 }
 
-// TestRule12_SavingsPayForRejectedAnswers lets six of a hundred primaries answer with a rejected
-// reply, at one call a second, so that the bucket alone pays for two of three hedges of them.
-// Savings pay for the others while hedges have better answers, and otherwise do not.
+// TestRule12_SavingsPayForRejectedAnswers rejects the replies of six primaries in a hundred, at one
+// call a second, so that the bucket alone pays for two of three hedges. Savings pay for the others
+// only while hedges have better answers.
 func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
 	longtest.Simulation(t)
 	const calls, rejectedShare = 3000, 6

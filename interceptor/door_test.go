@@ -132,7 +132,7 @@ func (st *stubStream) wait() (metadata.MD, error) {
 	case <-done:
 	}
 	select {
-	case <-st.over: // although the context has ended as well
+	case <-st.over: // even if the context has ended too
 		if st.step.panics != nil || st.step.exits {
 			st.end(nil, st.md())
 		}

@@ -15,7 +15,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A call whose primary is stuck gets a hedge, and its answer.
+// A stalled primary gets a hedge, and the call the hedge's answer.
 func ExampleUnary() {
 	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
@@ -47,8 +47,8 @@ func ExampleUnary() {
 	// answered by attempt 1 <nil>
 }
 
-// One line for unary calls and streams. What is given comes first, so an interceptor there sees
-// each call once.
+// One line for unary calls and streams. Options given to DialOptions come first: their interceptors
+// see each call once.
 func ExampleDialOptions() {
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 	if err != nil {

@@ -57,8 +57,8 @@ func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestRule17_Allocations counts those of a call that needs no hedge. Of a target with a throttle,
-// and of a method with a policy, the trailer is wanted.
+// TestRule17_Allocations counts the allocations of a call that needs no hedge. A throttle or a
+// policy needs the trailer.
 func TestRule17_Allocations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts []hedge.Option

@@ -14,7 +14,7 @@ import (
 )
 
 // TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after
-// that of any call, once.
+// the failure of any call, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	config := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)

@@ -17,9 +17,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// halfAnswer connects to a server whose primaries send a message, and fail 50 ms after they began;
-// or, with half, send a message after 20 ms that ends in the middle, so that a client decodes the
-// first half of it and then fails. Its hedges end with the given code after 10 ms.
+// halfAnswer connects to a server. Its primaries send a message, and fail 50 ms after they began.
+// If half is set they send a truncated message after 20 ms: a client decodes its first half and
+// then fails. Its hedges end with the code hedged after 10 ms.
 func halfAnswer(t *testing.T, s *hedge.Scheduler, half bool, hedged codes.Code) *grpc.ClientConn {
 	return testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
 		if err := st.RecvMsg(&testpb.Request{}); err != nil {

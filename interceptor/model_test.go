@@ -152,7 +152,7 @@ func (s story) doors() []door {
 	return doors[:2]
 }
 
-// playCall plays call n, which begins with so many tokens of the throttle, and returns how many are
+// playCall plays call n, which begins with the given tokens of the throttle, and returns the tokens
 // left.
 func (s story) playCall(t *testing.T, n int, p played, d door, scheduler *hedge.Scheduler, tokens int) int {
 	c, before := s.calls[n], scheduler.Stats()

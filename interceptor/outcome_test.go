@@ -107,7 +107,7 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 		name     string
 		nonFatal []codes.Code
 		failure  codes.Code // of the attempt that ends first; the other answers
-		want     codes.Code // if the failure is the primary's, or that of a hedge that only reads
+		want     codes.Code // if the primary fails, or a hedge of a read-only method
 	}{
 		{"named code goes on", []codes.Code{codes.NotFound}, codes.NotFound, codes.OK},
 		{"other code ends the race", []codes.Code{codes.NotFound}, codes.Unavailable, codes.Unavailable},

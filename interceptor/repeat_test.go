@@ -19,16 +19,16 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// Failures of a call whose connection was cut, as gRPC words them.
+// Messages of gRPC for a call on a connection that was cut.
 const (
 	silentCut = `connection error: desc = "error reading from server: EOF"`
 	calmCut   = "closing transport due to: " + silentCut +
 		`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`
 )
 
-// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. It is sent again,
-// once, if the server said that there were too many resets, hedges were sent in the last minute,
-// and a hedge may be sent.
+// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. The call is sent
+// again, once, if the server named too many resets as the reason, hedges were sent in the last
+// minute, and a hedge may be sent.
 func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	cut := func(text string) step { return step{after: ms, code: codes.Unavailable, text: text} }
 	calm := []step{cut(calmCut), answers(ms)}
@@ -95,8 +95,8 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// threeBackends starts three backends, and a client that calls them in turn. It is hedged only if
-// hedged is true. It has made slow calls, whose ids are up to that number.
+// threeBackends starts three backends, and a client that calls them in turn and, if hedged is set,
+// hedges. Requests up to the id slow are slow, and have been made.
 func threeBackends(t *testing.T, slow uint64, script testserver.Script, hedged bool,
 	options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
 	t.Helper()
@@ -133,8 +133,8 @@ func slowBefore(id uint64, script testserver.Script) testserver.Script {
 }
 
 // In TestRule03_WordsProveLittle servers relay the errors of others, with the words of a connection
-// that was cut. Those of too many resets cost some hedges and no more attempts than the budget pays
-// for. Others cost nothing.
+// that was cut. Words of too many resets cost some hedges and no more attempts than the budget pays
+// for. Other words cost nothing.
 func TestRule03_WordsProveLittle(t *testing.T) {
 	longtest.Simulation(t)
 	const slow, calls = 15, 300
@@ -165,7 +165,7 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 					}
 					most, words := 2*calls, hedged && text == calmCut && code == codes.Unavailable
 					if words {
-						most += 2 * (2*calls/10 + slow) // what the budget earns and has saved, and one burst that it owes
+						most += 2 * (2*calls/10 + slow) // the budget's earnings and savings, and one burst of debt
 					}
 					if got := len(cluster.Records()) - before; got > most || got < 2*calls {
 						t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())

@@ -68,8 +68,8 @@ func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	})
 }
 
-// In TestReplies_WithoutGRPC an interceptor inside answers itself, and never says that the call is
-// finished. The caller gets the header of the attempt that won.
+// TestReplies_WithoutGRPC has an interceptor inside that answers without calling OnFinish. The
+// caller gets the header of the attempt that won.
 func TestReplies_WithoutGRPC(t *testing.T) {
 	for winner, takes := range [2][2]time.Duration{{15 * ms, time.Hour}, {time.Hour, 5 * ms}} {
 		hedgetest.Run(t, fmt.Sprint("attempt ", winner), func(t *testing.T) {
@@ -99,7 +99,7 @@ func (m *note) Reset()         { *m = note{} }
 func (m *note) String() string { return m.Text }
 func (*note) ProtoMessage()    {}
 
-// jsonCodec leaves in a message what it does not receive.
+// jsonCodec keeps the content of a message that it does not overwrite.
 type jsonCodec struct{}
 
 func init() { encoding.RegisterCodec(jsonCodec{}) }
@@ -108,9 +108,8 @@ func (jsonCodec) Name() string                       { return "json" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// TestReplies_OfAnotherCodec that the call chooses, or an interceptor inside, so that the options
-// of the call do not say it: beside plain gRPC. The caller's reply may hold what the codec leaves
-// there.
+// TestReplies_OfAnotherCodec compares with plain gRPC if the call, or an interceptor inside,
+// chooses another codec. The caller's reply may hold content that the codec keeps.
 func TestReplies_OfAnotherCodec(t *testing.T) {
 	for name, tc := range map[string]struct {
 		req, reply func() any

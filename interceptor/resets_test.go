@@ -23,8 +23,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// traffic is calls at a rate, made by so many callers: none begins before its time, and one whose
-// callers are all busy begins later.
+// traffic is calls at a rate by a number of callers. A call begins on time, or as soon as a caller
+// is free.
 type traffic struct {
 	rate, callers int
 	streams       bool
@@ -37,7 +37,7 @@ type traffic struct {
 	every         func(*hedge.Scheduler) // once a second, if hedged
 }
 
-// seen is what came of it.
+// seen is the result of traffic.
 type seen struct {
 	took   []time.Duration // sorted
 	failed []error
@@ -137,12 +137,11 @@ func (tr traffic) call(ctx context.Context, client testpb.TestServiceClient, id 
 	return fmt.Errorf("at message %d: %w", n-1, err)
 }
 
-// errBegun says that a stream failed after its first message, when no other attempt can take its
-// place.
+// errBegun marks a stream that failed after its first message, when no attempt can replace it.
 var errBegun = errors.New("the stream had begun")
 
-// mayBeRepeated returns the failures of calls that may be sent again: all but those of streams that
-// had begun.
+// mayBeRepeated returns the failures of calls that may be sent again: all but streams that had
+// begun.
 func (s *seen) mayBeRepeated() []error {
 	return slices.DeleteFunc(slices.Clone(s.failed), func(err error) bool { return errors.Is(err, errBegun) })
 }
@@ -194,7 +193,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 						t.Errorf("p99 %v, plain %v", p99, most)
 					}
 					most := without.conns.Connections + 1
-					if tc.limit == testserver.LimitLikeNode { // which replaces a connection after so many resets
+					if tc.limit == testserver.LimitLikeNode { // which replaces a connection after 1,000 resets
 						most += got.conns.Resets / 1000
 					}
 					if got.conns.Connections > most || got.stats.HedgeWins < 10 {
@@ -206,9 +205,9 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestRule03_ACutAfterAStop stops one backend of three for a second, three times. Hedges of the
-// calls there spend the budget. Then the server cuts the connection for their losers' resets, as
-// tonic does. The calls that the cut failed are sent again all the same.
+// TestRule03_ACutAfterAStop stalls one backend of three for a second, three times. Hedges of the
+// calls there spend the budget. Then the server cuts the connection for the losers' resets, as
+// tonic does. The calls that the cut failed are still sent again.
 func TestRule03_ACutAfterAStop(t *testing.T) {
 	longtest.Simulation(t)
 	latency := testserver.DistributionT(t, "straggler")
@@ -332,8 +331,8 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	}
 }
 
-// TestTail_NothingConfigured is what the library is for: real gRPC over memory in virtual time,
-// three backends with stragglers, and a scheduler with no option set.
+// TestTail_NothingConfigured cuts the tail with no option set: real gRPC over memory in virtual
+// time, and three backends with stragglers.
 func TestTail_NothingConfigured(t *testing.T) {
 	longtest.Simulation(t)
 	bar := float64(longtest.Size(32, 30)) / 100 // of few calls the first ones, which are not hedged, are a greater part

@@ -12,8 +12,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// scene is a call that is hedged after 10 ms, unless its options say something else, and what must
-// come of it, written down.
+// scene is a call that is hedged after 10 ms, unless its options change the delay, and its expected
+// course.
 type scene struct {
 	name     string
 	opts     []hedge.Option
@@ -82,7 +82,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	}
 }
 
-// countRace adds what the race is counted as.
+// countRace adds the counts of the race to c.
 func (e ending) countRace(c *stats.Counts) {
 	c.Hedges += int64(len(e.sent) - 1)
 	if len(e.sent) == 1 {

@@ -134,8 +134,8 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 	}
 }
 
-// TestRule06_ChannelsThatAreNotGRPCs: such a channel writes to the options' variables while it
-// runs. It calls no OnFinish, and its context has no peer.
+// TestRule06_ChannelsThatAreNotGRPCs: a channel of another library writes to the options' variables
+// while it runs. It calls no OnFinish, and its context has no peer.
 func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 	slow := answers(time.Hour)
 	for _, tc := range []struct {

@@ -27,8 +27,8 @@ const (
 	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 )
 
-// TestGRPCDefinition has a row for each sentence of gRPC's definition of hedging that says what a
-// client does: when each attempt goes out, and when and how the call ends.
+// TestGRPCDefinition has a row for each sentence about clients in gRPC's definition of hedging:
+// when each attempt is sent, and when and how the call ends.
 func TestGRPCDefinition(t *testing.T) {
 	const unavailable, internal = codes.Unavailable, codes.Internal
 	playScenes(t, []scene{
@@ -131,7 +131,7 @@ func TestGRPCDefinition(t *testing.T) {
 		{name: "deadline, while the next is awaited", config: hedging(four), deadline: 50 * ms,
 			steps: []step{fails(5*ms, unavailable, "90")}, sent: times(0), at: 50 * ms, code: unavailable},
 
-		// What a call says wins over everything.
+		// Call options win over the service config.
 		{name: "Off", config: hedging(four), call: []grpc.CallOption{hedge.Off()},
 			steps: []step{fails(20*ms, unavailable)}, sent: times(0), at: 20 * ms, code: unavailable},
 		{name: "After", config: hedging(two), call: []grpc.CallOption{hedge.After(3 * ms)},

@@ -24,8 +24,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// story is a few calls in a row, to one target, as the model tests draw them: what a service config
-// or the options say, and what each attempt would do.
+// story is a few calls in a row to one target, as the model tests draw them: the service config or
+// the options, and the steps of each attempt.
 type story struct {
 	seed     uint64
 	unpaid   bool // the budget pays for nothing
@@ -41,7 +41,7 @@ type story struct {
 	calls    []schedule
 }
 
-// schedule is one call: what each attempt would do, and what the caller does.
+// schedule is one call: the step of each attempt, and the caller's actions.
 type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
@@ -112,7 +112,7 @@ type ending struct {
 	throttled, pushedBack int64
 }
 
-// expect is race, and what comes after headers that have decided it.
+// expect is race, and the course of a stream after headers have decided it.
 func (s story) expect(d door, c schedule, tokens int) ending {
 	e := s.race(d, c, tokens)
 	if e.line = e.at; e.code != codes.OK || !c.steps[e.winner].early {
@@ -128,7 +128,7 @@ func (s story) expect(d door, c schedule, tokens int) ending {
 	return e
 }
 
-// race plays one call that starts with so many tokens, event by event, without a goroutine or a
+// race plays one call that starts with the given tokens, event by event, without a goroutine or a
 // clock.
 func (s story) race(d door, c schedule, tokens int) ending {
 	e := ending{sent: times(0), tokens: tokens}
@@ -261,7 +261,7 @@ func (s story) race(d door, c schedule, tokens int) ending {
 			}
 		}
 
-		// Nothing is in flight, and nothing will be.
+		// No attempt is in flight, or to come.
 		idle := len(over) == len(e.sent)
 		waits := calledFor || s.policy && !forbidden && len(e.sent) < s.attempts
 		if idle && over[0] && !waits {
@@ -293,7 +293,7 @@ func (s *stub) played(d door, scheduler *hedge.Scheduler, more ...grpc.CallOptio
 	}, s.sent}
 }
 
-// play makes a call and compares what comes of it. The caller's reply is -1 before.
+// play makes a call and compares its end with want. The caller's reply is -1 before.
 func (c schedule) play(t *testing.T, p played, want ending) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -365,7 +365,7 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 	}
 }
 
-// checkStats compares what was counted of a call with what was counted before.
+// checkStats compares the counts of a call with the counts before.
 func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, c schedule, want ending, before stats.Counts) {
 	t.Helper()
 	row := scheduler.Methods()[0]

@@ -71,9 +71,9 @@ func messagesOf(req *testpb.Request, d door) uint32 {
 	return req.Messages
 }
 
-// TestRule01_NearTies makes calls whose two attempts answer within microseconds of each other, by
-// callers that use their memory again and again and scribble on it the moment they have it. Under
-// the race detector, whatever a loser still did with it would show.
+// TestRule01_NearTies makes calls with two attempts that answer within microseconds of each other.
+// Callers reuse their memory, and scribble on it as soon as they have it. The race detector would
+// find any use of it by a loser.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)

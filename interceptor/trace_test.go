@@ -20,7 +20,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// told is a trace that writes what it is told, a line for each event.
+// told is a trace that writes a line for each event.
 type told struct {
 	mu    sync.Mutex
 	lines []string

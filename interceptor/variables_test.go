@@ -24,7 +24,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// variables are those of one caller's options, each with a value of its own before the call.
+// variables are one caller's variables, each with a value of its own before the call, and the
+// options for them.
 func variables(name string) (*observed, []grpc.CallOption) {
 	o := &observed{header: metadata.Pairs("attempt", name+" header"), trailer: metadata.Pairs("attempt", name+" trailer"),
 		peer: peer.Peer{Addr: &net.UnixAddr{Name: name + " peer"}}}
@@ -88,7 +89,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		opt      grpc.CallOption
 		winner   int // -1: there is no stream
 		code     codes.Code
-		rejected []int64 // attempts whose answers are not accepted
+		rejected []int64 // attempts with a rejected answer
 	}{
 		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
 		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
@@ -211,7 +212,7 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 	}
 }
 
-// tenant is whose credentials they are.
+// tenant is the owner of credentials.
 type tenant string
 
 func (t tenant) RequireTransportSecurity() bool { return false }

@@ -61,7 +61,7 @@ func TestClass_OfTheRequest(t *testing.T) {
 					t.Errorf("class %s: median %v, hedged after %v, want both to be %v", got.Class, got.P50, got.Delay, want)
 				}
 			}
-			// Of the fast class nothing is hedged: its delay is its own, and not the method's.
+			// The fast class has no hedges: its delay is its own, and not the method's.
 			if got := s.Stats().Hedges; got > 10 {
 				t.Errorf("%d hedges", got)
 			}

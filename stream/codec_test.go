@@ -33,7 +33,7 @@ func (c jsonCodec) Name() string                       { return c.name }
 func (c jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (c jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// countedCodec is a jsonCodec that keeps the buffers of what it decodes to itself while it decodes.
+// countedCodec is a jsonCodec that holds a reference to its buffers while it decodes.
 type countedCodec struct{ jsonCodec }
 
 func (c countedCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -75,8 +75,8 @@ type byID struct {
 	Note string
 }
 
-// retrying opens a stream that has failed again, passes on what the second one receives, and tells
-// what it sees of messages.
+// retrying opens a failed stream again, returns the messages of the second one, and passes each
+// message to saw.
 type retrying struct {
 	grpc.ClientStream
 	again func() (grpc.ClientStream, error)
@@ -111,10 +111,9 @@ func inner(saw func(m any)) grpc.StreamClientInterceptor {
 	}
 }
 
-// TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of types that
-// nobody could know of, by every way in which a call chooses its codec. The caller does not call
-// CloseSend. Each stream begins with a primary that is slow, and in those that are retried with one
-// that fails without headers.
+// TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of unknown
+// types, by every way in which a call chooses its codec. The caller does not call CloseSend. Each
+// stream begins with a slow primary, or with one that fails without headers and is retried.
 func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 	for name, codec := range map[string][]grpc.CallOption{
 		"default":            nil,

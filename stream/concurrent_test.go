@@ -39,9 +39,9 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 	}
 }
 
-// TestReport_BesideRecv is for the race detector: the outcome is there when Header has returned,
-// and nobody writes to it later. A hedge is in flight, it has failed, it is being considered, or
-// none can be made.
+// TestReport_BesideRecv is for the race detector: the outcome is complete when Header has returned,
+// and is not written later. A hedge is in flight, has failed, is being considered, or cannot be
+// made.
 func TestReport_BesideRecv(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -166,7 +166,7 @@ func TestHeader_BesideRecv(t *testing.T) {
 	}
 }
 
-// TestOnFinish_RunsOnceInEveryEnding ends streams in ways of which no Recv tells.
+// TestOnFinish_RunsOnceInEveryEnding ends streams in ways that no Recv reports.
 func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 	open := func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		return conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, opts...)
@@ -259,8 +259,7 @@ func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 	}
 }
 
-// TestOnFinish_OfAStreamThatCouldNotBeOpened tells it even if nobody asks what hedges would have
-// done.
+// TestOnFinish_OfAStreamThatCouldNotBeOpened: OnFinish runs even if the caller never calls Recv.
 func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})

@@ -26,7 +26,7 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 		begin := func(timeout time.Duration) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			time.AfterFunc(timeout, cancel) // no deadline, by which the server would end as well, with a failure of its own
+			time.AfterFunc(timeout, cancel) // no deadline: the server would fail by it
 			st := open(ctx, t, client, &testpb.Request{})
 			asked := make(chan struct{})
 			go func() {
@@ -50,8 +50,8 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 	})
 }
 
-// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: nobody looks at a
-// primary that still runs.
+// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: no goroutine looks
+// at a primary that still runs.
 func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 	s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))

@@ -48,8 +48,8 @@ func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, re
 	return st
 }
 
-// inMemory starts a cluster in memory, whose attempts go by their numbers, and returns a client of
-// it that hedges as s says.
+// inMemory starts a cluster in memory, with a plan for each attempt by its number, and returns a
+// client of it that hedges as s decides.
 func inMemory(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster,
 	testpb.TestServiceClient) {
 	t.Helper()

@@ -47,7 +47,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	}
 }
 
-// abandonStreams abandons so many streams, 200 at a time.
+// abandonStreams abandons a number of streams, 200 at a time.
 func abandonStreams(t *testing.T, client testpb.TestServiceClient, streams int64) {
 	t.Helper()
 	var group sync.WaitGroup

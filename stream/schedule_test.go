@@ -25,7 +25,7 @@ import (
 )
 
 // driven is a call that several goroutines drive, as TestSchedules draws it. Its attempts give the
-// same answer, each at a time of its own, so that what comes of it is what plain gRPC gives.
+// same answer at different times, so that its result is plain gRPC's.
 type driven struct {
 	seed     uint64
 	delay    time.Duration // of hedges
@@ -76,11 +76,11 @@ func drawDriven(seed uint64) driven {
 	return d
 }
 
-// came is what came of a call.
+// came is the result of a call.
 type came struct {
 	messages []uint32 // sequence numbers
 	code     codes.Code
-	headers  [][]string // what each Header returned; nil for none
+	headers  [][]string // of each Header; nil for none
 	trailer  []string
 }
 
@@ -178,8 +178,8 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 	return c
 }
 
-// check compares what came of a hedged call with what came of the same one over plain gRPC. A call
-// that is cancelled ends somewhere on the way.
+// check compares the result of a hedged call with the result of the same call over plain gRPC. A
+// call that is canceled ends anywhere on the way.
 func (d driven) check(t *testing.T, plain, hedged came) {
 	if d.cancel > 0 && (plain.code == codes.Canceled || hedged.code == codes.Canceled) {
 		if n := min(len(plain.messages), len(hedged.messages)); !slices.Equal(plain.messages[:n], hedged.messages[:n]) {
@@ -195,8 +195,8 @@ func (d driven) check(t *testing.T, plain, hedged came) {
 }
 
 // TestSchedules drives streams from two, three and four goroutines at once, by random schedules of
-// every method of grpc.ClientStream, with hedges due at random times: nothing hangs, nothing is
-// left, and what comes of it is what plain gRPC gives.
+// every method of grpc.ClientStream, with hedges due at random times. No call hangs, no goroutine
+// is left, and the result is plain gRPC's.
 func TestSchedules(t *testing.T) {
 	const perBubble = 50
 	var total stats.Counts

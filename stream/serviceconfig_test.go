@@ -75,8 +75,8 @@ func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestRule04_ContextBeforeTheFirstMessage: the context of a stream that nobody waits for has the
-// deadline that the service config sets, and ends by it, or with the stream, as with plain gRPC.
+// TestRule04_ContextBeforeTheFirstMessage: the context of a stream without a waiting RecvMsg has
+// the deadline of the service config, and ends by it, or with the stream, as with plain gRPC.
 func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
 	timeout := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "timeout": "0.2s"}]}`)
 	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {

@@ -138,7 +138,7 @@ func TestSingleRequest(t *testing.T) {
 			return then
 		}
 	}
-	// what the client does after its request: close its side; send again after 12 ms; close after
+	// The client's actions after its request: close its side; send again after 12 ms; close after
 	// 12 ms
 	const closes, second, late = 1, 2, 4
 	for _, tc := range []struct {
@@ -221,8 +221,8 @@ func TestSingleRequest(t *testing.T) {
 	}
 }
 
-// TestSingleRequest_Often: a method whose callers send a second message is not hedged, until they
-// have stopped to.
+// TestSingleRequest_Often: a method with callers that send a second message is not hedged, until they
+// no longer do.
 func TestSingleRequest_Often(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &triton{first: func(int64) time.Duration { return 20 * ms }}

@@ -16,9 +16,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule06_VariablesOfAStreamThatIsCancelled: when Recv returns that a stream was cancelled, its
-// variables are filled, and nobody writes to them any more, although gRPC may call OnFinish later,
-// on another goroutine.
+// TestRule06_VariablesOfAStreamThatIsCancelled: when Recv returns the cancellation of a stream, the
+// variables are filled and final, although gRPC may call OnFinish later, on another goroutine.
 func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 	late := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
 		opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -59,7 +58,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 	}
 }
 
-// slowHeader is a stream whose Header returns what it has when the call has just been cancelled.
+// slowHeader is a stream with a Header that returns just after the call was canceled.
 type slowHeader struct{ grpc.ClientStream }
 
 func (s slowHeader) Header() (metadata.MD, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first
-// message is late. Of methods with a hedgingPolicy headers, or the end of a stream without them,
+// TestWaitForMessage asks for headers first, which come at once, in streams with a late first
+// message of the primary. With a hedgingPolicy, headers, or the end of a stream without headers,
 // always commit the call, whether the caller asks for them or not.
 func TestWaitForMessage(t *testing.T) {
 	waits, policy := hedge.WithWaitForMessage("/*/*"),
@@ -149,8 +149,8 @@ func stragglers(headerAtOnce bool, usual time.Duration) testserver.Script {
 	}
 }
 
-// TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be
-// gained, as long as that is so.
+// TestEarlyHeaders: a method with calls that headers decide has nothing to gain, as long as they
+// do.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		hedgetest.Run(t, fmt.Sprintf("dry=%v", dry), func(t *testing.T) {

@@ -57,7 +57,7 @@ func (*raw) ProtoMessage()                 {}
 func (m *raw) Marshal() ([]byte, error)    { return m.Data, nil }
 func (m *raw) Unmarshal(data []byte) error { m.Data = data; return nil }
 
-// secretive encodes what it does not decode.
+// secretive encodes a field that it does not decode.
 type secretive struct {
 	Id uint64 `protobuf:"fixed64,4,opt,name=id"`
 }
@@ -81,7 +81,7 @@ var (
 	forced = attempt.NewOptions([]grpc.CallOption{grpc.ForceCodecV2(encoding.GetCodecV2(protocodec.Name))})
 )
 
-// TestReply_TakesAMessage over one that holds what must go.
+// TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
 	hybrid, opaque := &hybridpb.Reply{}, &opaquepb.Reply{}
 	hybrid.SetId(2)
@@ -128,8 +128,8 @@ func TestReply_TakesAMessage(t *testing.T) {
 	}
 }
 
-// TestReply_Restores what a reply held before the call. If no attempt has changed it, what the
-// caller holds on to of it stays where it is.
+// TestReply_Restores restores the content that a reply had before the call. If no attempt has
+// changed the reply, pointers into it stay valid.
 func TestReply_Restores(t *testing.T) {
 	for _, tc := range []struct {
 		reply, want any
@@ -159,8 +159,8 @@ func TestReply_Restores(t *testing.T) {
 	}
 }
 
-// TestKinds says which replies and requests are of a kind of which a hedge can have its own, with
-// gRPC's own codec and another.
+// TestKinds lists the kinds of replies and requests that a hedge can have its own of, with gRPC's
+// own codec and another.
 func TestKinds(t *testing.T) {
 	var none, all, ofOwn, onlyEmpty = [4]bool{}, [4]bool{true, true, true, true}, [4]bool{true, false, true, false},
 		[4]bool{false, false, true, false}
@@ -235,7 +235,7 @@ func TestReplayable_UpToASize(t *testing.T) {
 	}
 }
 
-// TestKeep keeps requests in the memory of others, of which hedges still use messages.
+// TestKeep keeps requests in the memory of earlier ones while hedges use messages made of these.
 func TestKeep(t *testing.T) {
 	request := func(n int) *testpb.Request {
 		return &testpb.Request{Id: uint64(n), Payload: bytes.Repeat([]byte{byte(n)}, n)}

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is
-// an instant before a hedge is due, the one at which it is, and one after, before the next is due.
+// delay is the delay of the schedules in instants. Abstract time advances one instant at a time, so
+// there is an instant before a hedge is due, one at which it is due, and one before the next is.
 const delay = 2
 
 // timer is the runner's timer, as the machine has set it.
@@ -28,20 +28,19 @@ func (t *timer) set(a race.Actions) {
 	}
 }
 
-// node is a state of the search: the machine, what surrounds it, and what the rules know of its
-// history. What can follow a node, and what the rules say to it, depends on nothing else; so each
-// node is searched once.
+// node is a state of the search: the machine, its surroundings, and the facts of its history that
+// matter to the rules. The future of a node depends on nothing else, so each node is searched once.
 type node struct {
 	m         race.Machine
 	now       time.Duration
 	timer     timer
-	late      bool // a timer that was stopped, or set anew, has fired all the same
+	late      bool // a timer fired after it was stopped or reset
 	committed bool
 	left      bool // the caller has
 	facts     facts
 }
 
-// finished reports whether nothing is left to happen.
+// finished reports whether the schedule is complete.
 func (n *node) finished() bool {
 	return n.facts.decided && n.facts.inFlight == 0 && n.facts.waiting == 0
 }
@@ -203,7 +202,7 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		}
 		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
-			continue // nobody asks what a server says of further attempts
+			continue // a pushback has no effect
 		}
 		if s.few {
 			if end == race.NonFatal {
@@ -230,8 +229,8 @@ func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// variants is every combination of the rules, for so many hedges. For two hedges and more, only
-// HEDGE_TESTS=long has those whose delay is 0.
+// variants is every combination of the rules for a number of hedges. With a delay of 0, two hedges
+// and more need HEDGE_TESTS=long.
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 4 {
 		r := race.Rules{

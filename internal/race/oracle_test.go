@@ -9,15 +9,15 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// occurrence is one event of a schedule, and what the machine wanted for it.
+// occurrence is one event of a schedule, and the machine's actions for it.
 type occurrence struct {
 	e  race.Event
 	at time.Duration
 	a  race.Actions
 }
 
-// history is a schedule so far. Its methods say what the rules ask about, each by looking through
-// the list; none of them calls the machine.
+// history is the beginning of a schedule. Its methods answer the questions of the rules by a search
+// through the list; none of them calls the machine.
 type history struct {
 	rules    race.Rules
 	firstDue time.Duration
@@ -160,8 +160,8 @@ func (h history) stale(i int) bool {
 	return false
 }
 
-// waiting is what the last hedge that was asked about waits for: 'a' for admission, 'p' for being
-// prepared, or nothing.
+// waiting is the state of the last hedge that Ask was about: 'a' waits for admission, 'p' is being
+// prepared, 0 is neither.
 func (h history) waiting() byte {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
@@ -216,7 +216,7 @@ func (h history) firstReply() (n uint8, found bool) {
 	return h.first(func(_ int, o occurrence) bool { return o.e.Kind == race.Ended && o.e.End == race.RejectedReply })
 }
 
-// first is the first attempt whose end is such.
+// first is the attempt of the first occurrence for which is reports true.
 func (h history) first(is func(i int, o occurrence) bool) (n uint8, found bool) {
 	for i, o := range h.list {
 		if is(i, o) {
@@ -237,8 +237,8 @@ func (h history) asksAgain() bool {
 	return false
 }
 
-// firstStatus is the first attempt whose status would have ended the race, if it had been accepted
-// and the caller was there.
+// firstStatus is the first attempt with a rejected status that would otherwise have ended the race
+// before the caller gave up.
 func (h history) firstStatus() (n uint8, found bool) {
 	return h.first(func(i int, o occurrence) bool {
 		return o.e.Kind == race.Ended && o.e.End == race.RejectedStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) &&
@@ -398,14 +398,14 @@ type undecided struct {
 	status      uint8
 	hasStatus   bool
 	anyRejected bool
-	stale       bool // what is answered now is
+	stale       bool // the next answer is stale
 	repeats     bool // the call is, or was, sent again
 	wants       bool // an attempt has failed so that it may be
 	kept        race.Attempts
 	away        uint8
 }
 
-// facts reads the history. earlier is what was read before the last event.
+// facts reads the history. earlier are the facts before the last event.
 func (h history) facts(earlier facts) facts {
 	f := earlier
 	f.inFlight, f.waiting = h.inFlight(), h.waiting()
@@ -441,8 +441,8 @@ func (f facts) more(r race.Rules) bool {
 	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxAttempts-1
 }
 
-// deliverable reports whether a decided race may return to its caller: the goroutine of the caller
-// is back from the primary, and nothing reads its memory any more.
+// deliverable reports whether a decided race may return to its caller: the caller's goroutine is
+// back from the primary, and no goroutine reads the caller's memory.
 func (f facts) deliverable() bool {
 	return f.decided && f.waiting == 0 && !f.inFlight.Has(int(f.winner)) && !f.inFlight.Has(0)
 }

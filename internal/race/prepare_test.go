@@ -35,7 +35,7 @@ func (p *policy) Book(r *race.Report)                   { p.booked = *r }
 func (p *policy) Sent(int)                              {}
 func (p *policy) LoserPanicked()                        { p.losers.Add(1) }
 
-// plan is that of a call which begins now.
+// plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {
 	return race.Plan{Rules: race.Rules{Delay: delay, MaxHedges: uint8(hedges)}, Start: time.Now(), Due: delay}
 }
@@ -194,8 +194,8 @@ func TestPreparing(t *testing.T) {
 
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided. A
-// panic of the primary unwinds only when nobody reads the caller's request.
+// TestPreparing_Panics surfaces a panic of the preparation, or drops it if the call is decided. A
+// panic of the primary unwinds only when no goroutine reads the caller's request.
 func TestPreparing_Panics(t *testing.T) {
 	for name, tc := range map[string]struct {
 		primary time.Duration

@@ -139,8 +139,8 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 	}
 }
 
-// TestRace_TheCallerGoes tells a caller that gives up from one whose deadline passes, while a hedge
-// is out.
+// TestRace_TheCallerGoes distinguishes a caller that gives up from a deadline that passes, while a
+// hedge is in flight.
 func TestRace_TheCallerGoes(t *testing.T) {
 	for _, gaveUp := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

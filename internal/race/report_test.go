@@ -22,7 +22,7 @@ func init() {
 	}
 }
 
-// reported is what the runner's report must say of a schedule, read from its list of events.
+// reported is the expected report of a schedule, read from its list of events.
 func reported(h history) (r race.Report) {
 	decided, delivered := -1, -1
 	for i, o := range h.list {
