@@ -23,7 +23,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// goodBut lets the answers of the given attempts be rejected: replies have the number of their attempt, statuses have it in their text.
+// goodBut lets the answers of the given attempts be rejected: replies have the number of their
+// attempt, statuses have it in their text.
 func goodBut(attempts ...int64) hedge.Option {
 	return hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 		for _, n := range attempts {
@@ -45,47 +46,62 @@ func goodBut(attempts ...int64) hedge.Option {
 	})
 }
 
-// TestRule02_RejectedAnswers goes through calls with rejected answers. A stream goes on after a rejected message, also when the deadline
-// has passed.
+// TestRule02_RejectedAnswers goes through calls with rejected answers. A stream goes on after a
+// rejected message, also when the deadline has passed.
 func TestRule02_RejectedAnswers(t *testing.T) {
 	readOnly, one := hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)
 	scenes := []scene{
 		{name: "a good answer ends the call", opts: []hedge.Option{goodBut()},
-			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}},
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0)},
 		{name: "a rejected answer sends the next hedge at once", opts: []hedge.Option{goodBut(0)},
-			steps: []step{answers(2 * ms), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: []time.Duration{0, 2 * ms}},
-		{name: "each rejected answer does, and the first is delivered if there is no better one", opts: []hedge.Option{goodBut(0, 1, 2)},
-			steps: []step{answers(2 * ms), answers(3 * ms), answers(4 * ms)}, at: 9 * ms, sent: []time.Duration{0, 2 * ms, 5 * ms}, rejected: true},
+			steps: []step{answers(2 * ms), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: times(0, 2)},
+		{name: "each rejected answer does, and the first is delivered if there is no better one",
+			opts:  []hedge.Option{goodBut(0, 1, 2)},
+			steps: []step{answers(2 * ms), answers(3 * ms), answers(4 * ms)}, at: 9 * ms, sent: times(0, 2, 5), rejected: true},
 		{name: "no hedge is left", opts: []hedge.Option{goodBut(0), hedge.WithMaxHedges(0)},
-			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}}, // the function is not asked
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0)}, // the function is not asked
 		{name: "the budget pays for none", opts: []hedge.Option{goodBut(0), hedge.WithBudgetPercent(1e-9)},
-			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}, rejected: true},
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0), rejected: true},
 		{name: "a hedge's rejected answer waits for the primary", opts: []hedge.Option{goodBut(1)},
-			steps: []step{answers(30 * ms), answers(2 * ms), answers(100 * ms)}, at: 30 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}},
+			steps: []step{answers(30 * ms), answers(2 * ms), answers(100 * ms)}, at: 30 * ms, sent: times(0, 10, 12)},
 		{name: "a hedge's rejected answer is better than the primary's failure", opts: []hedge.Option{goodBut(1)},
-			steps: []step{fails(30*ms, codes.Unavailable), answers(2 * ms), fails(3*ms, codes.Internal)}, winner: 1, at: 30 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}, rejected: true},
+			steps: []step{fails(30*ms, codes.Unavailable), answers(2 * ms), fails(3*ms, codes.Internal)}, winner: 1,
+			at: 30 * ms, sent: times(0, 10, 12), rejected: true},
 		{name: "a final status does not replace a rejected reply", opts: []hedge.Option{goodBut(0), readOnly, one},
-			steps: []step{answers(2 * ms), fails(3*ms, codes.NotFound), answers(3 * ms)}, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
+			steps: []step{answers(2 * ms), fails(3*ms, codes.NotFound), answers(3 * ms)}, at: 5 * ms, sent: times(0, 2),
+			rejected: true},
 		{name: "the primary's own final status does not either", opts: []hedge.Option{goodBut(1), one},
-			steps: []step{fails(30*ms, codes.PermissionDenied), answers(2 * ms)}, winner: 1, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
+			steps: []step{fails(30*ms, codes.PermissionDenied), answers(2 * ms)}, winner: 1, at: 30 * ms, sent: times(0, 10),
+			rejected: true},
 		{name: "a rejected status of the primary", opts: []hedge.Option{goodBut(0)},
-			steps: []step{fails(2*ms, codes.NotFound), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: []time.Duration{0, 2 * ms}},
+			steps: []step{fails(2*ms, codes.NotFound), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: times(0, 2)},
 		{name: "a rejected status, and nothing better", opts: []hedge.Option{goodBut(0)},
-			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
-		{name: "a hedge's rejected status is better than the primary's failure", opts: []hedge.Option{goodBut(1), readOnly, one},
-			steps: []step{fails(30*ms, codes.Unavailable), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
-		{name: "a rejected status is better than the last failure, where that is the outcome", opts: []hedge.Option{goodBut(0), hedge.WithServiceConfig(hedging(two))}, doors: doors[:1],
-			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
-		{name: "the deadline passes with a hedge's rejected status at hand", opts: []hedge.Option{goodBut(1), readOnly, one}, doors: doors[:1],
-			steps: []step{answers(time.Second), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true, deadline: 50 * ms},
+			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms,
+			sent: times(0, 2), rejected: true},
+		{name: "a hedge's rejected status is better than the primary's failure",
+			opts:  []hedge.Option{goodBut(1), readOnly, one},
+			steps: []step{fails(30*ms, codes.Unavailable), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound,
+			at: 30 * ms, sent: times(0, 10), rejected: true},
+		{name: "a rejected status is better than the last failure, where that is the outcome",
+			opts: []hedge.Option{goodBut(0), hedge.WithServiceConfig(hedging(two))}, doors: doors[:1],
+			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms,
+			sent: times(0, 2), rejected: true},
+		{name: "the deadline passes with a hedge's rejected status at hand",
+			opts: []hedge.Option{goodBut(1), readOnly, one}, doors: doors[:1],
+			steps: []step{answers(time.Second), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound, at: 50 * ms,
+			sent: times(0, 10), rejected: true, deadline: 50 * ms},
 		{name: "a failure is no rejected answer", opts: []hedge.Option{goodBut(0)},
-			steps: []step{fails(2*ms, codes.Unavailable)}, code: codes.Unavailable, at: 2 * ms, sent: []time.Duration{0}},
+			steps: []step{fails(2*ms, codes.Unavailable)}, code: codes.Unavailable, at: 2 * ms, sent: times(0)},
 		{name: "the deadline passes with a rejected reply at hand", opts: []hedge.Option{goodBut(0)}, doors: doors[:1],
-			steps: []step{answers(2 * ms), answers(time.Second), answers(time.Second)}, at: 50 * ms, sent: []time.Duration{0, 2 * ms, 12 * ms}, rejected: true, deadline: 50 * ms},
-		{name: "the deadline passes with a hedge's rejected reply at hand", opts: []hedge.Option{goodBut(1)}, doors: doors[:1],
-			steps: []step{answers(time.Second), answers(2 * ms), answers(time.Second)}, winner: 1, at: 50 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}, rejected: true, deadline: 50 * ms},
+			steps: []step{answers(2 * ms), answers(time.Second), answers(time.Second)}, at: 50 * ms, sent: times(0, 2, 12),
+			rejected: true, deadline: 50 * ms},
+		{name: "the deadline passes with a hedge's rejected reply at hand", opts: []hedge.Option{goodBut(1)},
+			doors: doors[:1],
+			steps: []step{answers(time.Second), answers(2 * ms), answers(time.Second)}, winner: 1, at: 50 * ms,
+			sent: times(0, 10, 12), rejected: true, deadline: 50 * ms},
 		{name: "a server that pushes back is not waited for", opts: []hedge.Option{goodBut(0)},
-			steps: []step{answers(30 * ms), fails(2*ms, codes.Unavailable, "5000")}, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
+			steps: []step{answers(30 * ms), fails(2*ms, codes.Unavailable, "5000")}, at: 30 * ms, sent: times(0, 10),
+			rejected: true},
 	}
 	for i := range scenes {
 		if scenes[i].doors == nil {
@@ -95,9 +111,10 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-// answering makes n calls a while apart, each with the request of its number, and returns how many replies were 0. An attempt takes
-// what takes says and replies with what it returns.
-func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, takes func(id, attempt int) (time.Duration, int64, error)) (zero int) {
+// answering makes n calls, apart from each other, and returns how many replies were 0. Call id has
+// the request id. takes returns the latency, the reply and the error of an attempt.
+func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration,
+	takes func(id, attempt int) (time.Duration, int64, error)) (zero int) {
 	t.Helper()
 	for id := range n {
 		reply := wrapperspb.Int64(0)
@@ -121,8 +138,9 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, tak
 	return zero
 }
 
-// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing, as fast as the other. The
-// trigger has no reason to hedge, and callers get an answer all the same, as far as the budget goes.
+// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger has a share of empty replies, as fast as the
+// good ones. The trigger has no reason to hedge, but callers get good replies as far as the budget
+// goes.
 func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -151,7 +169,8 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	}
 }
 
-// TestRule13_RejectedAnswersTeachTheirLatency lets half of all answers be rejected: what primaries take is known as without that.
+// TestRule13_RejectedAnswersTeachTheirLatency rejects half of all answers: the learned latency of
+// primaries is the same as without.
 func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		latency := func(opts ...hedge.Option) time.Duration {
@@ -165,7 +184,8 @@ func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
 			return p50
 		}
-		if rejected, plain := latency(goodBut(0), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); rejected != plain {
+		if rejected, plain := latency(goodBut(0), hedge.WithGuard(false)),
+			latency(hedge.WithMaxHedges(0)); rejected != plain {
 			t.Errorf("the median is %v with rejected answers, %v without", rejected, plain)
 		}
 	})
@@ -174,21 +194,25 @@ func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 // TestRule09_WithAcceptablePanics lets the user's function panic.
 func TestRule09_WithAcceptablePanics(t *testing.T) {
 	panics := func(of int64) []hedge.Option {
-		return []hedge.Option{hedge.WithMaxHedges(1), hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-			if reply.(*wrapperspb.Int64Value).Value == of {
-				panic("of the function")
-			}
-			return true
-		})}
+		return []hedge.Option{hedge.WithMaxHedges(1),
+			hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
+				if reply.(*wrapperspb.Int64Value).Value == of {
+					panic("of the function")
+				}
+				return true
+			})}
 	}
 	playScenes(t, []scene{
-		{name: "of the primary", opts: panics(0), steps: []step{answers(5 * ms)}, doors: doors[:1], sent: []time.Duration{0}, at: 5 * ms, panics: "of the function"},
-		{name: "of a hedge", opts: panics(1), steps: []step{answers(25 * ms), answers(ms)}, doors: doors[:2], sent: []time.Duration{0, 10 * ms}, at: 11 * ms, winner: 1, panics: "of the function"},
+		{name: "of the primary", opts: panics(0), steps: []step{answers(5 * ms)}, doors: doors[:1], sent: times(0),
+			at: 5 * ms, panics: "of the function"},
+		{name: "of a hedge", opts: panics(1), steps: []step{answers(25 * ms), answers(ms)}, doors: doors[:2],
+			sent: times(0, 10), at: 11 * ms, winner: 1, panics: "of the function"},
 	})
 }
 
-// TestRule12_SavingsPayForRejectedAnswers lets six of a hundred primaries answer with a rejected reply, at one call a second, so that the bucket alone
-// pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
+// TestRule12_SavingsPayForRejectedAnswers rejects the replies of six primaries in a hundred, at one
+// call a second, so that the bucket alone pays for two of three hedges. Savings pay for the others
+// only while hedges have better answers.
 func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
 	longtest.Simulation(t)
 	const calls, rejectedShare = 3000, 6

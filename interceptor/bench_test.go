@@ -20,8 +20,9 @@ func listen(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...gr
 	return nil
 }
 
-// BenchmarkUnary is the cost of a call that needs no hedge, over an invoker that does nothing: inside a cancellable context and a
-// timer, which no hedging can do without; hedged, with a delay that was learned; and watched.
+// BenchmarkUnary is the cost of a call that needs no hedge, over an invoker that does nothing:
+// inside a cancellable context and a timer, which no hedging can do without; hedged, with a delay
+// that was learned; and watched.
 func BenchmarkUnary(b *testing.B) {
 	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -30,7 +31,8 @@ func BenchmarkUnary(b *testing.B) {
 	defer conn.Close()
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	for name, with := range map[string]grpc.UnaryClientInterceptor{
-		"contextAndTimer": func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		"contextAndTimer": func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer time.AfterFunc(time.Second, func() { cancel() }).Stop()

@@ -9,15 +9,15 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// DialOptions returns the dial options of a connection whose unary calls and server streams are hedged as s decides: those given,
-// and after them [Unary] and [stream.Interceptor] in the chain forms. So interceptors among the options given are outside of
-// hedging: they see each call once, and not its attempts. Interceptors that are to see each attempt are chained after what
-// DialOptions returns. With a nil s nothing is hedged.
+// DialOptions returns the dial options of a connection that hedges its calls as s decides, or not
+// at all if s is nil: first the options in outside, then [Unary] and [stream.Interceptor] in the chain
+// forms. Interceptors in outside see each call once. Interceptors chained after the result of
+// DialOptions see each attempt.
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 //
-// To send hedges to other backends, give grpc.WithDefaultServiceConfig(balancer.ServiceConfig), with package balancer of this
-// module.
+// To send hedges to other backends, add grpc.WithDefaultServiceConfig(balancer.ServiceConfig), with
+// package balancer of this module.
 func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOption {
 	return append(slices.Clip(outside),
 		grpc.WithChainUnaryInterceptor(Unary(s)),

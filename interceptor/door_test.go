@@ -40,7 +40,8 @@ func eachDoor(t *testing.T, name string, test func(t *testing.T, d door)) {
 }
 
 // callBy makes one call of the stub by a door.
-func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, reply any, opts ...grpc.CallOption) error {
+func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, reply any,
+	opts ...grpc.CallOption) error {
 	if d == unary {
 		return s.call(ctx, scheduler, reply, opts...)
 	}
@@ -67,7 +68,8 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 	return err
 }
 
-// stubStream is an attempt of the stub as a stream. Headers and message come at once, and then the end.
+// stubStream is an attempt of the stub as a stream. Headers and message come at once, and then the
+// end.
 type stubStream struct {
 	grpc.ClientStream
 	stub  *stub
@@ -81,7 +83,8 @@ type stubStream struct {
 	stubAttempt
 }
 
-func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return s.begin(ctx, opts), nil
 }
 
@@ -129,7 +132,7 @@ func (st *stubStream) wait() (metadata.MD, error) {
 	case <-done:
 	}
 	select {
-	case <-st.over: // although the context has ended as well
+	case <-st.over: // even if the context has ended too
 		if st.step.panics != nil || st.step.exits {
 			st.end(nil, st.md())
 		}

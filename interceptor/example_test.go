@@ -15,7 +15,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A call whose primary is stuck gets a hedge, and its answer.
+// A stalled primary gets a hedge, and the call the hedge's answer.
 func ExampleUnary() {
 	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
@@ -28,7 +28,8 @@ func ExampleUnary() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	// this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -46,7 +47,8 @@ func ExampleUnary() {
 	// answered by attempt 1 <nil>
 }
 
-// One line for unary calls and streams. What is given comes first, so an interceptor there sees each call once.
+// One line for unary calls and streams. Options given to DialOptions come first: their interceptors
+// see each call once.
 func ExampleDialOptions() {
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 	if err != nil {

@@ -24,13 +24,15 @@ func goroutine() string {
 	return string(id)
 }
 
-// TestRule17_AFastCallStaysOnItsGoroutine looks at calls that need no hedge from below. They leave no goroutine.
+// TestRule17_AFastCallStaysOnItsGoroutine looks at calls that need no hedge from below. They leave
+// no goroutine.
 func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
 	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	opts := []grpc.CallOption{grpc.WaitForReady(true)}
 	caller, before := goroutine(), runtime.NumGoroutine()
-	invoke := func(ctx context.Context, method string, gotReq, gotReply any, _ *grpc.ClientConn, gotOpts ...grpc.CallOption) error {
+	invoke := func(ctx context.Context, method string, gotReq, gotReply any, _ *grpc.ClientConn,
+		gotOpts ...grpc.CallOption) error {
 		if got := goroutine(); got != caller {
 			t.Errorf("it runs on %s, not %s", got, caller)
 		}
@@ -55,8 +57,8 @@ func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestRule17_Allocations counts those of a call that needs no hedge. Of a target with a throttle, and of a method with a
-// policy, the trailer is wanted.
+// TestRule17_Allocations counts the allocations of a call that needs no hedge. A throttle or a
+// policy needs the trailer.
 func TestRule17_Allocations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts []hedge.Option
@@ -65,7 +67,8 @@ func TestRule17_Allocations(t *testing.T) {
 		"alone":           {nil, 3},
 		"with a trace":    {[]hedge.Option{hedge.WithTrace((&told{}).trace()), hedge.WithLogger(slog.Default())}, 3},
 		"with a throttle": {[]hedge.Option{hedgetest.Throttle(10, 0.1)}, 5},
-		"with a policy":   {[]hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "3600s"}`))}, 6},
+		"with a policy": {[]hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "3600s"}`))},
+			6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, tc.opts...))

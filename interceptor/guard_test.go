@@ -13,7 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after that of any call, once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after
+// the failure of any call, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	config := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)
@@ -26,15 +27,21 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		after  float64 // the share if a hedge has failed alone before; 0: 0.5
 	}{
 		{name: "none", steps: []step{answers(50 * ms), answers(50 * ms)}},
-		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, after: 0.25},
-		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, option: hedgetest.Throttle(10, 1), after: 0.25},
+		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()},
+			after: 0.25},
+		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)},
+			calls: []grpc.CallOption{hedge.Off()}, option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, after: 0.25},
-		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, option: hedgetest.Throttle(10, 1), after: 0.25},
+		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)},
+			option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a hedge", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted)}, alone: 0.5},
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
-		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, after: 0.25},
-		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted), fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
-		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(), fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
+		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)},
+			after: 0.25},
+		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted),
+			fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
+		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(),
+			fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
 		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
 	} {
@@ -44,7 +51,8 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 				want := cmp.Or(tc.alone, 1)
 				if before {
 					want = cmp.Or(tc.after, 0.5)
-					_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).callBy(d, t.Context(), s, wrapperspb.Int64(0))
+					_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).callBy(d, t.Context(), s,
+						wrapperspb.Int64(0))
 				}
 				_ = (&stub{steps: tc.steps}).callBy(d, t.Context(), s, wrapperspb.Int64(0), tc.calls...)
 				time.Sleep(5 * time.Second) // the pause

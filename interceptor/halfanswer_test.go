@@ -17,9 +17,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// halfAnswer connects to a server whose primaries send a message, and fail 50 ms after they began; or, with half, send a message
-// after 20 ms that ends in the middle, so that a client decodes the first half of it and then fails. Its hedges end with the given
-// code after 10 ms.
+// halfAnswer connects to a server. Its primaries send a message, and fail 50 ms after they began.
+// If half is set they send a truncated message after 20 ms: a client decodes its first half and
+// then fails. Its hedges end with the code hedged after 10 ms.
 func halfAnswer(t *testing.T, s *hedge.Scheduler, half bool, hedged codes.Code) *grpc.ClientConn {
 	return testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
 		if err := st.RecvMsg(&testpb.Request{}); err != nil {
@@ -32,7 +32,8 @@ func halfAnswer(t *testing.T, s *hedge.Scheduler, half bool, hedged codes.Code) 
 		if half {
 			time.Sleep(20 * ms)
 			m := &emptypb.Empty{}
-			m.ProtoReflect().SetUnknown([]byte{1 << 3, 7, 2<<3 | 2, 100}) // field 1 is 7; field 2 has 100 bytes, which do not follow
+			// field 1 is 7; field 2 has 100 bytes, which do not follow
+			m.ProtoReflect().SetUnknown([]byte{1 << 3, 7, 2<<3 | 2, 100})
 			return st.SendMsg(m)
 		}
 		if err := st.SendMsg(&testpb.Reply{Id: 7, Payload: []byte("half")}); err != nil {
@@ -43,8 +44,9 @@ func halfAnswer(t *testing.T, s *hedge.Scheduler, half bool, hedged codes.Code) 
 	}, hedgetest.Interceptors(s)...)
 }
 
-// In TestRule01_AFailureWithAMessage the primary receives a message, or half of one, before it fails. If the primary is the
-// outcome, the caller's message is as plain gRPC leaves it. If the failure of a hedge is, it stays as it was.
+// In TestRule01_AFailureWithAMessage the primary receives a message, or half of one, before it
+// fails. If the primary is the outcome, the caller's message is as plain gRPC leaves it. If the
+// failure of a hedge is, it stays as it was.
 func TestRule01_AFailureWithAMessage(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

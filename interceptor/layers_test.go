@@ -22,7 +22,7 @@ type layer struct {
 	served atomic.Int64
 	hides  bool                     // that it serves a hedge
 	next   testpb.TestServiceClient // nil at the bottom
-	stall  *atomic.Bool             // the bottom stands still while it is true
+	stall  *atomic.Bool             // the bottom stalls while it is true
 }
 
 func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
@@ -41,12 +41,14 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 	return &testpb.Reply{}, err
 }
 
-// Five services in a row hedge, each up to a tenth of its calls. While the last one stands still, it gets fewer calls if nobody hedges
-// on behalf of a hedge. Both are the servers' own counts.
+// TestHedgesOfHedges_FiveLayers has five services in a row, and each hedges up to a tenth of
+// its calls. A stalled last service gets fewer calls if no service hedges on behalf of a hedge.
+// Both figures are the servers' own counts.
 //
-// With hedges of hedges the loads of layers multiply: 1.1⁵ = 1.61. Without, layer n hedges all its calls but those that the hedges
-// of layer n-1 are: h(n) = 0.1·(1 + h(1) + … + h(n-2)), which makes 1.56. A call that a service makes for a primary is hedged, and so
-// is one that it makes for a primary that was itself made for a hedge: the mark reaches one layer, and not the next.
+// With hedges of hedges the loads of layers multiply: 1.1⁵ = 1.61. Without, layer n does not hedge
+// the calls that are hedges of layer n-1: h(n) = 0.1·(1 + h(1) + … + h(n-2)), or 1.56. A call that
+// a service makes for a primary is hedged, even if that primary was itself made for a hedge: the
+// mark reaches one layer.
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -60,15 +62,16 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	if without >= with {
 		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
 	}
-	// 1.56 times the calls by the marks that are lost, and what five budgets held when it began: two seconds' worth each, as hardly
-	// any of it is spent while nothing is slow.
+	// 1.56 times the calls for the lost marks, and the initial content of five budgets: two
+	// seconds' worth each, hardly spent before the stall.
 	if most := calls * 168 / 100; without > most {
 		t.Errorf("%d calls at the bottom for %d calls, want at most %d", without, calls, most)
 	}
 }
 
-// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 10 s, and returns how many calls the client
-// made meanwhile and how many attempts reached the last layer. If hide is set, no service knows that it serves a hedge.
+// stalledLayers makes calls to five layers, for 5 s before the last one stalls for 10 s. It returns
+// the client's calls and the attempts at the last layer during the stall. If hide is set, no
+// service learns that it serves a hedge.
 func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 	var stall atomic.Bool
 	next := testpb.TestServiceClient(nil)

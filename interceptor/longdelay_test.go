@@ -3,6 +3,7 @@ package interceptor_test
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,12 +15,12 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out
-// because a call is slow. One goes out at once where a failure or a rejected answer makes it due; the next one would follow a delay
-// later.
+// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way
+// there is. No hedge goes out because a call is slow. One goes out at once where a failure or a
+// rejected answer makes it due; the next one would follow a delay later.
 func TestRule11_TheLongestDelays(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
-	policy := hedge.WithServiceConfig(hedging(`{"maxAttempts": 4, "hedgingDelay": "315576000000s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
+	policy := hedge.WithServiceConfig(hedging(strings.Replace(four, "0.01s", "315576000000s", 1)))
 	for _, tc := range []struct {
 		name      string
 		opt       hedge.Option
@@ -38,7 +39,8 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			primary step
 			opt     hedge.Option
 			hedges  int64
-		}{{"slow", silent(), nil, 0}, {"fails", fails(10*ms, codes.Unavailable), nil, tc.ofFailure}, {"rejected", answers(10 * ms), goodBut(0), 1}} {
+		}{{"slow", silent(), nil, 0}, {"fails", fails(10*ms, codes.Unavailable), nil, tc.ofFailure},
+			{"rejected", answers(10 * ms), goodBut(0), 1}} {
 			hedgetest.Run(t, tc.name+", "+is.name, func(t *testing.T) {
 				s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
 				st := &stub{steps: []step{is.primary, silent(), silent(), silent()}}
@@ -51,11 +53,13 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 	}
 }
 
-// In TestRule11_TheLongestLeastDelay methods learn under a WithMinDelay that is too long to be added to a time.
+// In TestRule11_TheLongestLeastDelay methods learn under a WithMinDelay that is too long to be
+// added to a time.
 func TestRule11_TheLongestLeastDelay(t *testing.T) {
 	classes := hedge.WithClass(func(context.Context, string, any) string { return "class" })
 	for name, opts := range map[string][]hedge.Option{
-		"Auto": nil, "Percentile": {hedge.WithTrigger(hedge.Percentile(0.5))}, "of a class": {classes, hedge.WithTrigger(hedge.Percentile(0.5))},
+		"Auto": nil, "Percentile": {hedge.WithTrigger(hedge.Percentile(0.5))},
+		"of a class": {classes, hedge.WithTrigger(hedge.Percentile(0.5))},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			s := hedgetest.All(t, append(opts, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)

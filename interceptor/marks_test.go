@@ -25,11 +25,13 @@ func (copying) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// TestRule05_AHedgeThatHasWonIsNone makes calls under the context of a stream, or of a value of Do, that a hedge has won, and under a
-// context that was derived from it before and holds a copy of its metadata.
+// TestRule05_AHedgeThatHasWonIsNone makes calls under the context of a stream, or of a value of Do,
+// that a hedge has won, and under a context that was derived from it before and holds a copy of its
+// metadata.
 func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 	derived := func(ctx context.Context) context.Context { return metadata.AppendToOutgoingContext(ctx, "more", "1") }
-	for name, begin := range map[string]func(*testing.T, *hedge.Scheduler, testpb.TestServiceClient) (ctx, copied context.Context){
+	for name, begin := range map[string]func(*testing.T, *hedge.Scheduler, testpb.TestServiceClient) (ctx,
+		copied context.Context){
 		"Do": func(t *testing.T, s *hedge.Scheduler, client testpb.TestServiceClient) (ctx, copied context.Context) {
 			contexts, _ := hedge.Do(t.Context(), s, "target", "method", func(ctx context.Context) ([2]context.Context, error) {
 				if md, _ := metadata.FromOutgoingContext(ctx); len(md) == 0 {
@@ -51,7 +53,8 @@ func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 			}
 			return st.Context(), derived(st.Context())
 		},
-		"context before Recv": func(t *testing.T, _ *hedge.Scheduler, client testpb.TestServiceClient) (ctx, copied context.Context) {
+		"context before Recv": func(t *testing.T, _ *hedge.Scheduler, client testpb.TestServiceClient) (ctx,
+			copied context.Context) {
 			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2})
 			if err != nil {
 				t.Fatal(err)
@@ -63,12 +66,13 @@ func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				if a.ID == 1 && a.Number == 0 {
-					return testserver.Plan{Ending: testserver.Hang}
-				}
-				return testserver.Plan{}
-			}})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID == 1 && a.Number == 0 {
+						return testserver.Plan{Ending: testserver.Hang}
+					}
+					return testserver.Plan{}
+				}})
 			conn := dial(t, cluster, s, grpc.WithStatsHandler(copying{}))
 			hedged, plain := testpb.NewTestServiceClient(conn), testpb.NewTestServiceClient(cluster.ClientT(t))
 			ctx, copied := begin(t, s, hedged)
@@ -78,7 +82,8 @@ func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 			}{{ctx, plain}, {ctx, hedged}, {copied, hedged}} {
 				_, err := call.client.Unary(call.ctx, &testpb.Request{Id: uint64(id + 2)})
 				records := cluster.RecordsOf(uint64(id + 2))
-				if err != nil || len(records) != 1 || records[0].Number != 0 || len(records[0].Metadata.Get("hedge-primary-in-flight")) > 0 {
+				if err != nil || len(records) != 1 || records[0].Number != 0 ||
+					len(records[0].Metadata.Get("hedge-primary-in-flight")) > 0 {
 					t.Errorf("call %d: %v, %+v", id, err, records)
 				}
 			}

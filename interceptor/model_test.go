@@ -121,8 +121,9 @@ func drawCalls(seed uint64) story {
 	return s
 }
 
-// TestModel draws stories by the hundred, or with HEDGE_TESTS=long by the ten thousand, plays each by a stub in virtual time, and checks
-// the rules 1 to 11 on it against a model that has neither goroutines nor locks.
+// TestModel draws stories by the hundred, or with HEDGE_TESTS=long by the ten thousand, plays each
+// by a stub in virtual time, and checks the rules 1 to 11 on it against a model that has neither
+// goroutines nor locks.
 func TestModel(t *testing.T) {
 	model.Each(t, model.Counts{Short: 1_000, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
@@ -139,8 +140,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// doors are those by which a story can be played: headers are not judged, and a stream goes on after a rejected message at
-// hand.
+// doors are those by which a story can be played: headers are not judged, and a stream goes on
+// after a rejected message at hand.
 func (s story) doors() []door {
 	switch c := s.calls[0]; {
 	case !s.judged:
@@ -151,7 +152,8 @@ func (s story) doors() []door {
 	return doors[:2]
 }
 
-// playCall plays call n, which begins with so many tokens of the throttle, and returns how many are left.
+// playCall plays call n, which begins with the given tokens of the throttle, and returns the tokens
+// left.
 func (s story) playCall(t *testing.T, n int, p played, d door, scheduler *hedge.Scheduler, tokens int) int {
 	c, before := s.calls[n], scheduler.Stats()
 	want := s.expect(d, c, tokens)
@@ -182,10 +184,12 @@ func TestModel_OverGRPC(t *testing.T) {
 		var scheduler *hedge.Scheduler // of the call being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		conn := cluster.ClientT(t,
-			grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
 			}),
-			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+				streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
 			}))
 		testserver.ConnectT(t, conn)
@@ -204,7 +208,8 @@ func TestModel_OverGRPC(t *testing.T) {
 				cluster.Reset()
 				cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 					st, number := c.steps[a.Number], metadata.Pairs("attempt", strconv.Itoa(a.Number))
-					return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number, Trailer: number}
+					return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number,
+						Trailer: number}
 				})
 				s.playCall(t, 0, played{
 					func(ctx context.Context, opts ...grpc.CallOption) (int, error) {

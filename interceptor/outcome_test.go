@@ -23,9 +23,10 @@ import (
 
 const ms = time.Millisecond
 
-// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders, of a method that may change
-// something and of one that only reads. The first deciding outcome ends the call: an answer of the primary, a success of the hedge,
-// and any answer of the hedge where the method only reads. Without one the primary's error does, when both have failed.
+// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders,
+// of a method that may change something and of one that only reads. The first deciding outcome ends
+// the call: an answer of the primary, a success of the hedge, and any answer of the hedge where the
+// method only reads. Without one the primary's error does, when both have failed.
 func TestRule02_Matrix(t *testing.T) {
 	const early, late = 20 * ms, 40 * ms
 	var scenes []scene
@@ -38,9 +39,10 @@ func TestRule02_Matrix(t *testing.T) {
 						primaryAt, hedgeAt = early, late
 					}
 					sc := scene{
-						name: fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads),
-						opts: []hedge.Option{hedge.WithMaxHedges(1)}, steps: []step{fails(primaryAt, primary), fails(hedgeAt-10*ms, hedged)},
-						sent: []time.Duration{0, 10 * ms}, at: late, code: primary,
+						name:  fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads),
+						opts:  []hedge.Option{hedge.WithMaxHedges(1)},
+						steps: []step{fails(primaryAt, primary), fails(hedgeAt-10*ms, hedged)},
+						sent:  times(0, 10), at: late, code: primary,
 					}
 					if reads {
 						sc.opts = append(sc.opts, hedge.WithReadOnlyMethods("/test.Service/Method"))
@@ -59,7 +61,8 @@ func TestRule02_Matrix(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-// TestRule02_WhoseHedgesMayAnswerWithAnError has a hedge answer NOT_FOUND while the primary is about to succeed.
+// TestRule02_WhoseHedgesMayAnswerWithAnError has a hedge answer NOT_FOUND while the primary is
+// about to succeed.
 func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 	policy := hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s"}`)
 	for _, tc := range []struct {
@@ -73,9 +76,11 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		{"NO_SIDE_EFFECTS", testpb.TestService_UnaryNoSideEffects_FullMethodName, nil, codes.NotFound},
 		{"no descriptor", "/test.Service/Method", nil, codes.OK},
 		{"WithMethods", "/test.Service/Method", []hedge.Option{hedge.WithMethods("/test.Service/*")}, codes.OK},
-		{"WithReadOnlyMethods", "/test.Service/Method", []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")}, codes.NotFound},
+		{"WithReadOnlyMethods", "/test.Service/Method", []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")},
+			codes.NotFound},
 		{"a hedgingPolicy", "/test.Service/Method", []hedge.Option{hedge.WithServiceConfig(policy)}, codes.NotFound},
-		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName, []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
+		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName,
+			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
 	} {
 		for _, shared := range []bool{false, true} { // past the cap on a target's methods
 			hedgetest.Run(t, fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
@@ -83,7 +88,8 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 				for i := 0; shared && i < 300; i++ {
 					call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
 				}
-				sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: []time.Duration{0, 10 * ms}, at: 50 * ms, code: tc.want}
+				sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10),
+					at: 50 * ms, code: tc.want}
 				if tc.want != codes.OK {
 					sc.at, sc.winner = 15*ms, 1
 				}
@@ -95,13 +101,13 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 
 func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	reads := hedge.WithReadOnlyMethods("/test.Service/Method")
-	sent := []time.Duration{0, 10 * ms}
+	sent := times(0, 10)
 	var scenes []scene
 	for _, tc := range []struct {
 		name     string
 		nonFatal []codes.Code
 		failure  codes.Code // of the attempt that ends first; the other answers
-		want     codes.Code // if the failure is the primary's, or that of a hedge that only reads
+		want     codes.Code // if the primary fails, or a hedge of a read-only method
 	}{
 		{"named code goes on", []codes.Code{codes.NotFound}, codes.NotFound, codes.OK},
 		{"other code ends the race", []codes.Code{codes.NotFound}, codes.Unavailable, codes.Unavailable},
@@ -110,7 +116,8 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	} {
 		opts := []hedge.Option{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...)}
 		ofHedge := []step{answers(50 * ms), fails(5*ms, tc.failure)}
-		primary := scene{name: "of the primary", steps: []step{fails(15*ms, tc.failure), answers(50 * ms)}, at: 60 * ms, winner: 1}
+		primary := scene{name: "of the primary", steps: []step{fails(15*ms, tc.failure), answers(50 * ms)}, at: 60 * ms,
+			winner: 1}
 		readOnly := scene{name: "of a hedge that only reads", steps: ofHedge, opts: []hedge.Option{reads}, at: 50 * ms}
 		if tc.want != codes.OK {
 			primary.at, primary.code, primary.winner = 15*ms, tc.failure, 0
@@ -125,10 +132,12 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 }
 
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
-	playScenes(t, []scene{{name: "once", steps: []step{fails(9*ms, codes.Unavailable), {}}, sent: []time.Duration{0}, at: 9 * ms, code: codes.Unavailable}})
+	playScenes(t, []scene{{name: "once", steps: []step{fails(9*ms, codes.Unavailable), {}}, sent: times(0), at: 9 * ms,
+		code: codes.Unavailable}})
 }
 
-// TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut short.
+// TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut
+// short.
 func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
@@ -149,10 +158,11 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 	var scenes []scene
 	for _, sc := range []scene{
 		{name: "both silent", steps: []step{silent(), silent()}},
-		{name: "primary failed, hedge silent", steps: []step{fails(15*ms, codes.Unavailable), silent()}, code: codes.Unavailable},
+		{name: "primary failed, hedge silent", steps: []step{fails(15*ms, codes.Unavailable), silent()},
+			code: codes.Unavailable},
 		{name: "hedge failed, primary silent", steps: []step{silent(), fails(ms, codes.Unavailable)}},
 	} {
-		sc.opts, sc.sent, sc.at = []hedge.Option{hedge.WithMaxHedges(1)}, []time.Duration{0, 10 * ms}, 30*ms
+		sc.opts, sc.sent, sc.at = []hedge.Option{hedge.WithMaxHedges(1)}, times(0, 10), 30*ms
 		cancelled, late := sc, sc
 		cancelled.name, cancelled.cancel, cancelled.code = sc.name+", cancelled", 30*ms, max(sc.code, codes.Canceled)
 		late.name, late.deadline, late.code = sc.name+", deadline", 30*ms, max(sc.code, codes.DeadlineExceeded)
@@ -165,14 +175,19 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	value := errors.New("a value of its own")
 	panics := func(after time.Duration) step { return step{after: after, panics: value} }
 	playScenes(t, []scene{
-		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
-		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()}, winner: 1, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
-		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: []time.Duration{0}, panics: value},
-		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
+		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms,
+			sent: times(0, 10), panics: value},
+		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()},
+			winner: 1, at: 15 * ms, sent: times(0, 10), panics: value},
+		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: times(0),
+			panics: value},
+		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: times(0, 10),
+			panics: value},
 	})
 }
 
-// TestRule04_ADeafHedgeHoldsNobodyUp has a hedge below which something does not listen to its context.
+// TestRule04_ADeafHedgeHoldsNobodyUp has a hedge below which something does not listen to its
+// context.
 func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -197,7 +212,8 @@ func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
 
 func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 	late := func(after time.Duration) step { return step{after: after, deaf: true, panics: "too late"} }
-	for name, steps := range map[string][]step{"a hedge": {answers(20 * ms), late(50 * ms)}, "the primary": {late(50 * ms), answers(ms)}} {
+	for name, steps := range map[string][]step{"a hedge": {answers(20 * ms), late(50 * ms)},
+		"the primary": {late(50 * ms), answers(ms)}} {
 		eachDoor(t, name, func(t *testing.T, d door) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 			if err := (&stub{steps: steps}).callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
@@ -211,7 +227,8 @@ func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 	}
 }
 
-// TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the attempt, or in the user's function.
+// TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the
+// attempt, or in the user's function.
 func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
 	for _, exitsBelow := range []bool{true, false} {
 		eachDoor(t, fmt.Sprint("below ", exitsBelow), func(t *testing.T, d door) {
@@ -237,12 +254,12 @@ func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
 
 func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 	scenes := []scene{
-		{name: "learned", sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms}},
-		{name: "After", call: []grpc.CallOption{hedge.After(3 * ms)}, sent: []time.Duration{0, 3 * ms, 6 * ms, 9 * ms, 12 * ms}},
-		{name: "After(0)", call: []grpc.CallOption{hedge.After(0)}, sent: []time.Duration{0, 0, 0, 0, 0}},
-		{name: "After(-1)", call: []grpc.CallOption{hedge.After(-1)}, sent: []time.Duration{0, 0, 0, 0, 0}},
-		{name: "Off", call: []grpc.CallOption{hedge.Off()}, sent: []time.Duration{0}},
-		{name: "the last counts", call: []grpc.CallOption{hedge.Off(), hedge.After(5 * ms)}, sent: []time.Duration{0, 5 * ms, 10 * ms, 15 * ms, 20 * ms}},
+		{name: "learned", sent: times(0, 10, 20, 30, 40)},
+		{name: "After", call: []grpc.CallOption{hedge.After(3 * ms)}, sent: times(0, 3, 6, 9, 12)},
+		{name: "After(0)", call: []grpc.CallOption{hedge.After(0)}, sent: times(0, 0, 0, 0, 0)},
+		{name: "After(-1)", call: []grpc.CallOption{hedge.After(-1)}, sent: times(0, 0, 0, 0, 0)},
+		{name: "Off", call: []grpc.CallOption{hedge.Off()}, sent: times(0)},
+		{name: "the last counts", call: []grpc.CallOption{hedge.Off(), hedge.After(5 * ms)}, sent: times(0, 5, 10, 15, 20)},
 	}
 	for i := range scenes {
 		scenes[i].opts, scenes[i].at = []hedge.Option{hedge.WithMaxHedges(4)}, 100*ms

@@ -19,14 +19,16 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// Failures of a call whose connection was cut, as gRPC words them.
+// Messages of gRPC for a call on a connection that was cut.
 const (
 	silentCut = `connection error: desc = "error reading from server: EOF"`
-	calmCut   = "closing transport due to: " + silentCut + `, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`
+	calmCut   = "closing transport due to: " + silentCut +
+		`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`
 )
 
-// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. It is sent again, once, if the server said that there
-// were too many resets, hedges were sent in the last minute, and a hedge may be sent.
+// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. The call is sent
+// again, once, if the server named too many resets as the reason, hedges were sent in the last
+// minute, and a hedge may be sent.
 func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	cut := func(text string) step { return step{after: ms, code: codes.Unavailable, text: text} }
 	calm := []step{cut(calmCut), answers(ms)}
@@ -47,7 +49,8 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}{
 		{name: "no hedges were sent", steps: calm, method: get, quiet: true},
 		{name: "the server says so", steps: calm, method: get, repeated: true},
-		{name: "the second answer is rejected", steps: calm, method: get, options: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, repeated: true, rejected: true},
+		{name: "the second answer is rejected", steps: calm, method: get,
+			options: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, repeated: true, rejected: true},
 		{name: "the server says nothing", steps: []step{cut(silentCut)}, method: get},
 		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}, method: get},
 		{name: "another error", steps: []step{cut("no healthy upstream")}, method: get},
@@ -56,14 +59,16 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{name: "a method that must not run twice", steps: calm, method: "/a/Put"},
 		{name: "a request that cannot be copied", steps: calm, method: get, req: &struct{ text string }{"of a codec's own"}},
 		{name: "not to be hedged", steps: calm, method: get, opts: []grpc.CallOption{hedge.Off()}},
-		{name: "with a limit of resets", steps: calm, method: get, options: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, repeated: true},
+		{name: "with a limit of resets", steps: calm, method: get,
+			options: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, repeated: true},
 		{name: "no budget", steps: calm, method: get, options: ofGet(hedge.WithBudgetPercent(0))},
 		{name: "no hedges", steps: calm, method: get, options: ofGet(hedge.WithMaxHedges(0))},
 		{name: "a dry run", steps: calm, method: get, options: ofGet(hedge.WithDryRun(true))},
 		{name: "switched off", steps: calm, method: get, options: ofGet(hedge.WithOff(true))},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(100)}, tc.options...)...)
+			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+				hedge.WithBudgetPercent(100)}, tc.options...)...)
 			for i := 0; i < 20 && !tc.quiet; i++ {
 				slow := &stub{steps: []step{answers(20 * ms), answers(5 * ms), silent()}, method: "/a/GetSlow"}
 				if err := slow.callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
@@ -74,9 +79,10 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 			if d == headersFirst && tc.rejected {
 				return // headers are not judged
 			}
-			sc := scene{method: tc.method, request: tc.req, steps: tc.steps, call: tc.opts, sent: []time.Duration{0}, at: ms, code: codes.Unavailable, rejected: tc.rejected}
+			sc := scene{method: tc.method, request: tc.req, steps: tc.steps, call: tc.opts, sent: times(0), at: ms,
+				code: codes.Unavailable, rejected: tc.rejected}
 			if tc.repeated {
-				sc.sent, sc.at = []time.Duration{0, ms}, 2*ms
+				sc.sent, sc.at = times(0, 1), 2*ms
 				if sc.code = tc.steps[1].code; sc.code == codes.OK {
 					sc.winner = 1
 				}
@@ -89,12 +95,14 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// threeBackends starts three backends, and a client that calls them in turn. It is hedged only if hedged is true. It has made slow
-// calls, whose ids are up to that number.
-func threeBackends(t *testing.T, slow uint64, script testserver.Script, hedged bool, options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
+// threeBackends starts three backends, and a client that calls them in turn and, if hedged is set,
+// hedges. Requests up to the id slow are slow, and have been made.
+func threeBackends(t *testing.T, slow uint64, script testserver.Script, hedged bool,
+	options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
 	t.Helper()
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: slowBefore(slow, script)})
-	s := hedgetest.All(t, append([]hedge.Option{hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)}, options...)...)
+	s := hedgetest.All(t, append([]hedge.Option{hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)},
+		options...)...)
 	dial := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)}
 	if hedged {
 		dial = append(dial, hedgetest.Interceptors(s)...)
@@ -110,8 +118,8 @@ func threeBackends(t *testing.T, slow uint64, script testserver.Script, hedged b
 	return cluster, client, s
 }
 
-// slowBefore makes the primaries of the first ids slow, so that their hedges win and they are reset; later ids are answered by
-// the script.
+// slowBefore makes the primaries of the first ids slow, so that their hedges win and they are
+// reset; later ids are answered by the script.
 func slowBefore(id uint64, script testserver.Script) testserver.Script {
 	return func(a testserver.Attempt) testserver.Plan {
 		switch {
@@ -124,8 +132,9 @@ func slowBefore(id uint64, script testserver.Script) testserver.Script {
 	}
 }
 
-// In TestRule03_WordsProveLittle servers relay the errors of others, with the words of a connection that was cut. Those of too many
-// resets cost some hedges and no more attempts than the budget pays for. Others cost nothing.
+// In TestRule03_WordsProveLittle servers relay the errors of others, with the words of a connection
+// that was cut. Words of too many resets cost some hedges and no more attempts than the budget pays
+// for. Other words cost nothing.
 func TestRule03_WordsProveLittle(t *testing.T) {
 	longtest.Simulation(t)
 	const slow, calls = 15, 300
@@ -156,7 +165,7 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 					}
 					most, words := 2*calls, hedged && text == calmCut && code == codes.Unavailable
 					if words {
-						most += 2 * (2*calls/10 + slow) // what the budget earns and has saved, and one burst that it owes
+						most += 2 * (2*calls/10 + slow) // the budget's earnings and savings, and one burst of debt
 					}
 					if got := len(cluster.Records()) - before; got > most || got < 2*calls {
 						t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
@@ -174,8 +183,8 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 	}
 }
 
-// TestRule03_APoisonRequest sends a request that ends the connection of each backend that gets it. Before a hedge is due only one
-// gets it, and afterwards as many as have attempts of the call.
+// TestRule03_APoisonRequest sends a request that ends the connection of each backend that gets it.
+// Before a hedge is due only one gets it, and afterwards as many as have attempts of the call.
 func TestRule03_APoisonRequest(t *testing.T) {
 	const slow = 15
 	for _, tc := range []struct {

@@ -25,8 +25,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers are still on their way out: one
-// that still read it would show under the race detector.
+// TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers
+// are still on their way out: one that still read it would show under the race detector.
 func TestRequest_IsTheCallersAgain(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
 	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
@@ -48,12 +48,15 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	}
 }
 
-// TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is changed for the caller.
+// TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is
+// changed for the caller.
 func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+			Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
 		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
+				opts ...grpc.CallOption) error {
 				err := invoker(ctx, method, req, reply, cc, opts...)
 				reply.(*testpb.Reply).Payload = []byte("changed")
 				return err
@@ -65,8 +68,8 @@ func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	})
 }
 
-// In TestReplies_WithoutGRPC an interceptor inside answers itself, and never says that the call is finished. The caller gets the header
-// of the attempt that won.
+// TestReplies_WithoutGRPC has an interceptor inside that answers without calling OnFinish. The
+// caller gets the header of the attempt that won.
 func TestReplies_WithoutGRPC(t *testing.T) {
 	for winner, takes := range [2][2]time.Duration{{15 * ms, time.Hour}, {time.Hour, 5 * ms}} {
 		hedgetest.Run(t, fmt.Sprint("attempt ", winner), func(t *testing.T) {
@@ -78,7 +81,8 @@ func TestReplies_WithoutGRPC(t *testing.T) {
 			}
 			var header metadata.MD
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, &testpb.Reply{}, nil, invoke, grpc.Header(&header))
+			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, &testpb.Reply{}, nil, invoke,
+				grpc.Header(&header))
 			if err != nil || first(header) != fmt.Sprint(winner) {
 				t.Errorf("%v, header %v", err, header)
 			}
@@ -95,7 +99,7 @@ func (m *note) Reset()         { *m = note{} }
 func (m *note) String() string { return m.Text }
 func (*note) ProtoMessage()    {}
 
-// jsonCodec leaves in a message what it does not receive.
+// jsonCodec keeps the content of a message that it does not overwrite.
 type jsonCodec struct{}
 
 func init() { encoding.RegisterCodec(jsonCodec{}) }
@@ -104,16 +108,17 @@ func (jsonCodec) Name() string                       { return "json" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// TestReplies_OfAnotherCodec that the call chooses, or an interceptor inside, so that the options of the call do not say it: beside
-// plain gRPC. The caller's reply may hold what the codec leaves there.
+// TestReplies_OfAnotherCodec compares with plain gRPC if the call, or an interceptor inside,
+// chooses another codec. The caller's reply may hold content that the codec keeps.
 func TestReplies_OfAnotherCodec(t *testing.T) {
 	for name, tc := range map[string]struct {
 		req, reply func() any
 		inside     bool
 		hedged     int64
 	}{
-		"empty":            {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{} }, false, 1},
-		"with defaults":    {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
+		"empty": {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{} }, false, 1},
+		"with defaults": {func() any { return &testpb.Reply{Id: 7} },
+			func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
 		"of the older API": {func() any { return &note{"hello"} }, func() any { return &note{} }, true, 1},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
@@ -133,7 +138,8 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 				opts := hedgetest.Interceptors(s)
 				var callOptions []grpc.CallOption
 				if tc.inside {
-					opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+						cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 						return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
 					}))
 				} else {
@@ -155,22 +161,26 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 	}
 }
 
-// TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside plain gRPC.
+// TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside
+// plain gRPC.
 func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		delay time.Duration
 	}{{"plain", 0}, {"primary", time.Hour}, {"beside a hedge, whose status is not a server's", ms}} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
-			}})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms,
+						Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+				}})
 			s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
 			if tc.name == "plain" {
 				s = nil
 			}
 			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
-				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
+					opts ...grpc.CallOption) error {
 					go func() {
 						_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
 					}()
@@ -182,14 +192,16 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 			opts := []grpc.CallOption{grpc.Header(&header), grpc.OnFinish(func(err error) {
 				finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
 			})}
-			err := conn.Invoke(t.Context(), testpb.TestService_UnaryNoSideEffects_FullMethodName, &testpb.Request{Id: 1}, new(testpb.Reply), opts...)
+			err := conn.Invoke(t.Context(), testpb.TestService_UnaryNoSideEffects_FullMethodName, &testpb.Request{Id: 1},
+				new(testpb.Reply), opts...)
 			returned := time.Since(began)
 			if tc.delay > 0 { // plain gRPC hands the slice to the interceptor, which still uses it
 				clear(opts)
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if want := "[20ms <nil> [0]]"; status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
+			if want := "[20ms <nil> [0]]"; status.Code(err) != codes.NotFound || returned >= 10*ms ||
+				fmt.Sprint(finished) != want {
 				t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
 			}
 		})
@@ -203,8 +215,10 @@ func TestNotReadyIsNotHedged(t *testing.T) {
 		s := hedgetest.Fixed(t, ms)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
 		defer cancel()
-		_, err := callOver(ctx, d, testpb.NewTestServiceClient(cluster.ClientT(t, hedgetest.Interceptors(s)...)), &testpb.Request{}, grpc.WaitForReady(true))
-		if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || d == unary && got.NotReady != 1 {
+		_, err := callOver(ctx, d, testpb.NewTestServiceClient(cluster.ClientT(t, hedgetest.Interceptors(s)...)),
+			&testpb.Request{}, grpc.WaitForReady(true))
+		if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 ||
+			d == unary && got.NotReady != 1 {
 			t.Errorf("%v, %+v", err, got)
 		}
 	})

@@ -34,7 +34,8 @@ type private struct {
 	own int
 }
 
-// TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many hedges are due.
+// TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many
+// hedges are due.
 func TestRequest_ThatIsNotRepeated(t *testing.T) {
 	large := wrapperspb.Bytes(make([]byte, 1<<20))
 	for name, tc := range map[string]struct {
@@ -67,7 +68,8 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestRequest_IsCopiedOnce lets all hedges of a call send the same copy, which is not the caller's request.
+// TestRequest_IsCopiedOnce lets all hedges of a call send the same copy, which is not the caller's
+// request.
 func TestRequest_IsCopiedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req := wrapperspb.Bytes([]byte("request"))
@@ -77,11 +79,13 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 			_, err := hedgetest.Taking(100 * ms)(ctx)
 			return err
 		}
-		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
+		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req,
+			wrapperspb.Int64(2), nil, invoke); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if sent[0] != any(req) || sent[1] == any(req) || sent[1] != sent[2] || sent[2] != sent[3] || !proto.Equal(sent[1].(proto.Message), req) {
+		if sent[0] != any(req) || sent[1] == any(req) || sent[1] != sent[2] || sent[2] != sent[3] ||
+			!proto.Equal(sent[1].(proto.Message), req) {
 			t.Errorf("%p; %p, %p, %p, %p", req, sent[0], sent[1], sent[2], sent[3])
 		}
 	})

@@ -23,8 +23,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// traffic is calls at a rate, made by so many callers: none begins before its time, and one whose callers are all busy begins
-// later.
+// traffic is calls at a rate by a number of callers. A call begins on time, or as soon as a caller
+// is free.
 type traffic struct {
 	rate, callers int
 	streams       bool
@@ -37,7 +37,7 @@ type traffic struct {
 	every         func(*hedge.Scheduler) // once a second, if hedged
 }
 
-// seen is what came of it.
+// seen is the result of traffic.
 type seen struct {
 	took   []time.Duration // sorted
 	failed []error
@@ -54,7 +54,8 @@ func (tr traffic) run(t *testing.T) (s seen) {
 		if limit == nil {
 			limit = new(testserver.Limit) // which only counts
 		}
-		cluster := testserver.StartT(t, testserver.Config{Backends: tr.backends, InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
+		cluster := testserver.StartT(t, testserver.Config{Backends: tr.backends, InMemory: true, Latency: distribution,
+			Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
 		var options []grpc.DialOption
 		scheduler := hedgetest.All(t, tr.options...)
 		if tr.hedged {
@@ -136,16 +137,18 @@ func (tr traffic) call(ctx context.Context, client testpb.TestServiceClient, id 
 	return fmt.Errorf("at message %d: %w", n-1, err)
 }
 
-// errBegun says that a stream failed after its first message, when no other attempt can take its place.
+// errBegun marks a stream that failed after its first message, when no attempt can replace it.
 var errBegun = errors.New("the stream had begun")
 
-// mayBeRepeated returns the failures of calls that may be sent again: all but those of streams that had begun.
+// mayBeRepeated returns the failures of calls that may be sent again: all but streams that had
+// begun.
 func (s *seen) mayBeRepeated() []error {
 	return slices.DeleteFunc(slices.Clone(s.failed), func(err error) bool { return errors.Is(err, errBegun) })
 }
 
-// TestRule07_ServersThatCountResets has servers that cut connections for resets. No call fails that may be sent again, none at all
-// after the first cut or where the limit is set, and hedging goes on and makes nothing slower.
+// TestRule07_ServersThatCountResets has servers that cut connections for resets. No call fails that
+// may be sent again, none at all after the first cut or where the limit is set, and hedging goes on
+// and makes nothing slower.
 func TestRule07_ServersThatCountResets(t *testing.T) {
 	longtest.Simulation(t)
 	type like struct {
@@ -160,7 +163,8 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 		{"Armeria", testserver.LimitLikeArmeria, nil},
 		{"1,000, graceful", testserver.LimitLikeNode, nil},
 		{"Netty", testserver.Limit{Resets: 200, Per: 30 * time.Second, Close: testserver.CloseCalm}, nil},
-		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently}, set(400, time.Minute)},
+		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
+			set(400, time.Minute)},
 		{"nghttpx, set", testserver.LimitLikeNode, set(30, time.Second)},
 	})
 	type load struct{ rate, callers int }
@@ -177,16 +181,19 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 					limited.hedged, limited.limit, limited.options = true, &tc.limit, tc.options
 					got := limited.run(t)
 					t.Logf("%d of %d failed %v; p99 %v, plain %v; %d hedges, %d resets; connections %d, plain %d; %d repeated; %+v",
-						len(got.failed), len(got.took), got.failed[:min(1, len(got.failed))], quantile(got.took, 0.99), quantile(without.took, 0.99),
-						got.stats.Hedges, got.conns.Resets, got.conns.Connections, without.conns.Connections, got.stats.Repeated, got.resets)
+						len(got.failed), len(got.took), got.failed[:min(1, len(got.failed))], quantile(got.took, 0.99),
+						quantile(without.took, 0.99),
+						got.stats.Hedges, got.conns.Resets, got.conns.Connections, without.conns.Connections, got.stats.Repeated,
+						got.resets)
 					if failed := got.mayBeRepeated(); len(failed) > 0 || tc.options != nil && len(got.failed) > 0 {
-						t.Errorf("%d of %d calls failed, %d of them might have been sent again: %v", len(got.failed), len(got.took), len(failed), failed)
+						t.Errorf("%d of %d calls failed, %d of them might have been sent again: %v", len(got.failed), len(got.took),
+							len(failed), failed)
 					}
 					if p99, most := quantile(got.took, 0.99), quantile(without.took, 0.99); float64(p99) > 1.1*float64(most) {
 						t.Errorf("p99 %v, plain %v", p99, most)
 					}
 					most := without.conns.Connections + 1
-					if tc.limit == testserver.LimitLikeNode { // which replaces a connection after so many resets
+					if tc.limit == testserver.LimitLikeNode { // which replaces a connection after 1,000 resets
 						most += got.conns.Resets / 1000
 					}
 					if got.conns.Connections > most || got.stats.HedgeWins < 10 {
@@ -198,8 +205,9 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestRule03_ACutAfterAStop stops one backend of three for a second, three times. Hedges of the calls there spend the budget. Then the
-// server cuts the connection for their losers' resets, as tonic does. The calls that the cut failed are sent again all the same.
+// TestRule03_ACutAfterAStop stalls one backend of three for a second, three times. Hedges of the
+// calls there spend the budget. Then the server cuts the connection for the losers' resets, as
+// tonic does. The calls that the cut failed are still sent again.
 func TestRule03_ACutAfterAStop(t *testing.T) {
 	longtest.Simulation(t)
 	latency := testserver.DistributionT(t, "straggler")
@@ -220,7 +228,8 @@ func TestRule03_ACutAfterAStop(t *testing.T) {
 	}
 	for _, resets := range []int{40, 80} { // with fewer the budget is not yet spent
 		limit := testserver.Limit{Resets: resets, Per: time.Second, Close: testserver.CloseCalm}
-		got := traffic{rate: 300, callers: 1000, lasts: 16 * time.Second, hedged: true, limit: &limit, backends: 3, during: stops}.run(t)
+		got := traffic{rate: 300, callers: 1000, lasts: 16 * time.Second, hedged: true, limit: &limit, backends: 3,
+			during: stops}.run(t)
 		t.Logf("%d resets: %d of %d failed; %d cuts, %d hedges, %d repeated; the budget did not pay %d times", resets,
 			len(got.failed), len(got.took), got.conns.Cuts, got.stats.Hedges, got.stats.Repeated, got.stats.BudgetExhausted)
 		if len(got.failed) > 0 || got.stats.Repeated == 0 {
@@ -229,7 +238,8 @@ func TestRule03_ACutAfterAStop(t *testing.T) {
 	}
 }
 
-// TestRule07_CutsThatAreNotForResets lets connections end for other reasons. No such end limits hedges.
+// TestRule07_CutsThatAreNotForResets lets connections end for other reasons. No such end limits
+// hedges.
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	longtest.Simulation(t)
 	lasts := time.Duration(longtest.Table(85, 240, 600)) * time.Second
@@ -280,7 +290,8 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			limited, seconds, quiet, longestQuiet := 0, 0, 0, 0
 			var hedges int64
-			tr := traffic{rate: rate, callers: 64, hedged: true, lasts: lasts, backends: tc.backends, limit: tc.limit, during: tc.during}
+			tr := traffic{rate: rate, callers: 64, hedged: true, lasts: lasts, backends: tc.backends, limit: tc.limit,
+				during: tc.during}
 			tr.every = func(s *hedge.Scheduler) {
 				seconds++
 				if rows := s.Methods(); len(rows) == 0 {
@@ -296,8 +307,10 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 				longestQuiet = max(longestQuiet, quiet)
 			}
 			got := tr.run(t)
-			plain := traffic{rate: rate, callers: 64, lasts: lasts, backends: tc.backends, limit: tc.limit, during: tc.during}.run(t)
-			t.Logf("limited for %d s, no hedge for %d s on end; %d of %d failed, plain %d; %d resets, %d repeated; connections %d, plain %d",
+			plain := traffic{rate: rate, callers: 64, lasts: lasts, backends: tc.backends, limit: tc.limit,
+				during: tc.during}.run(t)
+			t.Logf("limited for %d s, no hedge for %d s on end; %d of %d failed, plain %d; %d resets, %d repeated; "+
+				"connections %d, plain %d",
 				limited, longestQuiet, len(got.failed), len(got.took), len(plain.failed), got.conns.Resets, got.stats.Repeated,
 				got.conns.Connections, plain.conns.Connections)
 			if limited > 0 {
@@ -309,7 +322,8 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 			if failed := append(got.failed, plain.failed...); tc.limit != nil && len(failed) > 0 {
 				t.Errorf("calls failed where connections end gracefully: %v", failed)
 			}
-			// Whether a client that connects again meets the new server at once is chance; if not, it tries again 100 ms later.
+			// Whether a client that connects again meets the new server at once is chance; if not,
+			// it tries again 100 ms later.
 			if len(got.failed) > len(plain.failed)+len(plain.failed)/5+15*int(plain.conns.Connections) {
 				t.Errorf("%d calls failed, without hedging %d", len(got.failed), len(plain.failed))
 			}
@@ -317,13 +331,14 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	}
 }
 
-// TestTail_NothingConfigured is what the library is for: real gRPC over memory in virtual time, three backends with stragglers, and a
-// scheduler with no option set.
+// TestTail_NothingConfigured cuts the tail with no option set: real gRPC over memory in virtual
+// time, and three backends with stragglers.
 func TestTail_NothingConfigured(t *testing.T) {
 	longtest.Simulation(t)
 	bar := float64(longtest.Size(32, 30)) / 100 // of few calls the first ones, which are not hedged, are a greater part
 	for _, streams := range []bool{false, true} {
-		run := traffic{rate: 2000, callers: 100, streams: streams, lasts: time.Duration(longtest.Size(3, 10)) * time.Second, backends: 3}
+		run := traffic{rate: 2000, callers: 100, streams: streams, lasts: time.Duration(longtest.Size(3, 10)) * time.Second,
+			backends: 3}
 		plain := run.run(t)
 		run.hedged = true
 		hedged := run.run(t)
@@ -334,8 +349,10 @@ func TestTail_NothingConfigured(t *testing.T) {
 				t.Errorf("streams=%v: p%g is %v, unhedged %v, want at most %v of that", streams, 100*q, h, p, bar)
 			}
 		}
-		if extra := float64(hedged.stats.Hedges) / float64(len(hedged.took)); extra > 0.105 || len(hedged.failed)+len(plain.failed) > 0 {
-			t.Errorf("streams=%v: extra load %.2f%%, want at most 10.5%%; %v, %v", streams, 100*extra, plain.failed, hedged.failed)
+		if extra := float64(hedged.stats.Hedges) / float64(len(hedged.took)); extra > 0.105 ||
+			len(hedged.failed)+len(plain.failed) > 0 {
+			t.Errorf("streams=%v: extra load %.2f%%, want at most 10.5%%; %v, %v", streams, 100*extra, plain.failed,
+				hedged.failed)
 		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// scene is a call that is hedged after 10 ms, unless its options say something else, and what must come of it, written down.
+// scene is a call that is hedged after 10 ms, unless its options change the delay, and its expected
+// course.
 type scene struct {
 	name     string
 	opts     []hedge.Option
@@ -31,6 +32,14 @@ type scene struct {
 	code     codes.Code
 	panics   any
 	rejected bool // the outcome is
+}
+
+// times returns the times in milliseconds.
+func times(all ...int) (t []time.Duration) {
+	for _, n := range all {
+		t = append(t, time.Duration(n)*ms)
+	}
+	return t
 }
 
 // playScenes plays each scene by its doors.
@@ -54,7 +63,8 @@ func playScenes(t *testing.T, scenes []scene) {
 func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	var outcome stats.Outcome
 	before := s.Stats()
-	c, want := schedule{steps: sc.steps, deadline: sc.deadline, cancel: sc.cancel}, ending{line: sc.at, at: sc.at, winner: sc.winner, code: sc.code, panics: sc.panics, sent: sc.sent}
+	c, want := schedule{steps: sc.steps, deadline: sc.deadline, cancel: sc.cancel},
+		ending{line: sc.at, at: sc.at, winner: sc.winner, code: sc.code, panics: sc.panics, sent: sc.sent}
 	st := &stub{steps: sc.steps, method: sc.method, request: sc.request}
 	c.play(t, st.played(d, s, append(sc.call, hedge.Report(&outcome))...), want)
 	if time.Sleep(time.Minute); len(st.sent()) != len(sc.sent) {
@@ -62,15 +72,17 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	}
 	got, counts := s.Stats(), before
 	want.countRace(&counts)
-	if got.Hedges != counts.Hedges || got.Hedged != counts.Hedged || got.HedgeWins != counts.HedgeWins || got.PrimaryWins != counts.PrimaryWins || sc.rejected && got.Rejected == 0 {
+	if got.Hedges != counts.Hedges || got.Hedged != counts.Hedged || got.HedgeWins != counts.HedgeWins ||
+		got.PrimaryWins != counts.PrimaryWins || sc.rejected && got.Rejected == 0 {
 		t.Errorf("%+v, want %+v", got, counts)
 	}
-	if sc.panics == nil && (outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent)) {
+	if sc.panics == nil && (outcome.Rejected != sc.rejected || outcome.Winner != sc.winner ||
+		outcome.Attempts != len(sc.sent)) {
 		t.Errorf("reported: %+v", outcome)
 	}
 }
 
-// countRace adds what the race is counted as.
+// countRace adds the counts of the race to c.
 func (e ending) countRace(c *stats.Counts) {
 	c.Hedges += int64(len(e.sent) - 1)
 	if len(e.sent) == 1 {

@@ -30,15 +30,17 @@ func (c credentialsOf) GetRequestMetadata(ctx context.Context, _ ...string) (map
 	return nil, c(simulation.AttemptOf(ctx))
 }
 
-// hedgesMeet starts a server that answers primaries after 50 ms, and hedges as it is told. It is behind a proxy that speaks HTTP.
+// hedgesMeet starts a server that answers primaries after 50 ms, and hedges as it is told. It is
+// behind a proxy that speaks HTTP.
 func hedgesMeet(t *testing.T, hedges http.HandlerFunc, opts ...grpc.DialOption) testpb.TestServiceClient {
 	listener := testserver.NewListener()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	service := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
-		time.Sleep(50 * ms)
-		return st.SendMsg(&testpb.Reply{})
-	}))
+	service := grpc.NewServer(grpc.WaitForHandlers(true),
+		grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
+			time.Sleep(50 * ms)
+			return st.SendMsg(&testpb.Reply{})
+		}))
 	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("grpc-previous-rpc-attempts") != "" && hedges != nil {
 			hedges(w, r)
@@ -47,8 +49,9 @@ func hedgesMeet(t *testing.T, hedges http.HandlerFunc, opts ...grpc.DialOption) 
 		service.ServeHTTP(w, r)
 	})}
 	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///proxy", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))...)
+	conn, err := grpc.NewClient("passthrough:///proxy",
+		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +64,9 @@ func hedgesMeet(t *testing.T, hedges http.HandlerFunc, opts ...grpc.DialOption) 
 	return testpb.NewTestServiceClient(conn)
 }
 
-// TestRule02_OnlyAServersStatusIsFinal: in a method that only reads, a hedge's final status ends the race if a gRPC server sent it, with
-// headers or without, and not if it was made of an error of the hedge's credentials, an HTTP status or an interceptor.
+// TestRule02_OnlyAServersStatusIsFinal: in a method that only reads, a hedge's final status ends
+// the race if a gRPC server sent it, with headers or without, and not if it was made of an error of
+// the hedge's credentials, an HTTP status or an interceptor.
 func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 	says := func(status int, header ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -85,13 +89,17 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 		want   codes.Code
 	}
 	cases := []tc{
-		{name: "HTTP 401", hedges: says(401)}, {name: "HTTP 403", hedges: says(403, "content-type: text/html")}, {name: "HTTP 404", hedges: says(404)},
+		{name: "HTTP 401", hedges: says(401)}, {name: "HTTP 403", hedges: says(403, "content-type: text/html")},
+		{name: "HTTP 404", hedges: says(404)},
 		{name: "HTTP 200", hedges: says(200, "content-type: text/html")},
-		{name: "a server's, without headers", hedges: says(200, "content-type: application/grpc", "grpc-status: 5"), want: codes.NotFound},
-		{name: "a server's, with headers", hedges: says(200, "content-type: application/grpc+proto", "more: 1", "trailer: grpc-status"), want: codes.NotFound},
+		{name: "a server's, without headers", hedges: says(200, "content-type: application/grpc", "grpc-status: 5"),
+			want: codes.NotFound},
+		{name: "a server's, with headers", hedges: says(200, "content-type: application/grpc+proto", "more: 1",
+			"trailer: grpc-status"), want: codes.NotFound},
 	}
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
-		cases = append(cases, tc{name: "credentials, " + code.String(), fails: code}, tc{name: "interceptor, " + code.String(), fails: code, inside: true})
+		cases = append(cases, tc{name: "credentials, " + code.String(), fails: code},
+			tc{name: "interceptor, " + code.String(), fails: code, inside: true})
 	}
 	for _, tc := range cases {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
@@ -101,15 +109,18 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 				}
 				return nil
 			}
-			opts := append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))),
+			opts := append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1),
+				hedge.WithReadOnlyMethods("/*/*"))),
 				grpc.WithPerRPCCredentials(credentialsOf(func(n int) error { return fails(n, false) })),
-				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 					if err := fails(simulation.AttemptOf(ctx), true); err != nil {
 						return err
 					}
 					return invoker(ctx, method, req, reply, cc, opts...)
 				}),
-				grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+					method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 					if err := fails(simulation.AttemptOf(ctx), true); err != nil {
 						return nil, err
 					}
@@ -123,8 +134,8 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 	}
 }
 
-// TestRule06_ChannelsThatAreNotGRPCs: such a channel writes to the options' variables while it runs. It calls no OnFinish, and its
-// context has no peer.
+// TestRule06_ChannelsThatAreNotGRPCs: a channel of another library writes to the options' variables
+// while it runs. It calls no OnFinish, and its context has no peer.
 func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 	slow := answers(time.Hour)
 	for _, tc := range []struct {
@@ -139,7 +150,8 @@ func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 		{"hedge fails", 10 * ms, []step{slow, fails(ms, codes.NotFound)}, "1"},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			for _, s := range []*hedge.Scheduler{nil, hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))} {
+			for _, s := range []*hedge.Scheduler{nil,
+				hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))} {
 				steps := tc.steps
 				if s == nil {
 					steps = steps[len(steps)-1:]

@@ -24,8 +24,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// story is a few calls in a row, to one target, as the model tests draw them: what a service config or the options
-// say, and what each attempt would do.
+// story is a few calls in a row to one target, as the model tests draw them: the service config or
+// the options, and the steps of each attempt.
 type story struct {
 	seed     uint64
 	unpaid   bool // the budget pays for nothing
@@ -41,7 +41,7 @@ type story struct {
 	calls    []schedule
 }
 
-// schedule is one call: what each attempt would do, and what the caller does.
+// schedule is one call: the step of each attempt, and the caller's actions.
 type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
@@ -64,7 +64,8 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		config["methodConfig"] = []any{map[string]any{
 			"name": []any{map[string]any{"service": "test.Service", "method": "Method"}},
 			"hedgingPolicy": map[string]any{
-				"maxAttempts": s.attempts, "hedgingDelay": fmt.Sprintf("%.9fs", s.delay.Seconds()), "nonFatalStatusCodes": s.nonFatal,
+				"maxAttempts": s.attempts, "hedgingDelay": fmt.Sprintf("%.9fs", s.delay.Seconds()),
+				"nonFatalStatusCodes": s.nonFatal,
 			},
 		}}
 		opts = append(opts, hedge.WithBudgetPercent(400))
@@ -111,7 +112,7 @@ type ending struct {
 	throttled, pushedBack int64
 }
 
-// expect is race, and what comes after headers that have decided it.
+// expect is race, and the course of a stream after headers have decided it.
 func (s story) expect(d door, c schedule, tokens int) ending {
 	e := s.race(d, c, tokens)
 	if e.line = e.at; e.code != codes.OK || !c.steps[e.winner].early {
@@ -127,9 +128,10 @@ func (s story) expect(d door, c schedule, tokens int) ending {
 	return e
 }
 
-// race plays one call that starts with so many tokens, event by event, without a goroutine or a clock.
+// race plays one call that starts with the given tokens, event by event, without a goroutine or a
+// clock.
 func (s story) race(d door, c schedule, tokens int) ending {
-	e := ending{sent: []time.Duration{0}, tokens: tokens}
+	e := ending{sent: times(0), tokens: tokens}
 	const none = time.Duration(1 << 62)
 	over := map[int]bool{} // attempts that have failed
 	next, floor, forbidden, last := s.delay, time.Duration(0), s.unpaid || c.off, 0
@@ -224,7 +226,8 @@ func (s story) race(d door, c schedule, tokens int) ending {
 			}
 			if st.code == codes.OK {
 				e.winner = first
-				if answered := e.sent[first] + st.after; s.throttle && gone > answered { // a caller that gives up after headers says nothing
+				// a caller that gives up after headers says nothing
+				if answered := e.sent[first] + st.after; s.throttle && gone > answered {
 					e.tokens = min(e.tokens+s.ratio, 1000*s.most)
 				}
 				return e
@@ -236,7 +239,8 @@ func (s story) race(d door, c schedule, tokens int) ending {
 					wait = -1
 				}
 			}
-			if first == 0 && !s.policy && !s.throttle && (d == unary || len(e.sent) == 1) { // a primary's trailer is not looked at
+			// a primary's trailer is not looked at
+			if first == 0 && !s.policy && !s.throttle && (d == unary || len(e.sent) == 1) {
 				wait, said = 0, false
 			}
 			if said {
@@ -257,7 +261,7 @@ func (s story) race(d door, c schedule, tokens int) ending {
 			}
 		}
 
-		// Nothing is in flight, and nothing will be.
+		// No attempt is in flight, or to come.
 		idle := len(over) == len(e.sent)
 		waits := calledFor || s.policy && !forbidden && len(e.sent) < s.attempts
 		if idle && over[0] && !waits {
@@ -273,8 +277,8 @@ func (s story) race(d door, c schedule, tokens int) ending {
 	}
 }
 
-// played is how a call is made: the call, which returns the attempt that its reply is from, and afterwards what became of the
-// attempts.
+// played is how a call is made: the call, which returns the attempt that its reply is from, and
+// afterwards what became of the attempts.
 type played struct {
 	call func(context.Context, ...grpc.CallOption) (int, error)
 	sent func() []stubAttempt
@@ -289,7 +293,7 @@ func (s *stub) played(d door, scheduler *hedge.Scheduler, more ...grpc.CallOptio
 	}, s.sent}
 }
 
-// play makes a call and compares what comes of it. The caller's reply is -1 before.
+// play makes a call and compares its end with want. The caller's reply is -1 before.
 func (c schedule) play(t *testing.T, p played, want ending) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -317,7 +321,8 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 	}()
 	at := time.Since(began)
 	if p, ok := panicked.(*hedge.Panic); ok && want.winner > 0 {
-		if panicked = p.Value; !strings.Contains(string(p.Stack), "interceptor_test.") || strings.Contains(string(p.Stack), ").callBy(") || !strings.Contains(p.Error(), string(p.Stack)) {
+		if panicked = p.Value; !strings.Contains(string(p.Stack), "interceptor_test.") ||
+			strings.Contains(string(p.Stack), ").callBy(") || !strings.Contains(p.Error(), string(p.Stack)) {
 			t.Errorf("the hedge's stack is lost: %s", p.Stack)
 		}
 		if cause, ok := p.Value.(error); ok && (!errors.Is(p, cause) || !strings.Contains(p.Error(), cause.Error())) {
@@ -334,10 +339,12 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 		if err == nil && attempt != want.winner || err != nil && attempt != -1 {
 			t.Errorf("reply of attempt %d, want %+v", attempt, want)
 		}
-		if text := status.Convert(err).Message(); err != nil && !cut && text != cmp.Or(c.steps[want.winner].text, "attempt "+number) {
+		if text := status.Convert(err).Message(); err != nil && !cut &&
+			text != cmp.Or(c.steps[want.winner].text, "attempt "+number) {
 			t.Errorf("the error is %q, want %+v", text, want)
 		}
-		// An attempt that was cut short says nothing, unless its server ended it by the same deadline.
+		// An attempt that was cut short says nothing, unless its server ended it by the same
+		// deadline.
 		for name, md := range map[string]metadata.MD{"header": got.header, "trailer": got.trailer} {
 			if says := first(md); says != number && (says != "" || !cut) {
 				t.Errorf("%s %v; want %+v", name, md, want)
@@ -347,7 +354,9 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 	var sent []time.Duration
 	for n, a := range p.sent() {
 		sent = append(sent, a.began.Sub(began))
-		if end := a.ended.Sub(began); a.number != n || a.ended.IsZero() || end > want.at || n != want.winner && end > want.line { // rules 7 and 8
+		// rules 7 and 8
+		if end := a.ended.Sub(began); a.number != n || a.ended.IsZero() || end > want.at ||
+			n != want.winner && end > want.line {
 			t.Errorf("attempt %d, which says %d, ended after %v", n, a.number, end)
 		}
 	}
@@ -356,7 +365,7 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 	}
 }
 
-// checkStats compares what was counted of a call with what was counted before.
+// checkStats compares the counts of a call with the counts before.
 func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, c schedule, want ending, before stats.Counts) {
 	t.Helper()
 	row := scheduler.Methods()[0]

@@ -21,7 +21,8 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 )
 
-// step is what a stub attempt does: it waits, or until its context ends, then ends with a code or a panic.
+// step is the course of a stub attempt: it waits for a time, or for the end of its context, then
+// ends with a code or a panic.
 type step struct {
 	after    time.Duration
 	code     codes.Code
@@ -77,7 +78,8 @@ type stubAttempt struct {
 
 func (a *stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strconv.Itoa(a.number)) }
 
-// trailer is that of an attempt with these headers; nil if it has none, as it was cancelled.
+// trailer is the trailer of an attempt with these headers; nil without headers, because it was
+// canceled.
 func (s step) trailer(header metadata.MD) metadata.MD {
 	if header == nil {
 		return nil
@@ -85,7 +87,7 @@ func (s step) trailer(header metadata.MD) metadata.MD {
 	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": s.pushback})
 }
 
-// invoke is a stream of one message whose end comes with it, and before the caller has it.
+// invoke is a stream of one message. The stream ends before the caller has the message.
 func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 	st := s.begin(ctx, opts)
 	err := st.RecvMsg(reply)
@@ -117,7 +119,7 @@ func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, 
 	return interceptor.Unary(scheduler)(ctx, method, request, reply, nil, s.invoke, opts...)
 }
 
-// observed is what call options write.
+// observed holds the variables of call options.
 type observed struct {
 	header, trailer metadata.MD
 	peer            peer.Peer

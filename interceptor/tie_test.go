@@ -24,8 +24,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// tieServer lets the two attempts of a call meet and then answers both, microseconds apart. Each answer says in messages,
-// header, trailer and error which attempt it is. One call in five is answered with an error, and one stream in five is empty.
+// tieServer lets the two attempts of a call meet and then answers both, microseconds apart. Each
+// answer says in messages, header, trailer and error which attempt it is. One call in five is
+// answered with an error, and one stream in five is empty.
 type tieServer struct {
 	testpb.UnimplementedTestServiceServer
 	ties testserver.Ties
@@ -42,7 +43,8 @@ func (s *tieServer) answer(ctx context.Context, req *testpb.Request) (*testpb.Re
 	if req.Id%5 == 4 {
 		return nil, status.Error(codes.NotFound, strconv.Itoa(attempt))
 	}
-	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt), Payload: slices.Repeat([]byte{byte(attempt)}, int(req.ReplyBytes))}, nil
+	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt),
+		Payload: slices.Repeat([]byte{byte(attempt)}, int(req.ReplyBytes))}, nil
 }
 
 func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
@@ -69,8 +71,9 @@ func messagesOf(req *testpb.Request, d door) uint32 {
 	return req.Messages
 }
 
-// TestRule01_NearTies makes calls whose two attempts answer within microseconds of each other, by callers that use their memory again
-// and again and scribble on it the moment they have it. Under the race detector, whatever a loser still did with it would show.
+// TestRule01_NearTies makes calls with two attempts that answer within microseconds of each other.
+// Callers reuse their memory, and scribble on it as soon as they have it. The race detector would
+// find any use of it by a loser.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)
@@ -111,8 +114,10 @@ func TestRule01_NearTies(t *testing.T) {
 	}
 }
 
-// tieCall makes one call and returns which attempt its outcome is from, once all parts of it say the same.
-func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply, got *observed) (int, error) {
+// tieCall makes one call and returns which attempt its outcome is from, once all parts of it say
+// the same.
+func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply,
+	got *observed) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if got.peer = (peer.Peer{}); got.header == nil {
@@ -126,7 +131,8 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 	said := []string{} // by each part of the outcome
 	received := uint32(0)
 	take := func() error {
-		if reply.Id != req.Id || reply.Sequence != received || !slices.Equal(reply.Payload, slices.Repeat([]byte{byte(reply.Attempt)}, int(req.ReplyBytes))) {
+		if reply.Id != req.Id || reply.Sequence != received ||
+			!slices.Equal(reply.Payload, slices.Repeat([]byte{byte(reply.Attempt)}, int(req.ReplyBytes))) {
 			return fmt.Errorf("message %d is %v", received, reply)
 		}
 		said = append(said, strconv.Itoa(int(reply.Attempt)))
@@ -144,7 +150,8 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 		}
 	} else {
 		var st grpc.ClientStream
-		if st, err = conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], testpb.TestService_ServerStream_FullMethodName, opts...); err == nil {
+		if st, err = conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0],
+			testpb.TestService_ServerStream_FullMethodName, opts...); err == nil {
 			err = st.SendMsg(req)
 		}
 		for err == nil {

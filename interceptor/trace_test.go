@@ -20,7 +20,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// told is a trace that writes what it is told, a line for each event.
+// told is a trace that writes a line for each event.
 type told struct {
 	mu    sync.Mutex
 	lines []string
@@ -34,7 +34,8 @@ func (w *told) trace() *hedge.Trace {
 	})
 }
 
-// traceTo is a trace that tells one function the name of each of its own, the call's context, and what happened.
+// traceTo is a trace that tells one function the name of each of its own, the call's context, and
+// what happened.
 func traceTo(tell func(function string, ctx context.Context, line string)) *hedge.Trace {
 	return &hedge.Trace{
 		HedgeSent: func(e stats.HedgeSent) { tell("HedgeSent", e.Context, fmt.Sprintf("sent %d at %v", e.Hedge, e.Age)) },
@@ -45,7 +46,8 @@ func traceTo(tell func(function string, ctx context.Context, line string)) *hedg
 			tell("AttemptLost", e.Context, fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran))
 		},
 		CallDecided: func(e stats.CallDecided) {
-			tell("CallDecided", e.Context, fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil))
+			tell("CallDecided", e.Context, fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner,
+				e.Attempts, e.Delay, e.Err != nil))
 		},
 	}
 }
@@ -71,36 +73,44 @@ func TestTrace_WhatHappened(t *testing.T) {
 			events: []string{"sent 1 at 10ms", "sent 2 at 20ms", "1 lost, ran 15ms", "2 lost, ran 5ms",
 				"decided at 25ms by 0 of 3, delay 10ms, error false"},
 			outcome: stats.Outcome{Attempts: 3, Delay: 10 * ms}},
-		{name: "all fail", steps: []step{fails(30*ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable)},
+		{name: "all fail", steps: []step{fails(30*ms, codes.Unavailable), fails(ms, codes.Unavailable),
+			fails(ms, codes.Unavailable)},
 			events:  []string{"sent 1 at 10ms", "sent 2 at 20ms", "decided at 30ms by 0 of 3, delay 10ms, error true"},
 			outcome: stats.Outcome{Attempts: 3, Delay: 10 * ms}},
 		{name: "the caller leaves", steps: []step{silent(), silent(), silent()}, timeout: 15 * ms,
 			events:  []string{"sent 1 at 10ms", "decided at 15ms by 0 of 2, delay 10ms, error true"},
 			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms}},
 		{name: "a server pushes back", steps: []step{answers(40 * ms), fails(5*ms, codes.Unavailable, "-1")},
-			events:  []string{"sent 1 at 10ms", "held back 2 at 40ms: pushed back", "decided at 40ms by 0 of 2, delay 10ms, error false"},
+			events: []string{"sent 1 at 10ms", "held back 2 at 40ms: pushed back",
+				"decided at 40ms by 0 of 2, delay 10ms, error false"},
 			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms, Reason: stats.PushedBack}},
 		{name: "throttled", steps: []step{answers(40 * ms)}, options: never,
 			before: func(t *testing.T, s *hedge.Scheduler) {
 				_ = (&stub{steps: []step{fails(0, codes.Unavailable)}}).call(t.Context(), s, wrapperspb.Int64(0))
 			},
-			events: []string{"held back 1 at 10ms: throttled"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Throttled}},
-		{name: "paused meanwhile", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
-			events: []string{"held back 1 at 10ms: paused"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
+			events:  []string{"held back 1 at 10ms: throttled"},
+			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Throttled}},
+		{name: "paused meanwhile", steps: []step{answers(40 * ms)},
+			before:  func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
+			events:  []string{"held back 1 at 10ms: paused"},
+			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
-		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()}, outcome: stats.Outcome{Attempts: 1, Reason: stats.SwitchedOff}},
+		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()},
+			outcome: stats.Outcome{Attempts: 1, Reason: stats.SwitchedOff}},
 		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun(true)},
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.DryRun}},
 		{name: "no hedges", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithMaxHedges(0)},
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.NoHedgesConfigured}},
 		{name: "learning", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithWarmup(20, 0)},
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Warmup}},
-		{name: "the budget is empty", steps: []step{answers(14 * ms)}, options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
+		{name: "the budget is empty", steps: []step{answers(14 * ms)},
+			options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
 				_ = (&stub{steps: []step{answers(40 * ms), answers(ms)}}).call(t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
 			},
-			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
+			events:  []string{"held back 1 at 10ms: budget exhausted"},
+			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			var w told
@@ -141,11 +151,12 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	for _, name := range []string{"HedgeSent", "HedgeHeldBack", "AttemptLost", "CallDecided"} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			unblock := make(chan struct{})
-			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, ctx context.Context, _ string) {
-				if function == name && ctx.Value(key{}) != nil {
-					<-unblock
-				}
-			})))
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1),
+				hedge.WithTrace(traceTo(func(function string, ctx context.Context, _ string) {
+					if function == name && ctx.Value(key{}) != nil {
+						<-unblock
+					}
+				})))
 			call := func(ctx context.Context) time.Duration {
 				began := time.Now()
 				st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
@@ -174,17 +185,21 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 // TestReport_WithoutARace has no scheduler, and a call that is not hedged for its own sake.
 func TestReport_WithoutARace(t *testing.T) {
 	outcome := stats.Outcome{Attempts: 7}
-	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome), hedge.Report(nil))
+	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome),
+		hedge.Report(nil))
 	if want := (stats.Outcome{Attempts: 1}); err != nil || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
-	err = (&stub{steps: []step{{code: codes.NotFound}}}).call(t.Context(), hedgetest.Fixed(t, ms), &struct{ c chan int }{}, hedge.Report(&outcome))
-	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); status.Code(err) != codes.NotFound || outcome != want {
+	err = (&stub{steps: []step{{code: codes.NotFound}}}).call(t.Context(), hedgetest.Fixed(t, ms),
+		&struct{ c chan int }{}, hedge.Report(&outcome))
+	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); status.Code(err) != codes.NotFound ||
+		outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 }
 
-// TestTrace_APanicIsTheCallers lets each function panic. The contexts of all attempts end all the same.
+// TestTrace_APanicIsTheCallers lets each function panic. The contexts of all attempts end all the
+// same.
 func TestTrace_APanicIsTheCallers(t *testing.T) {
 	three := []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}
 	for _, tc := range []struct {
@@ -200,11 +215,12 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			st := &stub{steps: tc.steps}
-			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
-				if function == tc.function {
-					panic(function)
-				}
-			})))
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1),
+				hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
+					if function == tc.function {
+						panic(function)
+					}
+				})))
 			value := func() (v any) {
 				defer func() { v = recover() }()
 				return st.callBy(d, t.Context(), s, wrapperspb.Int64(0))

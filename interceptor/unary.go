@@ -1,15 +1,5 @@
-// Package interceptor hedges unary gRPC calls, and with [DialOptions] server streams too.
-//
-// One scheduler may serve any number of connections:
-//
-//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
-//	if err != nil {
-//		return err
-//	}
-//	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
-//
-// A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from the attempt
-// that won. Call options mean what they mean without hedging.
+// A call has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come
+// from the attempt that won. Call options keep their meaning.
 package interceptor
 
 import (
@@ -30,35 +20,44 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
-// may be used by any number of connections and called concurrently.
+// Unary returns a client interceptor that hedges unary calls as s decides, or none if s is nil. It
+// is safe for concurrent use by any number of connections.
 //
-// The primary runs on the caller's goroutine and writes to the caller's reply. All hedges of a call send the same copy of the
-// request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A hedge that wins
-// with an error leaves the reply as it was before the call. A primary that fails leaves in the reply what it leaves there without
-// hedging: nothing, unless the server has sent a message before the error.
+// The primary runs on the caller's goroutine and writes to the caller's reply. All hedges of a call
+// send the same copy of the request. Each hedge has its own reply, which is moved to the caller's
+// if the hedge wins with OK. A hedge that wins with an error restores the reply as it was before
+// the call. A primary that fails leaves the reply as plain gRPC does: unchanged, unless the server
+// sent a message before the error.
 //
-// When a hedge wins, the primary is cancelled, and the call returns after it has returned, because it writes to the caller's
-// reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do per-RPC credentials that
-// fetch a token without the context that they are given: make them use that context, or fetch the token in the background.
+// When a hedge wins, the primary is canceled, and the call waits for the primary to return, because
+// the primary writes to the caller's reply. gRPC itself returns at once. An interceptor that
+// ignores its context delays the answer, as do per-RPC credentials that fetch a token without the
+// context that they are given: use that context, or fetch the token in the background.
 //
-// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the hedge's stack.
+// If a hedge panics before the call is decided, the caller's goroutine panics with a
+// *[hedge.Panic], which has the hedge's stack.
 //
-// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. With a codec that is not gRPC's own, the reply
-// must be empty: such a codec may leave there what it does not receive. Those of the older API, as github.com/golang/protobuf and
-// gogo generate them, are hedged with gRPC's own codec and an empty reply, if they have no other fields than those that are encoded. A
-// call with any other message, or with a request above 1 MiB, whose copy could delay an answer that has arrived, is left to its
-// primary, and counts in Stats.NotReplayable.
+// Unary hedges calls with protobuf messages, generated or of dynamicpb, with these limits:
 //
-// Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
-// in a reply is changed for the caller.
+//   - A request has at most 1 MiB: the copy of a larger one could delay an answer that has arrived.
+//   - With a codec other than gRPC's own, the reply must be empty, because such codecs may keep old
+//     content.
+//   - Messages of the older API, of github.com/golang/protobuf and gogo, need gRPC's own codec, an
+//     empty reply, and no fields that protobuf does not encode.
+//
+// Other calls are left to their primary, and count in Stats.NotReplayable.
+//
+// Interceptors chained after this one run once for each attempt, concurrently. They must not change
+// the request. Their changes to a reply reach the caller.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	r := registry.Of(s)
-	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		target, conn := call.ConnOf(cc)
 		caller = rpc.Unnumbered(caller)
 		u := unaries.Get().(*unary)
-		u.call, u.method, u.cc, u.invoker = call.Begin(r, caller, target, method, conn, opts...), method, cc, invoker
+		u.call = call.Begin(r, caller, target, method, conn, opts...)
+		u.method, u.cc, u.invoker = method, cc, invoker
 		u.call.Inspect(req)
 		if u.call.Hedged() || u.call.WouldBeHedged() {
 			u.options = attempt.NewOptions(opts)
@@ -68,7 +67,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			}
 		}
 		if !u.call.Hedged() {
-			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, append(slices.Clip(opts), u.trailerOption()...)...)
+			opts = append(slices.Clip(opts), u.trailerOption()...)
+			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, opts...)
 			if u.call.WouldBeHedged() && u.call.Late() && u.options.Copy(req) == nil {
 				u.call.NotReplayable()
 			}
@@ -92,7 +92,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			winner.cancel(nil)
 			if out.Err == nil {
 				u.replies.Take(winner.reply)
-			} else { // a primary that has failed may have received a message too
+			} else { // a primary that failed may have received a message
 				u.replies.Restore(was)
 			}
 			winner.results.Deliver(out.Err == nil || cc == nil)
@@ -107,7 +107,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	}
 }
 
-// unaries is a pool. Only calls without a hedge put their unary back: a losing hedge may use its unary after the call.
+// unaries is a pool. Only calls without a hedge return their unary: a losing hedge may use its
+// unary after the call.
 var unaries = sync.Pool{New: func() any { return new(unary) }}
 
 // unary is one call, and its primary. It implements [race.Entrant].
@@ -119,7 +120,7 @@ type unary struct {
 	invoker grpc.UnaryInvoker
 	options attempt.Options
 	replies attempt.Reply
-	copied  any // the request as all hedges send it, because none of them changes it; nil before the first one
+	copied  any // the request of all hedges, which do not change it; nil before the first hedge
 	primary primary
 }
 
@@ -136,12 +137,13 @@ func (u *unary) Primary() error {
 	return u.invoker(p.ctx, u.method, p.req, p.reply, u.cc, p.opts...)
 }
 
-// trailerOption returns the option that keeps the primary's trailer, which matters to a throttle or a hedgingPolicy.
+// trailerOption returns the option that keeps the primary's trailer for a throttle or a
+// hedgingPolicy.
 func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
+	u.primary.trailer = new(metadata.MD) // not in u, which is reused: an interceptor may keep the options
 	return []grpc.CallOption{grpc.Trailer(u.primary.trailer)}
 }
 
@@ -172,12 +174,13 @@ func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 		return nil
 	}
 	h := &unaryHedge{unary: u, cancel: cancel, req: u.copied, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish))
+	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer), grpc.Peer(&h.peer),
+		grpc.OnFinish(h.finish))
 	return h
 }
 
-// unaryHedge is one hedge. It may still run when the call is over, so it uses no memory of the caller's: its request is a copy, and
-// it has a reply and call options of its own.
+// unaryHedge is one hedge. It may run on after the call, so it uses no memory of the caller's: its
+// request is a copy, and it has its own reply and call options.
 type unaryHedge struct {
 	unary      *unary
 	cancel     context.CancelCauseFunc

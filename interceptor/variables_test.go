@@ -24,7 +24,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// variables are those of one caller's options, each with a value of its own before the call.
+// variables are one caller's variables, each with a value of its own before the call, and the
+// options for them.
 func variables(name string) (*observed, []grpc.CallOption) {
 	o := &observed{header: metadata.Pairs("attempt", name+" header"), trailer: metadata.Pairs("attempt", name+" trailer"),
 		peer: peer.Peer{Addr: &net.UnixAddr{Name: name + " peer"}}}
@@ -57,20 +58,23 @@ func (c custom) isPassed(opts []grpc.CallOption) bool {
 // below looks at the options of each attempt, of unary calls and of streams.
 func below(look func(context.Context, []grpc.CallOption)) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			look(ctx, opts)
 			return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
 		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			look(ctx, opts)
 			return streamer(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
 		}),
 	}
 }
 
-// TestRule06_CallOptionsAreTheWinners gives a call two options of each kind, as an outer interceptor that adds its own does. Each is
-// filled once, at the end, from the attempt that won, as with plain gRPC. A call that fails before there is a stream fills none. An
-// option of another library goes to all attempts unchanged.
+// TestRule06_CallOptionsAreTheWinners gives a call two options of each kind, as an outer
+// interceptor that adds its own does. Each is filled once, at the end, from the attempt that won,
+// as with plain gRPC. A call that fails before there is a stream fills none. An option of another
+// library goes to all attempts unchanged.
 func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	says := func(p testserver.Plan, number string) testserver.Plan {
 		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
@@ -85,22 +89,28 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		opt      grpc.CallOption
 		winner   int // -1: there is no stream
 		code     codes.Code
-		rejected []int64 // attempts whose answers are not accepted
+		rejected []int64 // attempts with a rejected answer
 	}{
 		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
 		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
 		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
 		{"unhedged", 20 * ms, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
-		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
+		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{},
+			0, codes.OK, nil},
 		{"hedge", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, 1, codes.OK, nil},
-		{"hedge, with an error", 10 * ms, []testserver.Plan{slow, says(testserver.Plan{Code: codes.NotFound}, "1")}, grpc.EmptyCallOption{}, 1, codes.NotFound, nil},
-		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal, nil},
-		{"hedge, after a rejected message", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer}, grpc.EmptyCallOption{}, 1, codes.OK, []int64{0}},
-		{"a rejected message, and none is better", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer}, grpc.EmptyCallOption{}, 0, codes.OK, []int64{0, 1}},
+		{"hedge, with an error", 10 * ms, []testserver.Plan{slow, says(testserver.Plan{Code: codes.NotFound}, "1")},
+			grpc.EmptyCallOption{}, 1, codes.NotFound, nil},
+		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"),
+			says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal, nil},
+		{"hedge, after a rejected message", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer},
+			grpc.EmptyCallOption{}, 1, codes.OK, []int64{0}},
+		{"a rejected message, and none is better", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer},
+			grpc.EmptyCallOption{}, 0, codes.OK, []int64{0, 1}},
 	} {
 		for _, d := range []door{unary, streaming} {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
+					Script: testserver.ByNumber(tc.plans...)})
 				var s *hedge.Scheduler
 				if tc.delay > 0 {
 					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
@@ -129,14 +139,16 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 					var st grpc.ServerStreamingClient[testpb.Reply]
 					for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
 						var reply *testpb.Reply
-						if reply, err = st.Recv(); err == nil && (int(reply.Attempt) != tc.winner || first(one.trailer) != before[0][1] || len(order) > 0) {
+						if reply, err = st.Recv(); err == nil &&
+							(int(reply.Attempt) != tc.winner || first(one.trailer) != before[0][1] || len(order) > 0) {
 							t.Errorf("%v, trailer %v and OnFinish %v before the end of the stream", reply, one.trailer, order)
 						}
 					}
 					if err == io.EOF {
 						header, _ := st.Header()
 						p, _ := peer.FromContext(st.Context())
-						if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
+						if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) ||
+							p.Addr.String() != one.peer.Addr.String() {
 							t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
 						}
 						err = nil
@@ -154,7 +166,8 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
 					t.Errorf("%v\n got %q\nwant %q", err, got, want)
 				}
-				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+4 { // a hedge has one each for its header, its trailer, its peer and its end
+				// a hedge has one each for its header, its trailer, its peer and its end
+				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+4 {
 					t.Errorf("the attempts have %v options", inner)
 				}
 			})
@@ -162,13 +175,15 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	}
 }
 
-// TestRule06_TheCallersOptionsAreItsOwn refills the slice of a stream's options when the stream is open, beside plain gRPC.
+// TestRule06_TheCallersOptionsAreItsOwn refills the slice of a stream's options when the stream is
+// open, beside plain gRPC.
 func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
 		hedgetest.Run(t, delay.String(), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
-			}})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
+				}})
 			var s *hedge.Scheduler
 			if delay > 0 {
 				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
@@ -177,23 +192,27 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 			tenant := func(name string) grpc.CallOption { return grpc.PerRPCCredentials(tenant(name)) }
 			var mine, trailer, others metadata.MD
 			var to peer.Peer
-			opts := append(make([]grpc.CallOption, 0, 8), tenant("mine"), grpc.Header(&mine), grpc.Trailer(&trailer), grpc.OnFinish(func(error) {}))
-			st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, testpb.TestService_ServerStream_FullMethodName, opts...)
+			opts := append(make([]grpc.CallOption, 0, 8), tenant("mine"), grpc.Header(&mine), grpc.Trailer(&trailer),
+				grpc.OnFinish(func(error) {}))
+			st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true},
+				testpb.TestService_ServerStream_FullMethodName, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = append(opts[:0], tenant("another"), grpc.Peer(&to), grpc.Peer(&to), grpc.Header(&others), grpc.Header(&others), grpc.Header(&others))
+			_ = append(opts[:0], tenant("another"), grpc.Peer(&to), grpc.Peer(&to), grpc.Header(&others), grpc.Header(&others),
+				grpc.Header(&others))
 			for err = st.SendMsg(&testpb.Request{Messages: 1}); err == nil; {
 				err = st.RecvMsg(new(testpb.Reply))
 			}
-			if got := mine.Get("tenant"); err != io.EOF || !slices.Equal(got, []string{"mine"}) || others != nil || to.Addr != nil {
+			if got := mine.Get("tenant"); err != io.EOF || !slices.Equal(got, []string{"mine"}) || others != nil ||
+				to.Addr != nil {
 				t.Errorf("%v: the call of %q; another's variables hold %v and %v", err, got, others, to.Addr)
 			}
 		})
 	}
 }
 
-// tenant is whose credentials they are.
+// tenant is the owner of credentials.
 type tenant string
 
 func (t tenant) RequireTransportSecurity() bool { return false }
@@ -201,7 +220,8 @@ func (t tenant) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"tenant": string(t)}, nil
 }
 
-// TestRule05_AttemptsCarryTheCallersContext looks at the attempts' contexts from inside, and at their metadata from the server.
+// TestRule05_AttemptsCarryTheCallersContext looks at the attempts' contexts from inside, and at
+// their metadata from the server.
 func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 	type key struct{}
 	eachDoor(t, "context", func(t *testing.T, d door) {
@@ -211,20 +231,25 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 		var seen atomic.Int64
 		own := custom{memory: new(int)}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
-		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms), below(func(ctx context.Context, opts []grpc.CallOption) {
-			n := int(seen.Add(1)) - 1
-			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || simulation.AttemptOf(ctx) != n || !own.isPassed(opts) {
-				t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n, simulation.AttemptOf(ctx), got, ctx.Value(key{}), opts)
-			}
-		})...))
-		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2}, own)
+		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms),
+			below(func(ctx context.Context, opts []grpc.CallOption) {
+				n := int(seen.Add(1)) - 1
+				if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" ||
+					simulation.AttemptOf(ctx) != n || !own.isPassed(opts) {
+					t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n,
+						simulation.AttemptOf(ctx), got, ctx.Value(key{}), opts)
+				}
+			})...))
+		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client,
+			&testpb.Request{Id: 7, Messages: 2}, own)
 		records := cluster.RecordsOf(7)
 		if err != nil || reply.Attempt != 0 || seen.Load() != 3 || len(records) != 3 {
 			t.Fatalf("%v, %v; %d attempts, %d at the server", reply, err, seen.Load(), len(records))
 		}
 		for n, r := range records {
 			marks := append(r.Metadata.Get("grpc-previous-rpc-attempts"), r.Metadata.Get("hedge-primary-in-flight")...)
-			if !slices.Equal(r.Metadata.Get("tenant"), []string{"blue"}) || !slices.Equal(marks, [][]string{nil, {"1", "1"}, {"2", "1"}}[n]) {
+			if !slices.Equal(r.Metadata.Get("tenant"), []string{"blue"}) ||
+				!slices.Equal(marks, [][]string{nil, {"1", "1"}, {"2", "1"}}[n]) {
 				t.Errorf("attempt %d: %v", n, r.Metadata)
 			}
 		}

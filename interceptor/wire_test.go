@@ -30,12 +30,14 @@ func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options
 }
 
 // callOver makes a call over gRPC, and returns the last message that it receives.
-func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request,
+	opts ...grpc.CallOption) (*testpb.Reply, error) {
 	return callLate(ctx, d, client, req, 0, opts...)
 }
 
 // callLate is callOver, but the caller of a stream comes late for its answer.
-func callLate(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request, late time.Duration, opts ...grpc.CallOption) (reply *testpb.Reply, err error) {
+func callLate(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request, late time.Duration,
+	opts ...grpc.CallOption) (reply *testpb.Reply, err error) {
 	if d == unary {
 		return client.Unary(ctx, req, opts...)
 	}
@@ -58,8 +60,8 @@ func callLate(ctx context.Context, d door, client testpb.TestServiceClient, req 
 	return reply, err
 }
 
-// TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is reset with
-// CANCEL as soon as the winner has answered, and a winner's stream never is.
+// TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is
+// reset with CANCEL as soon as the winner has answered, and a winner's stream never is.
 func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -68,9 +70,11 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 		answer codes.Code
 	}{
 		{"hedge wins", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms}}, 0, codes.OK},
-		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true, Messages: 1000, Interval: ms}, {Delay: ms}}, 0, codes.OK},
+		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true,
+			Messages: 1000, Interval: ms}, {Delay: ms}}, 0, codes.OK},
 		{"primary wins", []testserver.Plan{{Delay: 100 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
-		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}}, 0, codes.NotFound},
+		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}},
+			0, codes.NotFound},
 	} {
 		for _, d := range []door{unary, streaming} {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {
@@ -89,7 +93,8 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 				cluster.Close()
 				wire.Wait()
 
-				// One connection, where each stream's HEADERS come in the order primary, hedge, primary, ...
+				// One connection, where each stream's HEADERS come in the order primary, hedge,
+				// primary, ...
 				streams := wire.Frames(http2.FrameHeaders, true)
 				resets := wire.Frames(http2.FrameRSTStream, true)
 				if len(streams) != 2*calls || len(resets) != calls {
@@ -111,7 +116,8 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	}
 }
 
-// TestRule08_NothingIsLeft ends hedged calls in every way there is; TestMain looks for goroutines afterwards.
+// TestRule08_NothingIsLeft ends hedged calls in every way there is; TestMain looks for goroutines
+// afterwards.
 func TestRule08_NothingIsLeft(t *testing.T) {
 	hang := testserver.Plan{Ending: testserver.Hang}
 	for _, tc := range []struct {
@@ -130,11 +136,13 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 			time.AfterFunc(10*ms, cancel)
 			return ctx, cancel
 		}, codes.Canceled},
-		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}}, nil, codes.Internal},
+		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}}, nil,
+			codes.Internal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithGuard(false))) // what fails here means nothing
+			// what fails here means nothing
+			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithGuard(false)))
 			client, group := testpb.NewTestServiceClient(conn), sync.WaitGroup{}
 			for range 4 {
 				group.Go(func() {

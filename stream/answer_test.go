@@ -27,8 +27,9 @@ func goodIfLarge(_ context.Context, _ string, reply any, err error) bool {
 	return ok && len(r.Payload) >= small || err != nil && err != io.EOF
 }
 
-// TestRule02_TheCallEndsWithARejectedMessageAtHand ends a connection, a server or a caller's context while the race waits for a better
-// message. The caller gets the one at hand, then an error, and the stream is over.
+// TestRule02_TheCallEndsWithARejectedMessageAtHand ends a connection, a server or a caller's
+// context while the race waits for a better message. The caller gets the one at hand, then an
+// error, and the stream is over.
 func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
 	for name, end := range map[string]func(conn *grpc.ClientConn, cluster *testserver.Cluster, cancel func()){
 		"the connection is closed": func(conn *grpc.ClientConn, _ *testserver.Cluster, _ func()) { _ = conn.Close() },
@@ -42,7 +43,8 @@ func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
 				plans := []testserver.Plan{hangs, hangs, hangs}
 				plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge), hedge.WithGuard(false))))
+				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge),
+					hedge.WithGuard(false))))
 				testserver.ConnectT(t, conn)
 				ctx, cancel := context.WithCancel(t.Context())
 				if end == nil {
@@ -61,7 +63,8 @@ func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
 					time.AfterFunc(100*ms, func() { end(conn, cluster, cancel) })
 				}
 				m, err := st.Recv()
-				if err != nil || int(m.Attempt) != winner || time.Since(began) != 100*ms || outcome.Winner != winner || !outcome.Rejected {
+				if err != nil || int(m.Attempt) != winner || time.Since(began) != 100*ms || outcome.Winner != winner ||
+					!outcome.Rejected {
 					t.Errorf("got %v, %v after %v: %+v", m, err, time.Since(began), outcome)
 				}
 				if _, err := st.Recv(); err == nil {

@@ -23,28 +23,29 @@ type opener struct {
 	options  attempt.Options
 }
 
-// streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
-// goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
+// streamAttempt is one attempt of a stream, and its result before the decision. Until then only the
+// attempt's goroutine may use it. Afterwards only RecvMsg may use the fields of the winner, and no
+// goroutine the fields of a loser.
 //
-// A hedge is a [race.Attempt] and a [race.Judge]. For the primary its contest is.
+// A hedge is a [race.Attempt] and a [race.Judge]. The contest is both for the primary.
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
 	results *attempt.Results
-	// cancel frees its context. It must be called when the stream has ended for its caller. The end of gRPC's stream is too
-	// early, because a retry interceptor below this one may open another stream with the same context. When the connection is
-	// closed, it cannot.
+	// cancel frees the attempt's context. It must be called when the stream has ended for its
+	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
+	// open another stream with the same context, unless the connection is closed.
 	cancel context.CancelCauseFunc
 
 	codec    *attempt.Codec // nil for gRPC's own
 	request  any            // a hedge's
 	header   metadata.MD
-	err      error // of the receive or Header that the race was for
-	into     any   // where the first message is received; nil while nobody knows into what the caller will receive it
+	err      error // of the RecvMsg or Header for the goal
+	into     any   // receives the first message; nil while the caller's message is not known
 	goal     goal  // of the race
-	held     bool  // into holds a message that RecvMsg has to return
-	answered bool  // a hedge has its goal; guarded by the lock of the stream
-	ended    error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
+	held     bool  // into holds a message for RecvMsg
+	answered bool  // a hedge has its goal; guarded by the stream's mu
+	ended    error // for RecvMsg, of a stream that ended without a message; nil otherwise
 }
 
 func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
@@ -58,7 +59,7 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	return err
 }
 
-// awaitGoal waits for the goal of the race and returns the attempt's outcome.
+// awaitGoal waits for the goal of the race and returns the attempt's error.
 func (m *streamAttempt) awaitGoal() error {
 	if m.goal == firstMessage {
 		if m.err = m.ended; m.err == nil {
@@ -70,8 +71,8 @@ func (m *streamAttempt) awaitGoal() error {
 	if m.header != nil || m.err != nil {
 		return m.err
 	}
-	// The stream ended without headers. Only RecvMsg returns how it ended. RecvMsg may also return a message, if a retry
-	// interceptor below this one has opened another stream.
+	// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
+	// message, if a retry interceptor below this one has opened another stream.
 	if m.ended == nil {
 		m.ended = m.receiveAhead()
 		m.held = m.ended == nil
@@ -79,8 +80,8 @@ func (m *streamAttempt) awaitGoal() error {
 	return outcome(m.ended)
 }
 
-// receiveAhead receives the first message, before the race is decided. If nobody knows into what the caller will receive it, that
-// is a message of the method's own type, as far as it is known, or as bytes.
+// receiveAhead receives the first message before the decision. If the caller's message is not known
+// yet, it receives into a message of the method's response type, or as bytes.
 func (m *streamAttempt) receiveAhead() error {
 	switch {
 	case m.into != nil:
@@ -88,14 +89,14 @@ func (m *streamAttempt) receiveAhead() error {
 		m.into = new(attempt.Bytes)
 	default:
 		if m.into = described(m.stream.opener.method); m.into == nil {
-			m.into = new(emptypb.Empty) // keeps what it receives as unknown fields
+			m.into = new(emptypb.Empty) // keeps unknown fields
 		}
 	}
 	return m.RecvMsg(m.into)
 }
 
-// described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
-// if the method is not among them.
+// described returns an empty message of a method's response type, by the descriptors linked into
+// the program; nil if the method is not among them.
 func described(method string) any {
 	m := rpc.Descriptor(method)
 	if m == nil {
@@ -108,7 +109,8 @@ func described(method string) any {
 	return t.New().Interface()
 }
 
-// outcome converts the error of a receive to the error of the attempt. The end of the stream is a success.
+// outcome converts the error of RecvMsg to the error of the attempt. The end of the stream is a
+// success.
 func outcome(err error) error {
 	if err == io.EOF {
 		return nil
@@ -116,8 +118,8 @@ func outcome(err error) error {
 	return err
 }
 
-// Accepts reports whether the first message, or the end of the stream, is accepted, and whether the stream goes on. A race for
-// response headers has no message to judge.
+// Accepts reports whether the first message, or the end of the stream, is accepted, and whether the
+// stream is open. A race for response headers has no message to judge.
 func (m *streamAttempt) Accepts(error) (ok, open bool) {
 	c := &m.stream.call
 	switch {
@@ -151,8 +153,8 @@ func (m *streamAttempt) receive(into any) error {
 	return m.RecvMsg(into)
 }
 
-// failedStream stands for a stream that could not be opened. RecvMsg returns the error, as it does for a stream that fails
-// right after it was opened.
+// failedStream stands for a stream that could not be opened. RecvMsg returns the error, as it does
+// for a stream that fails right after it was opened.
 type failedStream struct {
 	ctx context.Context
 	err error
@@ -165,7 +167,8 @@ func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
 
-// unmarked is the stream of a hedge that has won. Its context has no marks of the hedge: a stats handler may have copied them.
+// unmarked is the stream of a hedge that has won, without the marks of a hedge in its context: a
+// stats handler may have copied them.
 type unmarked struct {
 	grpc.ClientStream
 	context func() context.Context
@@ -184,7 +187,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	}))
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
-	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
+	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
 		err = c.sent(m)
 	}
 	if err != nil {

@@ -15,22 +15,23 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// nothing is a stream that always has a message and does nothing else.
-type nothing struct{ ctx context.Context }
+// endless is a stream that always has a message and has no other effect.
+type endless struct{ ctx context.Context }
 
-func (nothing) Header() (metadata.MD, error) { return nil, nil }
-func (nothing) Trailer() metadata.MD         { return nil }
-func (nothing) CloseSend() error             { return nil }
-func (n nothing) Context() context.Context   { return n.ctx }
-func (nothing) SendMsg(any) error            { return nil }
-func (nothing) RecvMsg(any) error            { return nil }
+func (endless) Header() (metadata.MD, error) { return nil, nil }
+func (endless) Trailer() metadata.MD         { return nil }
+func (endless) CloseSend() error             { return nil }
+func (n endless) Context() context.Context   { return n.ctx }
+func (endless) SendMsg(any) error            { return nil }
+func (endless) RecvMsg(any) error            { return nil }
 
 var streamDesc = &grpc.StreamDesc{StreamName: "ServerStream", ServerStreams: true}
 
-// openNothing opens one through the interceptor, as gRPC opens one: with a context of its own.
-func openNothing(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// openEndless opens one through the interceptor, as gRPC opens one: with a context of its own.
+func openEndless(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	own, cancel := context.WithCancel(ctx)
-	n := nothing{own}
+	n := endless{own}
 	for _, opt := range opts {
 		if finish, ok := opt.(grpc.OnFinishCallOption); ok {
 			finish.OnFinish(nil)
@@ -40,7 +41,8 @@ func openNothing(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ 
 	return n, nil
 }
 
-// TestCost_Allocations compares a stream that needs no hedge with a plain one: opening it, and a message after the first.
+// TestCost_Allocations compares a stream that needs no hedge with a plain one: opening it, and a
+// message after the first.
 func TestCost_Allocations(t *testing.T) {
 	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -49,13 +51,13 @@ func TestCost_Allocations(t *testing.T) {
 	defer conn.Close()
 	hedged := stream.Interceptor(hedgetest.Fixed(t, time.Hour))
 	open := func() grpc.ClientStream {
-		st, err := hedged(t.Context(), streamDesc, conn, "/a/B", openNothing)
+		st, err := hedged(t.Context(), streamDesc, conn, "/a/B", openEndless)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st
 	}
-	plain := testing.AllocsPerRun(1000, func() { _, _ = openNothing(t.Context(), streamDesc, conn, "/a/B") })
+	plain := testing.AllocsPerRun(1000, func() { _, _ = openEndless(t.Context(), streamDesc, conn, "/a/B") })
 	if opened := testing.AllocsPerRun(1000, func() { open() }) - plain; opened > 8 {
 		t.Errorf("opening costs %v allocations more than plain, want at most 8", opened)
 	}

@@ -17,23 +17,26 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestClass_OfTheRequest lets streams be learned, and hedged, by the class of their request, which comes after they are opened.
+// TestClass_OfTheRequest lets streams be learned, and hedged, by the class of their request, which
+// comes after they are opened.
 func TestClass_OfTheRequest(t *testing.T) {
 	for _, hedges := range []int{0, 1} { // with 0 hedges a stream is watched only
 		hedgetest.Run(t, fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				delay := 10 * ms
-				if a.ID%2 == 1 {
-					delay = 100 * ms
-				}
-				return testserver.Plan{Delay: delay, Messages: 2}
-			}})
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithMaxHedges(hedges), hedge.WithClass(func(_ context.Context, name string, request any) string {
-				if name != method {
-					t.Errorf("the method is %q", name)
-				}
-				return fmt.Sprint(request.(*testpb.Request).Id % 2)
-			}))
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					delay := 10 * ms
+					if a.ID%2 == 1 {
+						delay = 100 * ms
+					}
+					return testserver.Plan{Delay: delay, Messages: 2}
+				}})
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithMaxHedges(hedges),
+				hedge.WithClass(func(_ context.Context, name string, request any) string {
+					if name != method {
+						t.Errorf("the method is %q", name)
+					}
+					return fmt.Sprint(request.(*testpb.Request).Id % 2)
+				}))
 			client := dial(t, cluster, s)
 			var reported stats.Outcome
 			for id := range uint64(101) {
@@ -58,7 +61,7 @@ func TestClass_OfTheRequest(t *testing.T) {
 					t.Errorf("class %s: median %v, hedged after %v, want both to be %v", got.Class, got.P50, got.Delay, want)
 				}
 			}
-			// Of the fast class nothing is hedged: its delay is its own, and not the method's.
+			// The fast class has no hedges: its delay is its own, and not the method's.
 			if got := s.Stats().Hedges; got > 10 {
 				t.Errorf("%d hedges", got)
 			}
@@ -66,16 +69,17 @@ func TestClass_OfTheRequest(t *testing.T) {
 	}
 }
 
-// TestClass_NobodyWaitsForItsFunction has a function that takes long find the class, while another goroutine waits for the
-// first message and its caller gives up.
+// TestClass_NobodyWaitsForItsFunction has a function that takes long find the class, while another
+// goroutine waits for the first message and its caller gives up.
 func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		hedgetest.Run(t, fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithClass(func(context.Context, string, any) string {
-				time.Sleep(time.Second)
-				return "slow"
-			}))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges),
+				hedge.WithClass(func(context.Context, string, any) string {
+					time.Sleep(time.Second)
+					return "slow"
+				}))
 			conn := cluster.ClientT(t, hedging(s))
 			testserver.ConnectT(t, conn)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*ms)

@@ -16,27 +16,29 @@ import (
 
 // clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
 //
-// The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
+// The first call of RecvMsg or Header runs a contest. Other calls wait, without a lock, until an
+// attempt is chosen.
 type clientStream struct {
-	reporting // its lock guards the fields down to single too, and every change of chosen
+	reporting // its mu also guards single to racing, and changes of chosen
 
 	single   *singleRequest // of a bidirectional method; nil otherwise
 	decided  chan struct{}  // closed when an attempt is chosen; nil unless a call waits for that
 	opened   bool           // the primary's stream is open
-	finished bool           // gRPC's stream ended before that
-	racing   bool           // the contest has begun, and no attempt is chosen
-	policy   bool           // the method has a hedgingPolicy, so that response headers decide the race
+	finished bool           // gRPC's stream has ended
+	racing   bool           // a contest runs: no attempt is chosen
+	policy   bool           // the method has a hedgingPolicy: response headers decide the race
 	waits    bool           // Header waits for the first message
 
-	contest contest // there is one at most
+	contest contest // at most one
 	opener  opener
 	caller  context.Context
 	primary streamAttempt
-	bound   context.Context              // the primary's, which ends by its cancel
-	kept    atomic.Pointer[attempt.Kept] // the request for hedges; nil before it is sent, after an attempt is chosen, or if it cannot be kept
+	bound   context.Context // the primary's, which its cancel ends
+	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable.
+	kept atomic.Pointer[attempt.Kept]
 
-	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
-	// received and learned from: then all calls are forwarded to it.
+	// chosen is the winner, or nil before. forward is the same attempt, set once the first message
+	// was received and learned from: all calls then go to it.
 	chosen, forward atomic.Pointer[streamAttempt]
 	context         atomic.Pointer[callContext] // nil unless Context was called while chosen was nil
 }
@@ -46,7 +48,7 @@ func (c *clientStream) open(target string) error {
 	c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
-	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
+	// With a hedgingPolicy a hedge may still succeed: RecvMsg returns the error.
 	mayBeSaved := err != nil && c.policy && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
@@ -62,7 +64,7 @@ func (c *clientStream) open(target string) error {
 	finished := c.finished
 	c.mu.Unlock()
 	switch {
-	case mayBeSaved: // the call ends with its context if the caller never calls RecvMsg
+	case mayBeSaved: // without RecvMsg, the call ends with its context
 		context.AfterFunc(ctx, c.choosePrimaryIfIdle)
 	case finished:
 		c.choosePrimaryIfIdle()
@@ -73,15 +75,15 @@ func (c *clientStream) open(target string) error {
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
-	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg sends the call again; if it is never called, the call ends with its context
+	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg repeats the call, or the call ends with its context
 		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
 		return
 	}
 	c.choosePrimaryIfIdle()
 }
 
-// finish frees the contexts of an attempt whose gRPC stream has ended with err, if its connection has been closed. The attempt may be
-// opening the stream at the same time.
+// finish frees the contexts of an attempt after its gRPC stream ended with err on a closed
+// connection. The attempt may be opening the stream at the same time.
 func (c *clientStream) finish(m *streamAttempt, err error) {
 	if cc := c.opener.cc; err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
 		c.free(m, err)
@@ -97,7 +99,7 @@ func (c *clientStream) RecvMsg(m any) error {
 	return c.receiveFirst(m)
 }
 
-// receiveFirst is RecvMsg before the first message, or the end of the stream, was received.
+// receiveFirst is RecvMsg up to the first message, or the end of the stream.
 func (c *clientStream) receiveFirst(m any) error {
 	askedAt := c.call.Age()
 	goal := responseHeaders
@@ -129,7 +131,8 @@ func (c *clientStream) receiveFirst(m any) error {
 	return err
 }
 
-// raceInto runs a contest for the first message and receives it into m. replies makes messages of the same type as m.
+// raceInto runs a contest for the first message and receives it into m. replies makes messages of
+// m's type.
 func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
 	k.replies = replies
 	was := replies.Content()
@@ -193,10 +196,11 @@ func (c *clientStream) SendMsg(m any) error {
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
 		if err == nil {
-			// Now, and not when a hedge is due: the caller of a generated method may fill the same message for the next stream.
+			// Not when a hedge is due: a caller may then have filled its message for the next
+			// stream.
 			c.kept.Store(c.opener.options.Keep(m))
 		}
-		if err == nil || err == io.EOF { // EOF: RecvMsg returns why the stream ended
+		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason
 			return err
 		}
 		// The error ends the primary, and with it the stream, unless a hedge has won.
@@ -228,7 +232,7 @@ func (c *clientStream) CloseSend() error {
 	return c.primary.CloseSend()
 }
 
-// Trailer is the chosen attempt's. It is nil while no attempt is chosen: the stream has not ended then.
+// Trailer is the chosen attempt's. It is nil before the choice: the stream has not ended.
 func (c *clientStream) Trailer() metadata.MD {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Trailer()
@@ -236,7 +240,8 @@ func (c *clientStream) Trailer() metadata.MD {
 	return nil
 }
 
-// done frees the contexts of m and of the call if err is not nil: an error returned to the caller ends the stream.
+// done frees the contexts of m and of the call if err is not nil: an error that the caller gets
+// ends the stream.
 func (c *clientStream) done(m *streamAttempt, err error) {
 	if err != nil {
 		c.free(m, err)
@@ -251,9 +256,9 @@ func (c *clientStream) free(m *streamAttempt, err error) {
 	}
 }
 
-// callContext is the context of a stream for which no attempt was chosen when Context was called. It ends when the stream or
-// the caller's context ends, or at the primary's deadline, which a service config may set. It has the values of the chosen attempt,
-// or of the primary while none is chosen.
+// callContext is the context of a stream on which Context was called before the choice. It ends
+// with the stream, with the caller's context, or at the primary's deadline, which a service config
+// may set. It has the values of the chosen attempt, and before the choice the primary's.
 type callContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -261,8 +266,8 @@ type callContext struct {
 }
 
 func (c *callContext) Value(key any) any {
-	// Package context looks up the enclosing cancellable context by a key of its own. The answer must be the embedded
-	// context, which ends this one, and not an attempt's.
+	// Package context looks up the enclosing cancellable context by a key of its own. The answer
+	// must be the embedded context, which ends this one, and not an attempt's.
 	if v := c.Context.Value(key); v == any(c.Context) {
 		return v
 	}
@@ -273,7 +278,7 @@ func (c *callContext) Value(key any) any {
 	return m.Context().Value(key)
 }
 
-// Context is the chosen attempt's. Before one is chosen it returns a callContext, which does not end when an attempt loses.
+// Context is the chosen attempt's, or before the choice a callContext, which outlives losers.
 func (c *clientStream) Context() context.Context {
 	if ctx := c.context.Load(); ctx != nil {
 		return ctx
@@ -282,8 +287,8 @@ func (c *clientStream) Context() context.Context {
 		return chosen.Context()
 	}
 	deadline, limited := c.primary.Context().Deadline()
-	// The lock orders this with the end of the stream: done looks for this context after an attempt was
-	// chosen under the lock.
+	// The lock orders this with the end of the stream: done looks for this context after a choice
+	// under the lock.
 	c.mu.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {

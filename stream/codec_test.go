@@ -33,7 +33,7 @@ func (c jsonCodec) Name() string                       { return c.name }
 func (c jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (c jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// countedCodec is a jsonCodec that keeps the buffers of what it decodes to itself while it decodes.
+// countedCodec is a jsonCodec that holds a reference to its buffers while it decodes.
 type countedCodec struct{ jsonCodec }
 
 func (c countedCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -75,7 +75,8 @@ type byID struct {
 	Note string
 }
 
-// retrying opens a stream that has failed again, passes on what the second one receives, and tells what it sees of messages.
+// retrying opens a failed stream again, returns the messages of the second one, and passes each
+// message to saw.
 type retrying struct {
 	grpc.ClientStream
 	again func() (grpc.ClientStream, error)
@@ -97,7 +98,8 @@ func (r *retrying) RecvMsg(m any) error {
 
 // inner is the interceptor of such streams.
 func inner(saw func(m any)) grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
+		opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		st, err := streamer(ctx, desc, cc, method, opts...)
 		return &retrying{st, func() (grpc.ClientStream, error) {
 			st, err := streamer(metadata.AppendToOutgoingContext(ctx, "retry", "1"), desc, cc, method, opts...)
@@ -109,9 +111,9 @@ func inner(saw func(m any)) grpc.StreamClientInterceptor {
 	}
 }
 
-// TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of types that nobody could know of, by
-// every way in which a call chooses its codec. The caller does not call CloseSend. Each stream begins with a primary that is slow,
-// and in those that are retried with one that fails without headers.
+// TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of unknown
+// types, by every way in which a call chooses its codec. The caller does not call CloseSend. Each
+// stream begins with a slow primary, or with one that fails without headers and is retried.
 func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 	for name, codec := range map[string][]grpc.CallOption{
 		"default":            nil,
@@ -138,21 +140,23 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 			hedgetest.Run(t, name+"/"+tc.name, func(t *testing.T) {
 				run := func(s *hedge.Scheduler) (got []string) {
 					var types sync.Map
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-						types.Store(a.Metadata.Get("content-type")[0], true)
-						p := testserver.Plan{Messages: 2, HeaderAtOnce: tc.option != nil}
-						switch {
-						case tc.retries && a.Metadata.Get("retry") == nil:
-							return testserver.Plan{Code: codes.Aborted}
-						case a.Number == 0:
-							p.Delay = 100 * ms
-						}
-						return p
-					}})
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+						Script: func(a testserver.Attempt) testserver.Plan {
+							types.Store(a.Metadata.Get("content-type")[0], true)
+							p := testserver.Plan{Messages: 2, HeaderAtOnce: tc.option != nil}
+							switch {
+							case tc.retries && a.Metadata.Get("retry") == nil:
+								return testserver.Plan{Code: codes.Aborted}
+							case a.Number == 0:
+								p.Delay = 100 * ms
+							}
+							return p
+						}})
 					conn := cluster.ClientT(t, hedging(s), grpc.WithChainStreamInterceptor(inner(func(any) {})))
 					testserver.ConnectT(t, conn)
 					for _, into := range []func() any{
-						func() any { return new(testpb.Reply) }, func() any { return new(any) }, func() any { return &byID{Note: "the caller's"} },
+						func() any { return new(testpb.Reply) }, func() any { return new(any) },
+						func() any { return &byID{Note: "the caller's"} },
 						func() any { return dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()) },
 					} {
 						st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, codec...)
@@ -203,8 +207,9 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 	}
 }
 
-// TestMessages_InterceptorsInside lets an interceptor inside change the first message, which a hedge receives. It knows the message
-// by its type, unless a call option chooses a codec and Header waits for a message of whatever type.
+// TestMessages_InterceptorsInside lets an interceptor inside change the first message, which a
+// hedge receives. It knows the message by its type, unless a call option chooses a codec and Header
+// waits for a message of whatever type.
 func TestMessages_InterceptorsInside(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -217,9 +222,11 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 		{"JSON, header", []grpc.CallOption{grpc.CallContentSubtype("json")}, true, "7 0 <nil>"},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
 			seen := 0
-			conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithWaitForMessage("/*/*"))),
+			conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1),
+				hedge.WithWaitForMessage("/*/*"))),
 				grpc.WithChainStreamInterceptor(inner(func(m any) {
 					if m, ok := m.(*testpb.Reply); ok {
 						seen++
@@ -227,7 +234,8 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 					}
 				})))
 			testserver.ConnectT(t, conn)
-			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1}, tc.codec...)
+			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1},
+				tc.codec...)
 			if err != nil {
 				t.Fatal(err)
 			}

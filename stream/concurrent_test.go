@@ -21,8 +21,10 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// eachWay runs a test without a scheduler, which is plain gRPC, and with one that hedges after 10 ms.
-func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hedged bool, s *hedge.Scheduler, cluster *testserver.Cluster, client testpb.TestServiceClient)) {
+// eachWay runs a test without a scheduler, which is plain gRPC, and with one that hedges after 10
+// ms.
+func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hedged bool, s *hedge.Scheduler,
+	cluster *testserver.Cluster, client testpb.TestServiceClient)) {
 	t.Helper()
 	config.InMemory = true
 	for _, hedged := range []bool{false, true} {
@@ -37,8 +39,9 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 	}
 }
 
-// TestReport_BesideRecv is for the race detector: the outcome is there when Header has returned, and nobody writes to it later. A hedge
-// is in flight, it has failed, it is being considered, or none can be made.
+// TestReport_BesideRecv is for the race detector: the outcome is complete when Header has returned,
+// and is not written later. A hedge is in flight, has failed, is being considered, or cannot be
+// made.
 func TestReport_BesideRecv(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -55,7 +58,8 @@ func TestReport_BesideRecv(t *testing.T) {
 		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)})
 			s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
 			conn := cluster.ClientT(t, hedging(s))
 			testserver.ConnectT(t, conn)
@@ -115,14 +119,18 @@ func TestHeader_BesideRecv(t *testing.T) {
 			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{50 * ms, 50 * ms}},
 		{name: "the primary fails without headers, and leaves it to the race",
 			primary: testserver.Plan{Delay: 30 * ms, Code: codes.Unavailable}, hedge: testserver.Plan{Delay: 90 * ms},
-			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms}, message: [2]time.Duration{-1, 100 * ms}},
+			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms},
+			message: [2]time.Duration{-1, 100 * ms}},
 		{name: "the primary fails after headers, and leaves it to the race",
-			primary: testserver.Plan{HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable}, hedge: testserver.Plan{Delay: 90 * ms},
-			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms}, message: [2]time.Duration{-1, 100 * ms}},
+			primary: testserver.Plan{HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable},
+			hedge:   testserver.Plan{Delay: 90 * ms},
+			asked:   40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms},
+			message: [2]time.Duration{-1, 100 * ms}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			script := testserver.ByNumber(numbered(tc.primary, "0"), numbered(tc.hedge, "1"))
-			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, hedged bool, s *hedge.Scheduler, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, hedged bool, s *hedge.Scheduler,
+				cluster *testserver.Cluster, client testpb.TestServiceClient) {
 				way, winner := 0, "0"
 				if hedged {
 					way, winner = 1, tc.winner
@@ -136,7 +144,8 @@ func TestHeader_BesideRecv(t *testing.T) {
 					defer close(asked)
 					time.Sleep(tc.asked)
 					md, err := st.Header()
-					if at := time.Since(began); err != nil || at != tc.header[way] || len(md.Get("attempt")) == 0 || md.Get("attempt")[0] != winner {
+					if at := time.Since(began); err != nil || at != tc.header[way] || len(md.Get("attempt")) == 0 ||
+						md.Get("attempt")[0] != winner {
 						t.Errorf("headers %v, %v after %v; want those of attempt %s after %v", md, err, at, winner, tc.header[way])
 					}
 				}()
@@ -157,7 +166,7 @@ func TestHeader_BesideRecv(t *testing.T) {
 	}
 }
 
-// TestOnFinish_RunsOnceInEveryEnding ends streams in ways of which no Recv tells.
+// TestOnFinish_RunsOnceInEveryEnding ends streams in ways that no Recv reports.
 func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 	open := func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		return conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, opts...)
@@ -171,16 +180,19 @@ func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 		opts []grpc.CallOption
 		end  func(st grpc.ClientStream, conn *grpc.ClientConn, cancel func())
 	}{
-		{"the request is too large", codes.ResourceExhausted, []grpc.CallOption{grpc.MaxCallSendMsgSize(10)}, func(st grpc.ClientStream, _ *grpc.ClientConn, _ func()) {
-			_ = st.SendMsg(&testpb.Request{Payload: make([]byte, 100)})
-		}},
-		{"cancelled before the request", codes.Canceled, nil, func(_ grpc.ClientStream, _ *grpc.ClientConn, cancel func()) { cancel() }},
-		{"cancelled before the first Recv", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
-			_ = send(st)
-			cancel()
-			synctest.Wait()
-			_ = st.RecvMsg(new(testpb.Reply))
-		}},
+		{"the request is too large", codes.ResourceExhausted, []grpc.CallOption{grpc.MaxCallSendMsgSize(10)},
+			func(st grpc.ClientStream, _ *grpc.ClientConn, _ func()) {
+				_ = st.SendMsg(&testpb.Request{Payload: make([]byte, 100)})
+			}},
+		{"cancelled before the request", codes.Canceled, nil,
+			func(_ grpc.ClientStream, _ *grpc.ClientConn, cancel func()) { cancel() }},
+		{"cancelled before the first Recv", codes.Canceled, nil,
+			func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+				_ = send(st)
+				cancel()
+				synctest.Wait()
+				_ = st.RecvMsg(new(testpb.Reply))
+			}},
 		{"abandoned", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
 			_ = send(st)
 			time.Sleep(time.Second)
@@ -191,58 +203,63 @@ func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 			_, _ = st.Header()
 			cancel()
 		}},
-		{"abandoned after its context was asked for", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
-			_ = st.Context()
-			cancel()
-		}},
-		{"the connection is closed before the first Recv", codes.Canceled, nil, func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
-			_ = send(st)
-			_ = conn.Close()
-		}},
+		{"abandoned after its context was asked for", codes.Canceled, nil,
+			func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+				_ = st.Context()
+				cancel()
+			}},
+		{"the connection is closed before the first Recv", codes.Canceled, nil,
+			func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
+				_ = send(st)
+				_ = conn.Close()
+			}},
 		{"cancelled in Recv", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
 			_ = send(st)
 			time.AfterFunc(100*ms, cancel)
 			_ = st.RecvMsg(new(testpb.Reply))
 		}},
-		{"the connection is closed in Recv", codes.Canceled, nil, func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
-			_ = send(st)
-			time.AfterFunc(100*ms, func() { _ = conn.Close() })
-			_ = st.RecvMsg(new(testpb.Reply))
-		}},
+		{"the connection is closed in Recv", codes.Canceled, nil,
+			func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
+				_ = send(st)
+				time.AfterFunc(100*ms, func() { _ = conn.Close() })
+				_ = st.RecvMsg(new(testpb.Reply))
+			}},
 		{"a second request", codes.Internal, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, _ func()) {
 			_ = send(st)
 			_ = st.SendMsg(&testpb.Request{Id: 1})
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			script := testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang})
-			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, _ bool, s *hedge.Scheduler, cluster *testserver.Cluster, _ testpb.TestServiceClient) {
-				conn := cluster.ClientT(t, hedging(s))
-				testserver.ConnectT(t, conn)
-				ctx, cancel := context.WithCancel(t.Context())
-				finished := make(chan error, 10)
-				st, err := open(ctx, conn, append(tc.opts, grpc.OnFinish(func(err error) { finished <- err }))...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				tc.end(st, conn, cancel)
-				synctest.Wait()
-				if len(finished) != 1 {
-					t.Errorf("OnFinish ran %d times", len(finished))
-				} else if err := <-finished; status.Code(err) != tc.code {
-					t.Errorf("OnFinish(%v), want %v", err, tc.code)
-				}
-				cancel()
-				synctest.Wait()
-				if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 0 {
-					t.Errorf("%+v, OnFinish ran once more: %d", got, len(finished))
-				}
-			})
+			script := testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
+				testserver.Plan{Ending: testserver.Hang})
+			eachWay(t, testserver.Config{Script: script},
+				func(t *testing.T, _ bool, s *hedge.Scheduler, cluster *testserver.Cluster, _ testpb.TestServiceClient) {
+					conn := cluster.ClientT(t, hedging(s))
+					testserver.ConnectT(t, conn)
+					ctx, cancel := context.WithCancel(t.Context())
+					finished := make(chan error, 10)
+					st, err := open(ctx, conn, append(tc.opts, grpc.OnFinish(func(err error) { finished <- err }))...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					tc.end(st, conn, cancel)
+					synctest.Wait()
+					if len(finished) != 1 {
+						t.Errorf("OnFinish ran %d times", len(finished))
+					} else if err := <-finished; status.Code(err) != tc.code {
+						t.Errorf("OnFinish(%v), want %v", err, tc.code)
+					}
+					cancel()
+					synctest.Wait()
+					if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 0 {
+						t.Errorf("%+v, OnFinish ran once more: %d", got, len(finished))
+					}
+				})
 		})
 	}
 }
 
-// TestOnFinish_OfAStreamThatCouldNotBeOpened tells it even if nobody asks what hedges would have done.
+// TestOnFinish_OfAStreamThatCouldNotBeOpened: OnFinish runs even if the caller never calls Recv.
 func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})

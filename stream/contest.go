@@ -16,24 +16,24 @@ import (
 type goal uint8
 
 const (
-	firstMessage    goal = iota // the first message, or the end of the stream
-	responseHeaders             // the response headers, or the end of a stream without
+	firstMessage    goal = iota // or the end of the stream
+	responseHeaders             // or the end of a stream without headers
 )
 
-// contest is the race of a stream's attempts. It is a [race.Policy], mostly by its call, and the [race.Entrant]. The call of
-// RecvMsg or Header that began it runs it.
+// contest is the race of a stream's attempts: its [race.Policy], mostly by the call, and its
+// [race.Entrant]. The RecvMsg or Header that began it runs it.
 type contest struct {
 	*call.Call
 	stream  *clientStream
 	race    race.Race
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
-	replies attempt.Reply // makes the messages that hedges receive into
+	replies attempt.Reply // makes the hedges' messages
 	goal    goal
 	keeps   bool // Header runs the race for the first message, which is kept for RecvMsg
 }
 
-// enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
-// it, or, if races is false, choose. Otherwise another call does so.
+// enter returns the chosen attempt, or nil before the choice. If it returns a contest, the caller
+// must run it or, if races is false, choose. Otherwise another call does so.
 func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*streamAttempt, *contest) {
 	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
 		return chosen, nil
@@ -41,7 +41,7 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	begun := c.begun
-	c.begun = true // from now on the request's class is what it is, for a stream that is decided too
+	c.begun = true // fixes the request's class, also of a stream that is decided
 	if chosen := c.chosen.Load(); chosen != nil || begun {
 		return chosen, nil
 	}
@@ -50,12 +50,12 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	return nil, &c.contest
 }
 
-// grace is the time that the primary gets before the first hedge, if RecvMsg is called after that hedge was due. The first
-// message may be there already.
+// grace is the time that the primary gets before the first hedge, if RecvMsg is called after that
+// hedge was due. The first message may have arrived already.
 const grace = time.Millisecond
 
-// decide runs the race and returns the winner, which is then chosen. If the goal is the first message, the primary receives it
-// into the given message; nil if nobody knows into what the caller will receive it.
+// decide runs the race, chooses the winner and returns it. If the goal is the first message, the
+// primary receives it into the given message; nil if the caller's message is not known yet.
 func (k *contest) decide(into any) *streamAttempt {
 	c := k.stream
 	c.primary.goal, c.primary.into = k.goal, into
@@ -64,7 +64,7 @@ func (k *contest) decide(into any) *streamAttempt {
 		c.choose(winner)
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
-	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else that was headers, and the first message is to come
+	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if c.tracksFailures && err != nil {
 			e.Trailer = c.primary.Trailer()
@@ -75,9 +75,10 @@ func (k *contest) decide(into any) *streamAttempt {
 		c.primary.cancel(rpc.ErrLost)
 		winner = out.Winner.(*streamAttempt)
 		st := winner.ClientStream
-		winner.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
+		unnumbered := sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })
+		winner.ClientStream = unmarked{st, unnumbered}
 	}
-	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
+	if k.keeps { // for the next RecvMsg
 		winner.held, winner.ended = winner.err == nil, winner.err
 	}
 	return winner
@@ -102,19 +103,20 @@ func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.A
 
 func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
-// Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
+// Book ends the call by the report of its race. If headers decided it, the first message is to
+// come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
 	k.Raced(r)
 	if k.goal == responseHeaders && r.Err == nil && !r.Panicked {
-		raced := *r // it is valid only now
+		raced := *r // r is valid only now
 		c.raced = &raced
 		return
 	}
 	c.end(call.End{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
-// choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.
+// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt.
 func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
@@ -127,8 +129,8 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	return m
 }
 
-// chooseLocked makes m the chosen attempt. Before anybody sees that, the variables of its options are filled if it has ended. The
-// lock must be held; finish is called without it.
+// chooseLocked makes m the chosen attempt. If m has ended, it first fills the variables of the
+// call's options. mu must be held; the caller must run finish after it has released mu.
 func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.racing = false
 	finish = m.results.Choose(false)
@@ -140,8 +142,8 @@ func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	return finish
 }
 
-// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header was waiting, so that no contest is
-// needed. If a contest has begun, it does nothing.
+// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header waited.
+// If a contest has begun, it does nothing.
 func (c *clientStream) choosePrimaryIfIdle() {
 	c.mu.Lock()
 	c.finished = true
@@ -168,13 +170,13 @@ func (c *clientStream) await() *streamAttempt {
 	return c.chosen.Load()
 }
 
-// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes on. It returns the chosen
-// attempt, and waits for it if need be.
+// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes
+// on. It returns the chosen attempt, and waits for the choice if necessary.
 func (c *clientStream) commit() *streamAttempt {
 	c.mu.Lock()
 	begun := c.begun
 	if c.chosen.Load() == nil {
-		c.begun = true // no contest may begin any more
+		c.begun = true // prevents a contest
 	}
 	racing := c.racing
 	c.mu.Unlock()
@@ -185,11 +187,11 @@ func (c *clientStream) commit() *streamAttempt {
 	return c.choose(&c.primary)
 }
 
-// singleRequest is what a stream of a bidirectional method knows of its messages and hedges.
+// singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
 type singleRequest struct {
 	hedges []*streamAttempt // that have sent the request
 	closed bool             // no more messages follow
-	second bool             // the caller sends a second message, which no hedge gets that has not answered
+	second bool             // the caller sends a second message, which hedges without an answer do not get
 }
 
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
@@ -246,8 +248,8 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 	awaitsMessage := c.racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
 	if !c.waits && awaitsMessage {
-		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
-		// lost, and the race decides.
+		// Header must not wait for the first message. If the primary has headers, it wins. Without
+		// headers it has ended or lost, and the race decides.
 		if header, err := c.primary.Header(); err == nil && header != nil {
 			c.headersCame(askedAt, header)
 			return c.commit()

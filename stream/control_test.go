@@ -13,28 +13,36 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestControl_TimeToFirstMessage ends calls in every way, and counts both groups by what their callers waited for. A call whose race was
-// for headers, and that ended with it, counts too: nothing tells of it later.
+// TestControl_TimeToFirstMessage ends calls in every way, and compares the latency of both groups
+// with the callers' wait. A call that ended with its race for headers counts too, because no event
+// follows.
 func TestControl_TimeToFirstMessage(t *testing.T) {
 	longtest.Simulation(t)
 	const calls = 200
-	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1}, testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
-	emptyPrimary, emptyHedge := testserver.Plan{Delay: time.Second, Empty: true}, testserver.Plan{Delay: 100 * ms, Empty: true}
+	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1},
+		testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
+	emptyPrimary, emptyHedge := testserver.Plan{Delay: time.Second, Empty: true},
+		testserver.Plan{Delay: 100 * ms, Empty: true}
 	for _, tc := range []struct {
 		name                string
 		primary, hedge      testserver.Plan
 		header              bool          // Header is called before
 		late                time.Duration // when the caller asks for the message after that
 		gone                time.Duration // when it gives up; 0: never
-		hedgeable, unhedged time.Duration // 0: not counted; -1: counted, but nobody knows what it took
+		hedgeable, unhedged time.Duration // 0: not counted; -1: counted, of unknown latency
 	}{
 		{name: "the message", primary: primary, hedge: hedged, hedgeable: 110 * ms, unhedged: time.Second},
-		{name: "the headers, and then the message", primary: primary, hedge: hedged, header: true, hedgeable: 110 * ms, unhedged: time.Second},
-		{name: "the headers of an empty stream", primary: emptyPrimary, hedge: emptyHedge, header: true, hedgeable: 110 * ms, unhedged: time.Second},
-		{name: "the headers of an empty stream, and its end late", primary: emptyPrimary, hedge: emptyHedge, header: true, late: time.Second, hedgeable: 110 * ms, unhedged: time.Second},
-		{name: "the headers of an empty primary", primary: emptyHedge, hedge: slow(), header: true, hedgeable: 100 * ms, unhedged: 100 * ms},
+		{name: "the headers, and then the message", primary: primary, hedge: hedged, header: true, hedgeable: 110 * ms,
+			unhedged: time.Second},
+		{name: "the headers of an empty stream", primary: emptyPrimary, hedge: emptyHedge, header: true,
+			hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers of an empty stream, and its end late", primary: emptyPrimary, hedge: emptyHedge, header: true,
+			late: time.Second, hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers of an empty primary", primary: emptyHedge, hedge: slow(), header: true, hedgeable: 100 * ms,
+			unhedged: 100 * ms},
 		{name: "the message, late", primary: primary, hedge: hedged, late: 600 * ms},
-		{name: "the headers, and the caller gives up", primary: slow(), hedge: slow(), header: true, gone: 50 * ms, hedgeable: -1},
+		{name: "the headers, and the caller gives up", primary: slow(), hedge: slow(), header: true, gone: 50 * ms,
+			hedgeable: -1},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithGuard(false))
@@ -43,7 +51,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				st := open(ctx, t, client, &testpb.Request{Id: id})
 				if tc.gone > 0 {
-					time.AfterFunc(tc.gone, cancel) // no deadline, by which the server would end as well
+					time.AfterFunc(tc.gone, cancel) // no deadline: it would end the server's attempt too
 				}
 				if tc.header {
 					_, _ = st.Header()

@@ -17,8 +17,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHeaderBesideRecv_Commits: headers that come while Recv waits decide the call. They count as early, and a caller that then
-// gives up teaches how long it has waited, and is no failure.
+// TestHeaderBesideRecv_Commits: headers that come while Recv waits decide the call. They count as
+// early, and a caller that then gives up teaches how long it has waited, and is no failure.
 func TestHeaderBesideRecv_Commits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(10, 0.1))
@@ -26,7 +26,7 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 		begin := func(timeout time.Duration) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			time.AfterFunc(timeout, cancel) // no deadline, by which the server would end as well, with a failure of its own
+			time.AfterFunc(timeout, cancel) // no deadline: the server would fail by it
 			st := open(ctx, t, client, &testpb.Request{})
 			asked := make(chan struct{})
 			go func() {
@@ -50,12 +50,14 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 	})
 }
 
-// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: nobody looks at a primary that still runs.
+// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: no goroutine looks
+// at a primary that still runs.
 func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 	s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
 	first := true
-	client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
+		cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		st, err := streamer(ctx, desc, cc, method, opts...)
 		if first {
 			st, first = emptyLater{st}, false
@@ -81,14 +83,15 @@ func (e emptyLater) RecvMsg(any) error {
 	return io.EOF
 }
 
-// TestRule08_AConnectionThatIsClosedAsAStreamOpens is for the race detector: gRPC ends the stream on another goroutine, before the
-// interceptor has it.
+// TestRule08_AConnectionThatIsClosedAsAStreamOpens is for the race detector: gRPC ends the stream
+// on another goroutine, before the interceptor has it.
 func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
 	for n, name := range []string{"primary", "hedge"} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), slow())})
 			opened := 0
-			closing := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			closing := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+				streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				st, err := streamer(ctx, desc, cc, method, opts...)
 				if opened++; opened == n+1 {
 					_ = cc.Close()
@@ -96,7 +99,8 @@ func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
 				}
 				return st, err
 			}
-			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainStreamInterceptor(closing))
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)),
+				grpc.WithChainStreamInterceptor(closing))
 			var header metadata.MD
 			st, err := client.ServerStream(t.Context(), &testpb.Request{}, grpc.Header(&header))
 			if err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// A token stream whose first token does not come gets a second stream; the first token of either decides.
+// A token stream without a first token gets a second stream; the first token of either decides.
 func ExampleInterceptor() {
 	// A server on which the primary is stuck in a prefill, though its headers came at once.
 	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
@@ -29,7 +29,8 @@ func ExampleInterceptor() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	// this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}

@@ -23,8 +23,8 @@ func within(got, want time.Duration, share float64) bool {
 	return float64(got) >= float64(want)*(1-share) && float64(got) <= float64(want)*(1+share)
 }
 
-// TestRule14_WhatTeaches opens streams whose first message comes after 50 ms and looks what is learned from how
-// their caller reads them.
+// TestRule14_WhatTeaches opens streams with a first message after 50 ms, and checks the learned
+// latency for each way of reading them.
 func TestRule14_WhatTeaches(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -43,7 +43,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		{name: "a reader that gives up", gone: 30 * ms}, // a lower bound alone is no latency
 		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
 	} {
-		for _, watched := range []bool{false, true} { // hedging off, and learning all the same
+		for _, watched := range []bool{false, true} { // not hedged, but learned from
 			hedgetest.Run(t, fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 					testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
@@ -83,7 +83,8 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short, and the message is not its.
+// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short,
+// and the message is not its.
 func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
@@ -95,7 +96,7 @@ func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
 	})
 }
 
-// TestOtherKindsPassThrough counts calls whose requests are a stream, and leaves them alone.
+// TestOtherKindsPassThrough counts calls with a stream of requests, and leaves them alone.
 func TestOtherKindsPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
@@ -124,7 +125,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		_ = both.CloseSend()
 		_, _ = both.Recv()
-		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) || outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
+		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) ||
+			outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
 			t.Errorf("%+v, %+v", got, outcome)
 		}
 		synctest.Wait()

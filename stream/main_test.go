@@ -29,7 +29,8 @@ func hedging(s *hedge.Scheduler) grpc.DialOption {
 }
 
 // dial returns a client of the cluster's that hedges as s says, and is connected.
-func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) testpb.TestServiceClient {
+func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler,
+	options ...grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	conn := cluster.ClientT(t, append([]grpc.DialOption{hedging(s)}, options...)...)
 	testserver.ConnectT(t, conn)
@@ -37,7 +38,8 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options
 }
 
 // open opens a stream.
-func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) grpc.ServerStreamingClient[testpb.Reply] {
+func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, req *testpb.Request,
+	opts ...grpc.CallOption) grpc.ServerStreamingClient[testpb.Reply] {
 	t.Helper()
 	st, err := client.ServerStream(ctx, req, opts...)
 	if err != nil {
@@ -46,15 +48,17 @@ func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, re
 	return st
 }
 
-// inMemory starts a cluster in memory, whose attempts go by their numbers, and returns a client of it that hedges as s says.
-func inMemory(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster, testpb.TestServiceClient) {
+// inMemory starts a cluster in memory, with a plan for each attempt by its number, and returns a
+// client of it that hedges as s decides.
+func inMemory(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster,
+	testpb.TestServiceClient) {
 	t.Helper()
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
 	return cluster, dial(t, cluster, s)
 }
 
-// receive reads a stream to its end and checks each message: right, in order, all from one attempt. It returns
-// how many there were and which attempt they are from, -1 if there were none.
+// receive reads a stream to its end and checks each message: right, in order, all from one attempt.
+// It returns how many there were and which attempt they are from, -1 if there were none.
 func receive(st grpc.ServerStreamingClient[testpb.Reply], req *testpb.Request) (messages, attempt int, err error) {
 	attempt = -1
 	for {

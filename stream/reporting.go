@@ -11,32 +11,32 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// reporting tells the call of a stream about its request, and how long its first message took.
+// reporting passes the request of a stream to its call, and the time to the first message.
 type reporting struct {
 	call           call.Call
-	raced          *race.Report // of a race that headers have decided; nil: there was none
-	ended          bool         // the call was told how it ended
-	tracksFailures bool         // failures and their trailers count, for a throttle or a hedgingPolicy
-	inspects       bool         // what the user says of the request decides when it is hedged, or what a hedge costs
-	inspected      bool         // that is known; used by SendMsg only
+	raced          *race.Report // of a race that headers decided; nil if there was none
+	ended          bool         // call.End was called
+	tracksFailures bool         // a throttle or a hedgingPolicy counts failures and their trailers
+	inspects       bool         // the user's functions of the request decide its class or cost
+	inspected      bool         // they were asked; used by SendMsg only
 	requests       uint8        // messages sent, 2 for more; used by SendMsg only
-	begun          bool         // RecvMsg or Header was called, so that what the user says of the request comes too late
+	begun          bool         // RecvMsg or Header was called: the class and cost are fixed
 	mu             sync.Mutex   // guards begun and headers
 	headers        headerWait   // the wait for the headers that decided the call
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
 type headerWait struct {
-	came        bool          // there were headers
-	over        bool          // there were none, as the stream had ended
-	askedAt, at time.Duration // when the caller asked for them, and when they were there
+	came        bool          // headers came
+	over        bool          // the stream ended without headers
+	askedAt, at time.Duration // the call of Header, and its return
 }
 
 func (r *reporting) reportTo(c *call.Call) {
 	r.call, r.tracksFailures, r.inspects = *c, c.TracksFailures(), c.Inspects()
 }
 
-// sends notes a message that the caller sends, and reports whether it is a second one.
+// sends counts a message that the caller sends, and reports whether it is the second or a later one.
 func (r *reporting) sends(m any) (second bool) {
 	if r.requests < 2 {
 		if r.requests++; r.requests == 2 {
@@ -47,8 +47,8 @@ func (r *reporting) sends(m any) (second bool) {
 	return r.requests > 1
 }
 
-// inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
-// lock is held while they run.
+// inspect passes the results of the user's functions of the request to the call, unless a call of
+// RecvMsg or Header already waits for the answer. It holds no lock while they run.
 func (r *reporting) inspect(m any) {
 	if !r.inspects || r.inspected {
 		return
@@ -70,8 +70,8 @@ func (r *reporting) begin() {
 	}
 }
 
-// headersCame records when the headers that decided the call came, or, if header is nil, when the stream ended without any. The
-// caller asked for them at the age askedAt.
+// headersCame records the time of the headers that decided the call or, if header is nil, of the
+// end of a stream without headers. askedAt is the age at which the caller asked for them.
 func (r *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
 	at := r.call.Age()
 	r.mu.Lock()
@@ -87,15 +87,15 @@ func (r *reporting) headersWaited() headerWait {
 	return r.headers
 }
 
-// endWith ends the call by the first message of st, or the end of the stream, which was received when nothing else could decide
-// the call. RecvMsg was called at the age askedAt, and has just received it with err.
+// endWith ends the call by the first message of st, or the end of the stream, after the choice.
+// RecvMsg was called at the age askedAt, and has just returned err.
 func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
 	if r.ended {
 		return
 	}
 	h := r.headersWaited()
 	e := call.End{Race: r.raced, Headers: r.raced != nil, Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
-	if h.over && askedAt >= h.at { // the end was there before RecvMsg
+	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
 	if r.tracksFailures && e.Err != nil {
@@ -107,25 +107,25 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 	r.end(e)
 }
 
-// end tells the call how it ended.
+// end ends the call.
 func (r *reporting) end(e call.End) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.ended = true
 }
 
-// waited reports whether the age of the call is the time to the first message, because the caller was waiting for it. RecvMsg was
-// called at the age askedAt, and has just received the message. A caller that has waited for at least half of the age
-// counts as waiting from the start. A caller that waited for the headers, and then called RecvMsg within the grace period,
-// counts too, because the message may have come with the headers. The grace period does not depend on the age: if it did,
-// slow calls would be learned from more often than fast ones.
+// waited reports whether age is the time to the first message, because the caller waited for it.
+// RecvMsg was called at askedAt, and has just received the message. A caller that waited for at
+// least half of the age counts as waiting from the start. So does a caller that waited for the
+// headers and called RecvMsg within the grace period, because the message may have come with the
+// headers. The grace period does not depend on the age: otherwise slow calls would be learned from
+// more often than fast ones.
 func (h headerWait) waited(askedAt, age time.Duration) bool {
 	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= grace
 }
 
-// early reports whether the headers that decided the call came well before the first message. RecvMsg was called at the age
-// askedAt, and has just received the message. The headers are early if RecvMsg then waited for at least the grace period and
-// an eighth of the call's age.
+// early reports whether the headers that decided the call came well before the first message:
+// RecvMsg, called at askedAt, has waited for at least the grace period and an eighth of the age.
 func (h headerWait) early(askedAt, age time.Duration) bool {
 	after := age - max(askedAt, h.at)
 	return h.came && after >= grace && 8*after >= age

@@ -13,8 +13,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRequest_FilledAnewForTheNextStream reads the answers to three streams that were opened with the same message, as works
-// with plain gRPC: a generated method has encoded its request when it returns.
+// TestRequest_FilledAnewForTheNextStream reads the answers to three streams that were opened with
+// the same message, as works with plain gRPC: a generated method has encoded its request when it
+// returns.
 func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,15 +19,16 @@ import (
 // TestRule08_AbandonedStreams abandons streams in every phase and then ends their contexts.
 func TestRule08_AbandonedStreams(t *testing.T) {
 	each := int64(longtest.Size(400, 1000))
-	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
-		if a.ID%4 == 1 { // in the race
-			return testserver.Plan{Ending: testserver.Hang}
-		}
-		if a.ID%4 == 3 && a.Number == 0 { // after the hedge won
-			return testserver.Plan{Delay: time.Hour}
-		}
-		return testserver.Plan{Delay: ms, Messages: 1000, Interval: 10 * ms}
-	}})
+	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true,
+		Script: func(a testserver.Attempt) testserver.Plan {
+			if a.ID%4 == 1 { // in the race
+				return testserver.Plan{Ending: testserver.Hang}
+			}
+			if a.ID%4 == 3 && a.Number == 0 { // after the hedge won
+				return testserver.Plan{Delay: time.Hour}
+			}
+			return testserver.Plan{Delay: ms, Messages: 1000, Interval: 10 * ms}
+		}})
 	s := hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s)
 	abandonStreams(t, client, 400) // fills the pools of gRPC
@@ -46,7 +47,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	}
 }
 
-// abandonStreams abandons so many streams, 200 at a time.
+// abandonStreams abandons a number of streams, 200 at a time.
 func abandonStreams(t *testing.T, client testpb.TestServiceClient, streams int64) {
 	t.Helper()
 	var group sync.WaitGroup

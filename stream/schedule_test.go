@@ -24,8 +24,8 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// driven is a call that several goroutines drive, as TestSchedules draws it. Its attempts give the same answer, each at a
-// time of its own, so that what comes of it is what plain gRPC gives.
+// driven is a call that several goroutines drive, as TestSchedules draws it. Its attempts give the
+// same answer at different times, so that its result is plain gRPC's.
 type driven struct {
 	seed     uint64
 	delay    time.Duration // of hedges
@@ -41,7 +41,8 @@ type driven struct {
 
 func drawDriven(seed uint64) driven {
 	r := model.New(seed, 2)
-	d := driven{seed: seed, delay: r.Within(40 * ms), send: r.Within(10 * ms), receive: r.Within(60 * ms), byOne: r.IntN(3) == 0, waits: r.IntN(3) == 0}
+	d := driven{seed: seed, delay: r.Within(40 * ms), send: r.Within(10 * ms), receive: r.Within(60 * ms),
+		byOne: r.IntN(3) == 0, waits: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
 		d.send = 0
 	}
@@ -75,11 +76,11 @@ func drawDriven(seed uint64) driven {
 	return d
 }
 
-// came is what came of a call.
+// came is the result of a call.
 type came struct {
 	messages []uint32 // sequence numbers
 	code     codes.Code
-	headers  [][]string // what each Header returned; nil for none
+	headers  [][]string // of each Header; nil for none
 	trailer  []string
 }
 
@@ -177,8 +178,8 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 	return c
 }
 
-// check compares what came of a hedged call with what came of the same one over plain gRPC. A call that is cancelled ends
-// somewhere on the way.
+// check compares the result of a hedged call with the result of the same call over plain gRPC. A
+// call that is canceled ends anywhere on the way.
 func (d driven) check(t *testing.T, plain, hedged came) {
 	if d.cancel > 0 && (plain.code == codes.Canceled || hedged.code == codes.Canceled) {
 		if n := min(len(plain.messages), len(hedged.messages)); !slices.Equal(plain.messages[:n], hedged.messages[:n]) {
@@ -186,24 +187,27 @@ func (d driven) check(t *testing.T, plain, hedged came) {
 		}
 		return
 	}
-	if !slices.Equal(plain.messages, hedged.messages) || plain.code != hedged.code || !slices.Equal(plain.trailer, hedged.trailer) ||
+	if !slices.Equal(plain.messages, hedged.messages) || plain.code != hedged.code ||
+		!slices.Equal(plain.trailer, hedged.trailer) ||
 		!slices.EqualFunc(plain.headers, hedged.headers, slices.Equal) {
 		t.Errorf("%+v:\n%+v, plain %+v", d, hedged, plain)
 	}
 }
 
-// TestSchedules drives streams from two, three and four goroutines at once, by random schedules of every method of
-// grpc.ClientStream, with hedges due at random times: nothing hangs, nothing is left, and what comes of it is what plain
-// gRPC gives.
+// TestSchedules drives streams from two, three and four goroutines at once, by random schedules of
+// every method of grpc.ClientStream, with hedges due at random times. No call hangs, no goroutine
+// is left, and the result is plain gRPC's.
 func TestSchedules(t *testing.T) {
 	const perBubble = 50
 	var total stats.Counts
 	count := model.Each(t, model.Counts{Short: 100, Long: 500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2})
 		var scheduler *hedge.Scheduler // of the schedule being played
-		plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
-		}))
+		plain, conn := cluster.ClientT(t), cluster.ClientT(t,
+			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+				streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
+			}))
 		testserver.ConnectT(t, plain)
 		testserver.ConnectT(t, conn)
 		return func(t *testing.T, seed uint64) {
@@ -225,7 +229,8 @@ func TestSchedules(t *testing.T) {
 			total.EarlyHeaders += stats.EarlyHeaders
 		}
 	})
-	t.Logf("%d calls, %d hedges, won by them %d, decided by early headers %d", count, total.Hedges, total.HedgeWins, total.EarlyHeaders)
+	t.Logf("%d calls, %d hedges, won by them %d, decided by early headers %d", count, total.Hedges, total.HedgeWins,
+		total.EarlyHeaders)
 	if count >= 500 && (total.HedgeWins == 0 || total.EarlyHeaders == 0) {
 		t.Error("no hedge won, or no headers were early: these schedules test little")
 	}

@@ -18,10 +18,12 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// configured returns a scheduler for which ServerStream has this hedgingPolicy, and which does nothing else.
+// configured returns a scheduler for which ServerStream has this hedgingPolicy, and which does
+// nothing else.
 func configured(t testing.TB, policy string) *hedge.Scheduler {
 	t.Helper()
-	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}], "hedgingPolicy": ` + policy + `}]}`
+	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}],
+		"hedgingPolicy": ` + policy + `}]}`
 	return hedgetest.New(t, hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400))
 }
 
@@ -52,12 +54,14 @@ func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 			opened := 0
-			client := dial(t, cluster, configured(t, late), grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				if opened++; opened <= tc.broken {
-					return nil, status.Error(tc.code, "cannot be opened")
-				}
-				return streamer(ctx, desc, cc, method, opts...)
-			}))
+			client := dial(t, cluster, configured(t, late),
+				grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+					method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					if opened++; opened <= tc.broken {
+						return nil, status.Error(tc.code, "cannot be opened")
+					}
+					return streamer(ctx, desc, cc, method, opts...)
+				}))
 			req := &testpb.Request{Id: 7, Messages: 2}
 			st, err := client.ServerStream(t.Context(), req)
 			if err == nil {
@@ -71,18 +75,19 @@ func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestRule04_ContextBeforeTheFirstMessage: the context of a stream that nobody waits for has the deadline that the service config
-// sets, and ends by it, or with the stream, as with plain gRPC.
+// TestRule04_ContextBeforeTheFirstMessage: the context of a stream without a waiting RecvMsg has
+// the deadline of the service config, and ends by it, or with the stream, as with plain gRPC.
 func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
 	timeout := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "timeout": "0.2s"}]}`)
 	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
 		hedgetest.Run(t, delay.String(), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				if a.ID == 0 {
-					return slow()
-				}
-				return delivers(time.Duration(20-20*a.Number) * ms)
-			}})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID == 0 {
+						return slow()
+					}
+					return delivers(time.Duration(20-20*a.Number) * ms)
+				}})
 			var s *hedge.Scheduler
 			if delay > 0 {
 				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
@@ -92,7 +97,8 @@ func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
 			child, cancel := context.WithTimeout(context.WithValue(ctx, t, 0), time.Hour)
 			defer cancel()
 			deadline, _ := ctx.Deadline()
-			if <-child.Done(); !deadline.Equal(began.Add(200*ms)) || time.Since(began) != 200*ms || ctx.Err() != context.DeadlineExceeded || child.Err() != ctx.Err() || context.Cause(child) != ctx.Err() {
+			if <-child.Done(); !deadline.Equal(began.Add(200*ms)) || time.Since(began) != 200*ms ||
+				ctx.Err() != context.DeadlineExceeded || child.Err() != ctx.Err() || context.Cause(child) != ctx.Err() {
 				t.Errorf("ends after %v by %v, its child by %v; deadline %v", time.Since(began), ctx.Err(), child.Err(), deadline)
 			}
 			st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})

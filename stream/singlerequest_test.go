@@ -37,7 +37,8 @@ type triton struct {
 	ended atomic.Int64
 }
 
-func (s *triton) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse]) error {
+func (s *triton) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest,
+	inferencepb.ModelStreamInferResponse]) error {
 	n := s.streams.Add(1) - 1
 	defer s.ended.Add(1)
 	var requests []*inferencepb.ModelInferRequest
@@ -76,7 +77,8 @@ func (s *triton) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelI
 	return nil
 }
 
-func answer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse], n int64, req *inferencepb.ModelInferRequest) error {
+func answer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse], n int64,
+	req *inferencepb.ModelInferRequest) error {
 	for token := range strings.FieldsSeq(req.GetId()) {
 		res := &inferencepb.ModelInferResponse{ModelName: fmt.Sprint(n), Id: token}
 		if err := st.Send(&inferencepb.ModelStreamInferResponse{InferResponse: res}); err != nil {
@@ -95,7 +97,8 @@ func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GR
 	inferencepb.RegisterGRPCInferenceServiceServer(server, s)
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(listener) })
-	conn, err := grpc.NewClient("passthrough:///triton", grpc.WithTransportCredentials(insecure.NewCredentials()), hedging(scheduler),
+	conn, err := grpc.NewClient("passthrough:///triton", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		hedging(scheduler),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +113,8 @@ func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GR
 
 // tokens receives a number of tokens, all that are left if it is negative, and returns them with
 // the number of their attempt.
-func tokens(st grpc.BidiStreamingClient[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse], most int) (string, error) {
+func tokens(st grpc.BidiStreamingClient[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse],
+	most int) (string, error) {
 	var all []string
 	for most < 0 || len(all) < most {
 		res, err := st.Recv()
@@ -134,7 +138,9 @@ func TestSingleRequest(t *testing.T) {
 			return then
 		}
 	}
-	const closes, second, late = 1, 2, 4 // what the client does after its request: close its side; send again after 12 ms; close after 12 ms
+	// The client's actions after its request: close its side; send again after 12 ms; close after
+	// 12 ms
+	const closes, second, late = 1, 2, 4
 	for _, tc := range []struct {
 		name   string
 		first  func(int64) time.Duration
@@ -149,9 +155,11 @@ func TestSingleRequest(t *testing.T) {
 		{"a hedge wins", slow(time.Hour, 5*ms), false, closes, "1a 1b", 0, 15 * ms, 2},
 		{"a hedge wins, and the stream stays open", slow(time.Hour, 5*ms), false, 0, "1a 1b", 0, 15 * ms, 2},
 		{"a hedge closes its side", slow(time.Hour, 5*ms), true, closes, "1a 1b", 0, 15 * ms, 2},
-		{"the client closes while a hedge is in flight", slow(time.Hour, time.Millisecond), true, late, "1a 1b", 0, 12 * ms, 2},
+		{"the client closes while a hedge is in flight", slow(time.Hour, time.Millisecond), true, late, "1a 1b", 0, 12 * ms,
+			2},
 		{"a second request while the primary is slow", slow(30*ms, 5*ms), false, second, "0a 0b 0c 0d", 0, 30 * ms, 2},
-		{"a second request when the primary has failed", slow(-11*ms, 50*ms), false, second, "", codes.Unavailable, 12 * ms, 2},
+		{"a second request when the primary has failed", slow(-11*ms, 50*ms), false, second, "", codes.Unavailable, 12 * ms,
+			2},
 		{"a second request to the hedge that has won", slow(time.Hour, ms), false, second, "1a 1b 1c 1d", 0, 11 * ms, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -196,7 +204,8 @@ func TestSingleRequest(t *testing.T) {
 					got += " " + more
 				}
 				if got != tc.want || status.Code(err) != tc.err || took != tc.at || server.streams.Load() != tc.sent {
-					t.Errorf("%q, %v after %v from %d streams, want %q after %v from %d", got, err, took, server.streams.Load(), tc.want, tc.at, tc.sent)
+					t.Errorf("%q, %v after %v from %d streams, want %q after %v from %d", got, err, took, server.streams.Load(),
+						tc.want, tc.at, tc.sent)
 				}
 				sender.Wait()
 				if n := s.Stats().SecondRequest; (n == 1) != (tc.client == second) {
@@ -212,8 +221,8 @@ func TestSingleRequest(t *testing.T) {
 	}
 }
 
-// TestSingleRequest_Often: a method whose callers send a second message is not hedged, until they
-// have stopped to.
+// TestSingleRequest_Often: a method with callers that send a second message is not hedged, until they
+// no longer do.
 func TestSingleRequest_Often(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &triton{first: func(int64) time.Duration { return 20 * ms }}
@@ -236,7 +245,8 @@ func TestSingleRequest_Often(t *testing.T) {
 				synctest.Wait()
 			}
 			c := s.Stats()
-			return stats.Counts{Hedged: c.Hedged - before.Hedged, NotReplayable: c.NotReplayable - before.NotReplayable, SecondRequest: c.SecondRequest - before.SecondRequest}
+			return stats.Counts{Hedged: c.Hedged - before.Hedged, NotReplayable: c.NotReplayable - before.NotReplayable,
+				SecondRequest: c.SecondRequest - before.SecondRequest}
 		}
 		for _, step := range []struct {
 			streams, requests int

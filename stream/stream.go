@@ -1,18 +1,7 @@
-// Package stream hedges server-streaming gRPC calls on the time to their first message.
-//
-// Add [Interceptor] to a client, beside interceptor.Unary and with the same scheduler:
-//
-//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
-//	if err != nil {
-//		return err
-//	}
-//	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
-//
-// If no first message has arrived after the learned delay, a second stream is opened. The one that delivers first wins, and
-// all further messages come from it. The other one is reset on the wire at once. All that the caller sees comes from one
-// attempt: messages, header, trailer and status.
+// If no first message has arrived after the learned delay, a second stream is opened. The stream
+// that delivers first wins, and all further messages come from it. The other one is reset on the
+// wire at once. Messages, header, trailer and status that the caller sees all come from one
+// attempt.
 package stream
 
 import (
@@ -30,32 +19,35 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
-// none.
+// Interceptor returns a client interceptor that hedges server-streaming calls as s decides, or none
+// if s is nil.
 //
-// The first call of RecvMsg or Header starts the race. If it is RecvMsg, attempts race for the first message, or the end of
-// the stream. If it is Header, they race for the response headers, or the end of a stream without headers; [hedge.WithWaitForMessage]
-// changes this. A hedge is sent only while RecvMsg or Header waits. After the race every call goes straight to the winner,
-// at no cost per message. A stream that stalls later is not hedged, because the caller already has some of its messages.
+// The first call of RecvMsg or Header starts the race. After RecvMsg, attempts race for the first
+// message or the end of the stream; after Header, for the response headers or the end of a stream
+// without headers ([hedge.WithWaitForMessage] changes this). A hedge is sent only while RecvMsg or
+// Header waits. After the race every call goes straight to the winner, at no cost per message. A
+// stream that stalls later is not hedged, because the caller already has some of its messages.
 //
-// The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
-// it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header
-// returns the headers of that hedge. If the primary's first message was a rejected answer before (see [hedge.WithAcceptable]), Header
-// waits until the race is decided. A Context obtained before the end of the race ends with the stream, or at the primary's deadline. It has the winner's
-// values, such as the peer, and the primary's until there is a winner.
+// The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is
+// called while RecvMsg waits, it returns the primary's headers as soon as they arrive, and the
+// primary wins. If a hedge has won before, Header returns the headers of that hedge. If the
+// primary's first message was rejected (see [hedge.WithAcceptable]), Header waits for the decision.
 //
-// For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the response headers, as gRPC
-// defines it. If headers come at once, such a stream is never hedged.
+// A Context obtained before the decision ends with the stream, or at the primary's deadline. It has
+// the values of the winner, for example the peer, or of the primary until there is a winner.
 //
-// interceptor.Unary says which requests and messages can be hedged.
+// For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the
+// response headers, as gRPC defines it. If headers come at once, the stream is never hedged.
 //
-// Client-streaming and bidirectional calls are not hedged, apart from those of
-// [hedge.WithSingleRequest]; they are counted in Stats.PassedThrough.
+// interceptor.Unary lists the requests and messages that can be hedged. Client-streaming and
+// bidirectional calls are not hedged, except by [hedge.WithSingleRequest]. Calls that are not hedged
+// count in Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	r := registry.Of(s)
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)
 		ctx = rpc.Unnumbered(ctx)
 		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
@@ -78,7 +70,8 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		st.primary.stream = st
 		st.reportTo(&c)
-		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: attempt.NewOptions(slices.Clone(opts))}
+		options := attempt.NewOptions(slices.Clone(opts))
+		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options}
 		if err := st.open(target); err != nil {
 			return nil, err
 		}
@@ -86,18 +79,19 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	}
 }
 
-// unhedged is a stream that is not hedged, but learned from.
+// unhedged is a stream that teaches its latency without being hedged.
 type unhedged struct {
 	grpc.ClientStream
 	reporting
-	waits bool // Header would wait for the first message, if the stream were hedged
+	waits bool // Header of a hedged stream would wait for the first message
 	heard bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
 
-	dryRun     *attempt.Options // of a stream that a dry run keeps from being hedged; nil otherwise
-	replayable atomic.Bool      // its request was sent, and can be sent again
+	dryRun     *attempt.Options // nil unless only a dry run prevents hedging
+	replayable atomic.Bool      // its request was sent and can be sent again
 }
 
-func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+	method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
@@ -148,7 +142,7 @@ func (w *unhedged) Header() (metadata.MD, error) {
 	askedAt := w.call.Age()
 	w.begin()
 	header, err := w.ClientStream.Header()
-	if !w.waits || header == nil { // these headers, or this end, would have decided a race
+	if !w.waits || header == nil { // would have decided a race
 		w.headersCame(askedAt, header)
 	}
 	return header, err

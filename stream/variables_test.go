@@ -16,11 +16,13 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule06_VariablesOfAStreamThatIsCancelled: when Recv returns that a stream was cancelled, its variables are filled, and nobody
-// writes to them any more, although gRPC may call OnFinish later, on another goroutine.
+// TestRule06_VariablesOfAStreamThatIsCancelled: when Recv returns the cancellation of a stream, the
+// variables are filled and final, although gRPC may call OnFinish later, on another goroutine.
 func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
-	late := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		return streamer(ctx, desc, cc, method, append([]grpc.CallOption{grpc.OnFinish(func(error) { time.Sleep(5 * ms) })}, opts...)...)
+	late := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
+		opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		return streamer(ctx, desc, cc, method,
+			append([]grpc.CallOption{grpc.OnFinish(func(error) { time.Sleep(5 * ms) })}, opts...)...)
 	}
 	for _, tc := range []struct {
 		name  string
@@ -41,7 +43,8 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var header, trailer metadata.MD
 				var to peer.Peer
-				st := open(ctx, t, client, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&to))
+				st := open(ctx, t, client, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer),
+					grpc.Peer(&to))
 				if _, err := st.Recv(); err != nil {
 					t.Error(err)
 				}
@@ -55,7 +58,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 	}
 }
 
-// slowHeader is a stream whose Header returns what it has when the call has just been cancelled.
+// slowHeader is a stream with a Header that returns just after the call was canceled.
 type slowHeader struct{ grpc.ClientStream }
 
 func (s slowHeader) Header() (metadata.MD, error) {
@@ -64,10 +67,13 @@ func (s slowHeader) Header() (metadata.MD, error) {
 	return header, err
 }
 
-// TestRule06_VariablesBesideHeader is for the race detector: Header decides the call while Recv returns how it has ended.
+// TestRule06_VariablesBesideHeader is for the race detector: Header decides the call while Recv
+// returns how it has ended.
 func TestRule06_VariablesBesideHeader(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang})})
-	slow := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+		Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang})})
+	slow := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
+		opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		st, err := streamer(ctx, desc, cc, method, opts...)
 		return slowHeader{st}, err
 	}

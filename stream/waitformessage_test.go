@@ -18,10 +18,12 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first message is late. Of methods with
-// a hedgingPolicy headers, or the end of a stream without them, always commit the call, whether the caller asks for them or not.
+// TestWaitForMessage asks for headers first, which come at once, in streams with a late first
+// message of the primary. With a hedgingPolicy, headers, or the end of a stream without headers,
+// always commit the call, whether the caller asks for them or not.
 func TestWaitForMessage(t *testing.T) {
-	waits, policy := hedge.WithWaitForMessage("/*/*"), hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`)
+	waits, policy := hedge.WithWaitForMessage("/*/*"),
+		hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`)
 	judged := []hedge.Option{waits, hedge.WithAcceptable(goodIfLarge)}
 	rejected, good := testserver.Plan{Delay: 5 * ms, PayloadBytes: 1}, testserver.Plan{Delay: 5 * ms, PayloadBytes: small}
 	headersFirst := testserver.Plan{HeaderAtOnce: true, Delay: 200 * ms}
@@ -38,22 +40,39 @@ func TestWaitForMessage(t *testing.T) {
 		sent     []time.Duration // with a hedgingPolicy
 	}{
 		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
-		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
-		{name: "the hedge wins", options: []hedge.Option{hedge.WithWaitForMessage("/a/B", "/*/Server*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
-		{name: "the primary wins", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, at: 30 * ms},
-		{name: "the primary is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
-		{name: "the hedge is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
-		{name: "both fail", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
-		{name: "a better one comes than a rejected one", options: judged, plans: []testserver.Plan{rejected, good}, header: 10 * ms, winner: 1, at: 10 * ms},
-		{name: "none is better", options: judged, plans: []testserver.Plan{rejected, rejected}, header: 10 * ms, at: 10 * ms, rejected: true},
-		{name: "none is better, as the hedge fails", options: judged, plans: []testserver.Plan{rejected, {Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, at: 10 * ms, rejected: true},
-		{name: "a message comes after a rejected end", options: judged, plans: []testserver.Plan{{Delay: 5 * ms, Empty: true}, good}, header: 10 * ms, winner: 1, at: 10 * ms},
-		{name: "none is better than a rejected end", options: judged, plans: []testserver.Plan{{Delay: 5 * ms, Empty: true}, {Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, winner: -1, at: 10 * ms, rejected: true},
-		{name: "headers are not judged", options: judged[1:], plans: []testserver.Plan{{Delay: 500 * ms, PayloadBytes: 1}, good}, at: 500 * ms, early: 1},
-		{name: "policy: headers commit the call", plans: []testserver.Plan{headersFirst}, at: 200 * ms, early: 1, sent: []time.Duration{0}},
-		{name: "policy: also those of a hedge", plans: []testserver.Plan{slow(), headersFirst}, header: 10 * ms, winner: 1, at: 210 * ms, early: 1, sent: []time.Duration{0, 10 * ms}},
-		{name: "policy: an empty stream is an OK", plans: []testserver.Plan{slow(), {Delay: 3 * ms, Empty: true}}, header: 13 * ms, winner: -1, at: 13 * ms, sent: []time.Duration{0, 10 * ms}},
-		{name: "policy: a non-fatal status sends the next hedge", plans: []testserver.Plan{breaks(3*ms, codes.Unavailable), breaks(2*ms, codes.Unavailable, "1"), delivers(ms)}, header: 7 * ms, winner: 2, at: 7 * ms, sent: []time.Duration{0, 3 * ms, 6 * ms}},
+		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")},
+			plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
+		{name: "the hedge wins", options: []hedge.Option{hedge.WithWaitForMessage("/a/B", "/*/Server*")},
+			plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
+		{name: "the primary wins", options: []hedge.Option{waits},
+			plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, at: 30 * ms},
+		{name: "the primary is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms,
+			Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
+		{name: "the hedge is empty", options: []hedge.Option{waits},
+			plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
+		{name: "both fail", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal},
+			{Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
+		{name: "a better one comes than a rejected one", options: judged, plans: []testserver.Plan{rejected, good},
+			header: 10 * ms, winner: 1, at: 10 * ms},
+		{name: "none is better", options: judged, plans: []testserver.Plan{rejected, rejected}, header: 10 * ms,
+			at: 10 * ms, rejected: true},
+		{name: "none is better, as the hedge fails", options: judged, plans: []testserver.Plan{rejected,
+			{Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, at: 10 * ms, rejected: true},
+		{name: "a message comes after a rejected end", options: judged,
+			plans: []testserver.Plan{{Delay: 5 * ms, Empty: true}, good}, header: 10 * ms, winner: 1, at: 10 * ms},
+		{name: "none is better than a rejected end", options: judged, plans: []testserver.Plan{{Delay: 5 * ms, Empty: true},
+			{Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, winner: -1, at: 10 * ms, rejected: true},
+		{name: "headers are not judged", options: judged[1:],
+			plans: []testserver.Plan{{Delay: 500 * ms, PayloadBytes: 1}, good}, at: 500 * ms, early: 1},
+		{name: "policy: headers commit the call", plans: []testserver.Plan{headersFirst}, at: 200 * ms, early: 1,
+			sent: []time.Duration{0}},
+		{name: "policy: also those of a hedge", plans: []testserver.Plan{slow(), headersFirst}, header: 10 * ms, winner: 1,
+			at: 210 * ms, early: 1, sent: []time.Duration{0, 10 * ms}},
+		{name: "policy: an empty stream is an OK", plans: []testserver.Plan{slow(), {Delay: 3 * ms, Empty: true}},
+			header: 13 * ms, winner: -1, at: 13 * ms, sent: []time.Duration{0, 10 * ms}},
+		{name: "policy: a non-fatal status sends the next hedge",
+			plans:  []testserver.Plan{breaks(3*ms, codes.Unavailable), breaks(2*ms, codes.Unavailable, "1"), delivers(ms)},
+			header: 7 * ms, winner: 2, at: 7 * ms, sent: []time.Duration{0, 3 * ms, 6 * ms}},
 	} {
 		for _, asks := range []bool{true, false}[:min(1+len(tc.sent), 2)] {
 			hedgetest.Run(t, fmt.Sprintf("%s,asks=%t", tc.name, asks), func(t *testing.T) {
@@ -74,13 +93,16 @@ func TestWaitForMessage(t *testing.T) {
 				st := open(t.Context(), t, client, req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
 				if asks {
 					md, err := st.Header()
-					if err != nil || time.Since(began) != tc.header || tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
+					if err != nil || time.Since(began) != tc.header ||
+						tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
 						t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
 					}
 				}
 				n, attempt, err := receive(st, req)
-				if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Rejected != tc.rejected {
-					t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err, time.Since(began), outcome, tc.winner, tc.code, tc.at)
+				if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 ||
+					time.Since(began) != tc.at || outcome.Rejected != tc.rejected {
+					t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err,
+						time.Since(began), outcome, tc.winner, tc.code, tc.at)
 				}
 				synctest.Wait()
 				if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
@@ -96,7 +118,8 @@ func TestWaitForMessage(t *testing.T) {
 	}
 }
 
-// readMany receives one stream of one message after the other, with or without asking for the headers before, and a pause between.
+// readMany receives one stream of one message after the other, with or without asking for the
+// headers before, and a pause between.
 func readMany(t *testing.T, client testpb.TestServiceClient, streams int, header bool, pause time.Duration) {
 	t.Helper()
 	for id := range streams {
@@ -126,7 +149,8 @@ func stragglers(headerAtOnce bool, usual time.Duration) testserver.Script {
 	}
 }
 
-// TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be gained, as long as that is so.
+// TestEarlyHeaders: a method with calls that headers decide has nothing to gain, as long as they
+// do.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		hedgetest.Run(t, fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
@@ -138,31 +162,36 @@ func TestEarlyHeaders(t *testing.T) {
 			if row.EarlyHeaders != 500 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 				t.Errorf("%+v", row)
 			}
-			if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
+			if c := row.Choice; row.P50 == 0 || !dry &&
+				(c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
 				t.Errorf("%+v", row)
 			}
 			readMany(t, client, 500, false, 0)
 			row = s.Methods()[0]
-			if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
+			if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) ||
+				dry && (row.DryRun == 0 || row.Forecasts == nil) {
 				t.Errorf("when nobody asks for headers any more: %+v", row)
 			}
 		})
 	}
 }
 
-// TestHeader_WaitingIsWaiting lets clients ask for headers that come with the first message. They are hedged by what that
-// takes, with nothing tuned, though they never call RecvMsg before the message is there.
+// TestHeader_WaitingIsWaiting lets clients ask for headers that come with the first message. They
+// are hedged by what that takes, with nothing tuned, though they never call RecvMsg before the
+// message is there.
 func TestHeader_WaitingIsWaiting(t *testing.T) {
 	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything
 		hedgetest.Run(t, pause.String(), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(false, 20*ms)})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true,
+				Script: stragglers(false, 20*ms)})
 			s := hedgetest.All(t)
 			readMany(t, dial(t, cluster, s), 1000, true, pause)
 			row := s.Methods()[0]
 			if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
 				t.Errorf("learned from readers that came late: %+v", row)
 			}
-			if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst) {
+			if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 ||
+				row.Choice.HeadersFirst) {
 				t.Errorf("%+v", row)
 			}
 		})

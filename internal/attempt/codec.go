@@ -13,13 +13,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Codec is the codec that the options of a call choose, if that is not gRPC's own. It also receives messages as [Bytes].
+// Codec is the codec that a call's options choose in place of gRPC's own. It can also receive a
+// message as [Bytes].
 type Codec struct {
 	coder
 	name string
 }
 
-// Bytes is a message that a [Codec] receives as bytes: what the caller receives into is not known yet.
+// Bytes is a message that a [Codec] receives as bytes, because the type of the caller's message is
+// not known yet.
 type Bytes struct{ data []byte }
 
 type coder interface {
@@ -27,8 +29,9 @@ type coder interface {
 	Unmarshal(data mem.BufferSlice, v any) error
 }
 
-// Codec returns the codec of the call, as gRPC chooses it. It returns nil if that is gRPC's own, whose messages can be encoded
-// again without a loss, or if there is no such codec, so that gRPC fails the call.
+// Codec returns the codec that gRPC chooses for the call. It returns nil for gRPC's own codec,
+// which can encode a message again without a loss, and if the chosen codec does not exist: gRPC
+// then fails the call.
 func (o *Options) Codec() *Codec {
 	var chosen coder
 	name, subtype := "", ""
@@ -59,16 +62,17 @@ func (o *Options) Codec() *Codec {
 	return &Codec{coder: chosen, name: name}
 }
 
-// defaultIsOwn reports whether the default codec is gRPC's own. Programs register others, if any, while they start.
+// defaultIsOwn reports whether the default codec is gRPC's own. Programs register codecs at start.
 var defaultIsOwn = sync.OnceValue(func() bool {
-	t := reflect.TypeOf(encoding.GetCodecV2(protocodec.Name))
-	return encoding.GetCodec(protocodec.Name) == nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "google.golang.org/grpc/encoding/proto"
+	t, own := reflect.TypeOf(encoding.GetCodecV2(protocodec.Name)), "google.golang.org/grpc/encoding/proto"
+	return encoding.GetCodec(protocodec.Name) == nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == own
 })
 
-// Option makes gRPC use the codec. The content-subtype on the wire stays as it would be without.
+// Option makes gRPC use the codec, with the content-subtype that the call has without it.
 func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }
 
-// Name implements [encoding.CodecV2]. gRPC takes the content-subtype from it, unless an option sets that.
+// Name implements [encoding.CodecV2]. gRPC derives the content-subtype from it, unless an option
+// sets the subtype.
 func (c *Codec) Name() string { return c.name }
 
 func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -79,7 +83,8 @@ func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.coder.Unmarshal(data, v)
 }
 
-// Decode decodes a message that an attempt has received, held, into another. held is a *Bytes, or, if c is nil, a protobuf message.
+// Decode decodes held, a message that an attempt has received, into another message. held is a
+// *Bytes or, if c is nil, a protobuf message.
 func (c *Codec) Decode(held, into any) error {
 	var data mem.BufferSlice
 	var err error
@@ -99,7 +104,7 @@ func (c *Codec) Decode(held, into any) error {
 	return nil
 }
 
-// v1 is a codec of gRPC's older interfaces.
+// v1 adapts a codec of gRPC's older interfaces.
 type v1 struct {
 	older interface {
 		Marshal(v any) ([]byte, error)

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxPooled is the encoded size in bytes up to which a request is kept in memory that requests share.
+// maxPooled is the largest encoded size in bytes of a request that is kept in pooled memory.
 const maxPooled = 64 << 10
 
-// Kept is a request of a stream, kept for hedges that may never be sent: encoded, in memory that the next stream's request uses, or a
-// copy.
+// Kept is a request of a stream, kept for hedges that may never be sent: encoded in pooled memory,
+// or as a copy.
 type Kept struct {
 	of     protoreflect.MessageType // of the encoded message
 	data   []byte
@@ -21,17 +21,17 @@ type Kept struct {
 	from   int // the pool of the memory
 }
 
-// kepts are pools of memory for requests of up to 1, 4, 16 and 64 KiB. With one pool, few large requests would in time make the memory
-// of all the small ones large.
+// kepts are pools of memory for requests of up to 1, 4, 16 and 64 KiB. With a single pool, a few
+// large requests would over time enlarge the memory of all small ones.
 var kepts [4]sync.Pool
 
-// poolOf is the pool for a request of the given encoded size; none for a larger one.
+// poolOf returns the index of the pool for an encoded size of at most maxPooled.
 func poolOf(size int) int { return (max(bits.Len(uint(max(size, 1)-1)), 9) - 9) / 2 }
 
-// Keep keeps a request; nil if it is not replayable. It takes less time than a copy, and usually allocates nothing. Attempts may be
-// sending the request at the same time.
+// Keep keeps a request, or returns nil if it is not replayable. Keep is faster than a copy, and
+// usually allocates nothing. Attempts may send the request at the same time.
 func (o *Options) Keep(req any) *Kept {
-	if m, _ := o.protobuf(req); m != nil && o.Codec() == nil { // another codec may look at what an encoding loses: nil or empty
+	if m, _ := o.protobuf(req); m != nil && o.Codec() == nil { // other codecs may tell nil from empty
 		var k *Kept
 		if safely(func() { k = encoded(m) }) && k != nil {
 			return k
@@ -43,7 +43,7 @@ func (o *Options) Keep(req any) *Kept {
 	return nil
 }
 
-// encoded returns nil for a request that is too large, or cannot be encoded.
+// encoded returns m encoded in pooled memory, or nil if m is too large or cannot be encoded.
 func encoded(m proto.Message) *Kept {
 	size := proto.Size(m)
 	if size > maxPooled {
@@ -62,7 +62,7 @@ func encoded(m proto.Message) *Kept {
 	return k
 }
 
-// Message returns the request for one hedge; nil if k is nil, or cannot be decoded.
+// Message returns the request for one hedge; nil if k is nil or cannot be decoded.
 func (k *Kept) Message() (request any) {
 	switch {
 	case k == nil:
@@ -72,7 +72,7 @@ func (k *Kept) Message() (request any) {
 	}
 	safely(func() {
 		m := k.of.New().Interface()
-		// The data is copied, as methods of a message may keep it.
+		// A copy, because methods of a message may keep the data.
 		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(slices.Clone(k.data), m); err == nil {
 			request = m
 		}
@@ -80,7 +80,7 @@ func (k *Kept) Message() (request any) {
 	return request
 }
 
-// Free gives the memory to other requests. k must not be used again, and may be nil.
+// Free returns the memory to the pool. k must not be used afterwards, and may be nil.
 func (k *Kept) Free() {
 	if k != nil && k.of != nil {
 		k.of = nil

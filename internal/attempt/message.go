@@ -1,5 +1,6 @@
-// Package attempt makes what attempts of one call must not share, so that they can run at the same time: a copy of the
-// request, a reply to receive into, and call options that do not write to the caller's memory.
+// Package attempt gives each attempt of a call its own state, so that attempts can run at the same
+// time: a copy of the request, a reply to receive into, and call options that do not write to the
+// caller's memory.
 package attempt
 
 import (
@@ -13,15 +14,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// MaxCopy is the encoded size in bytes up to which a request is copied for hedges.
+// MaxCopy is the largest encoded size in bytes of a request that is copied for hedges.
 //
-// If the primary answers while the request is being copied, the call has to wait for the copy, because the caller may change
-// its request after the call. MaxCopy bounds that wait. A hedge of a larger request would take longer on the network than most
-// calls take.
+// If the primary answers during the copy, the call waits for the copy, because the caller may
+// change its request after the call. MaxCopy bounds that wait. On the network, a larger request
+// takes longer than most calls.
 const MaxCopy = 1 << 20
 
-// protobuf returns a message of the caller's, or that it is a pointer to one of the older API, if a copy of it has all that the codec
-// of the call sends. A type that embeds a message has all its methods, but more state.
+// protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
+// returns neither if a copy of m would lack state that the call's codec sends: a type that embeds a
+// message has all of its methods, but more state.
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {
 	case proto.Message:
@@ -36,15 +38,16 @@ func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	return message, older
 }
 
-// safely reports whether f returns. It does not if the methods of a message or a stream make it panic.
+// safely reports whether f returns without a panic of a message's or a stream's methods.
 func safely(f func()) (ok bool) {
 	defer func() { _ = recover() }()
 	f()
 	return true
 }
 
-// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [MaxCopy] at most. How large one of the
-// older API is shows only then. Attempts may be sending it at the same time.
+// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [MaxCopy]
+// at most. Only Copy checks the size of a message of the older API. Attempts may send the request
+// at the same time.
 func (o *Options) Replayable(req any) bool {
 	m, older := o.protobuf(req)
 	return older || fits(m)
@@ -55,8 +58,8 @@ func fits(m proto.Message) (small bool) {
 	return small
 }
 
-// Copy returns a deep copy of a request; nil if it is not replayable, or copying it panics. Attempts may be sending the request at the
-// same time.
+// Copy returns a deep copy of a request; nil if the request is not replayable, or copying it
+// panics. Attempts may send the request at the same time.
 func (o *Options) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
 	safely(func() {
@@ -70,9 +73,9 @@ func (o *Options) Copy(req any) (copied any) {
 	return copied
 }
 
-// decoded returns what a server decodes from a message of the older API: protobuf would copy that by the type's own methods, which may
-// copy less than they encode, or share the caller's memory. It is nil if that is too large, would be encoded in another way, or lacks
-// fields that are not encoded.
+// decoded encodes and decodes a message of the older API. protobuf would copy it by the type's own
+// methods, which may copy less than they encode, or share the caller's memory. decoded returns nil
+// if the message is too large, encodes differently afterwards, or has fields that are not encoded.
 func decoded(m protoadapt.MessageV1) any {
 	of := reflect.TypeOf(m).Elem()
 	if !allEncoded(of) {
@@ -110,9 +113,14 @@ type Reply struct {
 	of     protoreflect.MessageType // nil for the older API
 }
 
-// Reply takes the caller's reply. Call it on the caller's goroutine, before the first attempt: gRPC may write to the reply as soon as
-// the primary runs. It returns false if a hedge cannot receive into another message that is then moved to the reply: if that is
-// no protobuf message, or holds something that the codec of the call may leave there, or is of the older API and not empty.
+// Reply takes the caller's reply. Call it on the caller's goroutine, before the first attempt: gRPC
+// may write to the reply as soon as the primary runs.
+//
+// It returns false if a hedge cannot receive into another message that is then moved to the reply:
+//
+//   - the reply is not a protobuf message,
+//   - the reply holds data that the call's codec may leave in place, or
+//   - the reply is of the older API and not empty.
 func (o *Options) Reply(reply any) (Reply, bool) {
 	m, older := o.protobuf(reply)
 	v := reflect.ValueOf(reply)
@@ -132,8 +140,8 @@ func (r *Reply) Make() any {
 	return r.of.New().Interface()
 }
 
-// Take moves m, which Make has made, to the caller's reply, and replaces all that the reply held. No attempt may use the two
-// messages any more.
+// Take moves m, a message of Make, to the caller's reply, and replaces all content of the reply. No
+// attempt may still use the two messages.
 func (r *Reply) Take(m any) {
 	if r.of == nil {
 		reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
@@ -144,8 +152,8 @@ func (r *Reply) Take(m any) {
 	proto.Merge(dst, m.(proto.Message))
 }
 
-// Content returns a copy of what the caller's reply holds, nil if it is empty. No attempt may be receiving into it yet.
-// For an empty reply it does not allocate.
+// Content returns a copy of the caller's reply, or nil, without an allocation, if the reply is
+// empty. No attempt may be receiving into it yet.
 func (r *Reply) Content() any {
 	if r.of == nil || proto.Size(r.caller.(proto.Message)) == 0 {
 		return nil
@@ -153,8 +161,8 @@ func (r *Reply) Content() any {
 	return proto.Clone(r.caller.(proto.Message))
 }
 
-// Restore puts the content back into the caller's reply. No attempt may use the reply any more. A protobuf message that still
-// has this content is not touched, because the caller may have kept pointers into it.
+// Restore puts content back into the caller's reply, which no attempt may still use. A protobuf
+// message with this content stays untouched, because the caller may have kept pointers into it.
 func (r *Reply) Restore(content any) {
 	if content == nil {
 		content = r.Make()

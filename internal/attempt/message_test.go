@@ -25,8 +25,8 @@ import (
 	"github.com/grpchedge/hedge/proto/openpb"
 )
 
-// legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of itself, and decodes into the
-// memory that it is given.
+// legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of
+// itself, and decodes into the memory that it is given.
 type legacy struct {
 	Name  string           `protobuf:"bytes,1,opt"`
 	Data  []byte           `protobuf:"bytes,2,opt"`
@@ -57,7 +57,7 @@ func (*raw) ProtoMessage()                 {}
 func (m *raw) Marshal() ([]byte, error)    { return m.Data, nil }
 func (m *raw) Unmarshal(data []byte) error { m.Data = data; return nil }
 
-// secretive encodes what it does not decode.
+// secretive encodes a field that it does not decode.
 type secretive struct {
 	Id uint64 `protobuf:"fixed64,4,opt,name=id"`
 }
@@ -81,7 +81,7 @@ var (
 	forced = attempt.NewOptions([]grpc.CallOption{grpc.ForceCodecV2(encoding.GetCodecV2(protocodec.Name))})
 )
 
-// TestReply_TakesAMessage over one that holds what must go.
+// TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
 	hybrid, opaque := &hybridpb.Reply{}, &opaquepb.Reply{}
 	hybrid.SetId(2)
@@ -95,7 +95,8 @@ func TestReply_TakesAMessage(t *testing.T) {
 		return m
 	}
 	for name, tc := range map[string]struct{ dst, src proto.Message }{
-		"open":          {stale(&openpb.Reply{Sequence: proto.Uint32(9)}), &openpb.Reply{Id: proto.Uint64(1), Payload: []byte("open")}},
+		"open": {stale(&openpb.Reply{Sequence: proto.Uint32(9)}),
+			&openpb.Reply{Id: proto.Uint64(1), Payload: []byte("open")}},
 		"hybrid":        {stale(&hybridpb.Reply{}), hybrid},
 		"opaque":        {stale(&opaquepb.Reply{}), opaque},
 		"nested":        {structpb.NewStringValue("stale"), list},
@@ -127,15 +128,16 @@ func TestReply_TakesAMessage(t *testing.T) {
 	}
 }
 
-// TestReply_Restores what a reply held before the call. If no attempt has changed it, what the caller holds on to of it stays where
-// it is.
+// TestReply_Restores restores the content that a reply had before the call. If no attempt has
+// changed the reply, pointers into it stay valid.
 func TestReply_Restores(t *testing.T) {
 	for _, tc := range []struct {
 		reply, want any
 		change      func(m any) // nil: none
 	}{
 		{&testpb.Reply{}, &testpb.Reply{}, func(m any) { m.(*testpb.Reply).Id = 7 }},
-		{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, func(m any) { proto.Reset(m.(proto.Message)) }},
+		{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")},
+			func(m any) { proto.Reset(m.(proto.Message)) }},
 		{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, nil},
 		{&legacy{}, &legacy{}, func(m any) { m.(*legacy).Name = "7" }},
 	} {
@@ -157,9 +159,11 @@ func TestReply_Restores(t *testing.T) {
 	}
 }
 
-// TestKinds says which replies and requests are of a kind of which a hedge can have its own, with gRPC's own codec and another.
+// TestKinds lists the kinds of replies and requests that a hedge can have its own of, with gRPC's
+// own codec and another.
 func TestKinds(t *testing.T) {
-	var none, all, ofOwn, onlyEmpty = [4]bool{}, [4]bool{true, true, true, true}, [4]bool{true, false, true, false}, [4]bool{false, false, true, false}
+	var none, all, ofOwn, onlyEmpty = [4]bool{}, [4]bool{true, true, true, true}, [4]bool{true, false, true, false},
+		[4]bool{false, false, true, false}
 	endless := &legacy{}
 	endless.Next = endless
 	for name, tc := range map[string]struct {
@@ -196,7 +200,8 @@ func TestKinds(t *testing.T) {
 		}
 		for i, o := range []attempt.Options{own, forced} {
 			kept := o.Keep(tc.m)
-			if diff := cmp.Diff(tc.m, kept.Message(), protocmp.Transform()); (kept != nil) != tc.want[2+i] || kept != nil && diff != "" && name != "nil message" {
+			if diff := cmp.Diff(tc.m, kept.Message(), protocmp.Transform()); (kept != nil) != tc.want[2+i] ||
+				kept != nil && diff != "" && name != "nil message" {
 				t.Errorf("%s: kept %t, it differs: %s", name, kept != nil, diff)
 			}
 			kept.Free()
@@ -211,13 +216,16 @@ func TestKinds(t *testing.T) {
 func TestReplayable_UpToASize(t *testing.T) {
 	const overhead = 3*2 + 1 + 3 // small numbers, a tag and a length
 	unknown := &testpb.Request{}
-	unknown.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, attempt.MaxCopy)))
+	unknown.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType),
+		make([]byte, attempt.MaxCopy)))
 	for name, tc := range map[string]struct {
 		req  any
 		want bool
 	}{
-		"largest":                  {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead)}, true},
-		"too large":                {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead+1)}, false},
+		"largest": {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1,
+			Payload: make([]byte, attempt.MaxCopy-overhead)}, true},
+		"too large": {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1,
+			Payload: make([]byte, attempt.MaxCopy-overhead+1)}, false},
 		"too many":                 {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/2+1)}, false},
 		"too much that is unknown": {unknown, false},
 	} {
@@ -227,7 +235,7 @@ func TestReplayable_UpToASize(t *testing.T) {
 	}
 }
 
-// TestKeep keeps requests in the memory of others, of which hedges still use messages.
+// TestKeep keeps requests in the memory of earlier ones while hedges use messages made of these.
 func TestKeep(t *testing.T) {
 	request := func(n int) *testpb.Request {
 		return &testpb.Request{Id: uint64(n), Payload: bytes.Repeat([]byte{byte(n)}, n)}
@@ -250,7 +258,8 @@ func TestKeep(t *testing.T) {
 		}
 	}
 	req := request(1000)
-	if n := testing.AllocsPerRun(1000, func() { own.Keep(req).Free() }); n >= 1 { // the race detector empties the pool now and then
+	// the race detector empties the pool now and then
+	if n := testing.AllocsPerRun(1000, func() { own.Keep(req).Free() }); n >= 1 {
 		t.Errorf("%v allocations", n)
 	}
 	invalid := wrapperspb.String("\xff")
@@ -269,8 +278,9 @@ func TestCopy_IsDeep(t *testing.T) {
 	}
 	filled := func(s string) *legacy {
 		return &legacy{
-			Name: s, Data: []byte(s), Parts: []*legacy{{Name: s}, nil, {Data: []byte{}}}, Times: map[string]int64{s: 1, "b": 2, "c": 3},
-			Next: &legacy{Name: s},
+			Name: s, Data: []byte(s), Parts: []*legacy{{Name: s}, nil, {Data: []byte{}}},
+			Times: map[string]int64{s: 1, "b": 2, "c": 3},
+			Next:  &legacy{Name: s},
 		}
 	}
 	old := filled("older")

@@ -10,26 +10,26 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Options are the call options of a call. By [grpc.Header], [grpc.Trailer], [grpc.Peer] and [grpc.OnFinish], gRPC writes to the
-// caller's memory or calls the caller's code. So each attempt gets its own copy of them, and only the winner's results are
-// passed to the caller.
+// Options are the call options of a call. With [grpc.Header], [grpc.Trailer], [grpc.Peer] and
+// [grpc.OnFinish], gRPC writes to the caller's memory or calls the caller's code. Each attempt
+// therefore gets its own copy of these, and only the winner's results reach the caller.
 type Options struct {
 	caller  []grpc.CallOption
-	initial []variable // what the caller's variables held when the call began, in the order of the options
+	initial []variable // the caller's variables when the call began, in the order of the options
 	writes  bool       // an option writes to a variable, or is an OnFinish
 }
 
-// variable is what an option writes to: one of the three. Each option has one of its own: if a call fails before there is a stream,
-// gRPC writes to none of them, and they may differ.
+// variable is the target of an option: one of the three. Each option has its own, because gRPC
+// writes to none if a call fails before there is a stream, and their initial values may differ.
 type variable struct {
 	header, trailer metadata.MD
 	peer            peer.Peer
 }
 
-// NewOptions takes the options of a call, which must not change while an attempt may still be made. Call it on the caller's goroutine,
-// before the first attempt.
+// NewOptions takes the options of a call, which must not change while an attempt may be made. Call
+// it on the caller's goroutine, before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
-	// Clipped, so that two attempts whose inner interceptors append do not write to one array.
+	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
 	o := Options{caller: slices.Clip(opts)}
 	for _, opt := range opts {
 		switch opt := opt.(type) {
@@ -53,31 +53,31 @@ func (o *Options) take(v variable) {
 	o.initial, o.writes = append(o.initial, v), true
 }
 
-// Results holds what one attempt's options have written.
+// Results holds the results that one attempt's options have received.
 type Results struct {
 	caller    []grpc.CallOption
 	variables []variable
-	usual     [3]variable // memory for them: few calls have more than one option of each kind
+	usual     [3]variable // memory of variables for one option of each kind
 
 	mu       sync.Mutex
-	chosen   bool // to be delivered when finished
-	filled   bool // the caller has the variables of a stream that has ended: see Ended
+	chosen   bool // delivered when finished
+	filled   bool // the caller has the variables: see Ended
 	finished bool
-	err      error // what OnFinish was told
+	err      error // of OnFinish
 }
 
-// Attempt returns the options for one attempt, followed by the extra ones, and the Results to which they write. Results is nil
-// if no option writes. The caller must not use extra again.
+// Attempt returns the options for one attempt, followed by extra, and the Results to which they
+// write. Results is nil if no option writes. The caller must not use extra again.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
 	if !o.writes {
 		if len(o.caller) == 0 {
 			return extra, nil
 		}
-		return append(o.caller, extra...), nil // with extra ones a copy, for caller is clipped
+		return append(o.caller, extra...), nil // copies, because caller is clipped
 	}
 	n := len(o.caller)
 	both := append(make([]grpc.CallOption, 0, 2*n+1+len(extra)), o.caller...)
-	r := &Results{caller: both[:n]} // a copy: a caller may change its slice after a call, and gRPC may end an attempt later
+	r := &Results{caller: both[:n]} // a copy: gRPC may end an attempt after the caller has changed its slice
 	r.variables = append(r.usual[:0], o.initial...)
 	opts := both[n:]
 	next := 0
@@ -101,15 +101,17 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 	return append(opts, extra...), r
 }
 
-// finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
+// finish is the attempt's OnFinish. gRPC calls it on the goroutine that ended the attempt.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err })() }
 
-// Deliver passes the results of the winner to the caller when gRPC has ended the attempt, as gRPC does: at once, or later for a
-// stream, and where an interceptor has returned before. With answered the variables are passed at once in any case: an interceptor
-// may have answered without gRPC. r may be nil.
+// Deliver passes the results of the winner to the caller once gRPC has ended the attempt: at once,
+// or later for a stream or behind an interceptor that has returned early. If answered is set,
+// Deliver passes the variables at once: an interceptor may have answered without gRPC. r may be
+// nil.
 func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
 
-// Choose is Deliver without the OnFinish callbacks. It returns a function that makes those that are due, and is called without a lock.
+// Choose is Deliver without the OnFinish callbacks. The caller must run finish, which makes the
+// callbacks that are due, after it has released its locks.
 func (r *Results) Choose(answered bool) (finish func()) {
 	if r == nil {
 		return nothing
@@ -121,8 +123,8 @@ func (r *Results) Choose(answered bool) (finish func()) {
 	})
 }
 
-// note makes a change. If the attempt was chosen and has finished, it fills the variables, and returns what makes the OnFinish
-// callbacks, which come after that, as with gRPC.
+// note makes a change. If the attempt is then chosen and finished, note fills the variables, and
+// returns the OnFinish callbacks, which follow the variables as in gRPC.
 func (r *Results) note(change func()) (finish func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,10 +144,11 @@ func (r *Results) note(change func()) (finish func()) {
 
 func nothing() {}
 
-// Ended passes the variables of the winner, a stream, to its caller, to whom one of its methods returns an error. If the context of the
-// call or its connection has ended, the stream was ended by another goroutine of gRPC's, which calls OnFinish only after the caller
-// may have read the variables. So they are taken from the stream. A stream that is not gRPC's may call no OnFinish. caller is the
-// context of the call. r may be nil.
+// Ended passes the variables of the winner, a stream, to the caller, to whom one of its methods is
+// about to return an error. If the call's context or connection has ended, gRPC ends the stream on
+// another goroutine, and may call OnFinish only after the caller has read the variables. Ended
+// therefore takes them from the stream. A stream of another library may call no OnFinish. caller is
+// the context of the call. r may be nil.
 func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	if r == nil || !r.awaited() {
 		return
@@ -153,35 +156,35 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	var v variable
 	var to *peer.Peer
 	before, _ := peer.FromContext(caller)
-	ok := safely(func() { // it may be an interceptor's own stream
+	ok := safely(func() { // st may be an interceptor's own stream
 		to, _ = peer.FromContext(st.Context())
 		v.header, _ = st.Header()
 		v.trailer = st.Trailer()
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	variables := r.variables // gRPC has opened no stream, and writes nothing; or this is not gRPC's, and has written what it had to
+	variables := r.variables // without a stream of gRPC's, they are final
 	switch {
 	case r.finished:
 		return
 	case ok && to != nil && to != before:
 		v.peer = *to
 		variables = slices.Repeat([]variable{v}, len(variables))
-	case caller.Err() != nil: // it may still be writing
+	case caller.Err() != nil: // gRPC may still be writing
 		return
 	}
 	r.fill(variables)
 	r.filled = true
 }
 
-// awaited reports whether the caller is to get the results, and gRPC has not told of the attempt's end.
+// awaited reports whether the caller waits for the results, which gRPC has not finished.
 func (r *Results) awaited() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.chosen && !r.finished && !r.filled
 }
 
-// fill passes variables to the caller, unless it has them.
+// fill passes variables to the caller, unless the caller has them.
 func (r *Results) fill(variables []variable) {
 	if r.filled {
 		return

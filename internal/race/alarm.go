@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Alarm is one timer that many races share. It runs a function for each race when the first hedge of that race is due.
+// Alarm is one timer that many races share. It runs Wake of each waiter when the first hedge of the
+// waiter's race is due. The zero Alarm is ready for use, and safe for concurrent use.
 //
-// Sharing saves time: a call that ends before its hedge is due costs two short lock sections. A runtime timer for each call
-// would cost more, because a timer that is due within a millisecond interrupts a thread that waits for the network.
-//
-// The timer is neither stopped nor set again when a call ends: both would interrupt such a thread more often than a timer
-// that fires once in a delay for nothing. It is then armed again only if another call is waiting. So it fires at most one
-// delay after the last call. The zero Alarm is ready for use. All methods may be called concurrently.
+// Sharing saves time: a call that ends before its hedge is due costs two short lock sections. A
+// runtime timer per call costs more, because a timer due within a millisecond interrupts a thread
+// that waits for the network. For the same reason the timer is neither stopped nor reset when a
+// call ends. It fires at most one delay after the last call, and is armed again only if a call is
+// waiting.
 type Alarm struct {
 	mu      sync.Mutex
 	timer   *time.Timer // nil until first needed
@@ -20,7 +20,7 @@ type Alarm struct {
 	root    Waiter      // of a ring, sorted by time: later is the first waiter, and earlier the last
 }
 
-// Waiter is one entry of an [Alarm]. Set Wake before passing it to [Alarm.Set].
+// Waiter is one entry of an [Alarm]. Set Wake before the call of [Alarm.Set].
 type Waiter struct {
 	// Wake runs on a goroutine of its own at the waiter's time.
 	Wake func()
@@ -30,13 +30,14 @@ type Waiter struct {
 	earlier, later *Waiter
 }
 
-// maxSteps bounds how many waiters Set passes over, from the end of the list, to find the place of a new one. Calls of one
-// method have nearly the same delay, so a new one belongs near the end, unless the delay has just become much shorter.
+// maxSteps bounds the search of Set for the place of a new waiter, from the end of the list. Calls
+// of one method have nearly the same delay, so that place is near the end, unless the delay has
+// just become much shorter.
 const maxSteps = 8
 
-// Set runs w.Wake at the given time, which is delay from now. It returns false, and does not add w, if more than maxSteps
-// waiters are due after w: a longer search would delay every other call. The caller must then use a timer of its own.
-// w must not be waiting already.
+// Set runs w.Wake at the time at, which is delay from now. It returns false, and does not add w, if
+// more than maxSteps waiters are due after w: a longer search would delay every other call. The
+// caller then uses its own timer. w must not be waiting.
 func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +60,8 @@ func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	return true
 }
 
-// Cancel removes w and reports whether it was waiting. If it was not, Wake is running, has run, or was never set to run.
+// Cancel removes w and reports whether w was waiting. If not, Wake is running, has run, or was
+// never set to run.
 func (a *Alarm) Cancel(w *Waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +72,7 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 	return true
 }
 
-// fire runs Wake of every waiter that is due. It runs on the timer's goroutine, and uses that goroutine for the last one.
+// fire runs Wake of every waiter that is due, the last one on the timer's own goroutine.
 func (a *Alarm) fire() {
 	a.mu.Lock()
 	now := time.Now()
@@ -92,7 +94,7 @@ func (a *Alarm) fire() {
 	}
 }
 
-// arm sets the timer to fire at the given time, which is d from now. The lock must be held.
+// arm sets the timer to fire at the time at, which is d from now. a.mu must be held.
 func (a *Alarm) arm(at time.Time, d time.Duration) {
 	a.firesAt = at
 	if a.timer == nil {
@@ -102,7 +104,7 @@ func (a *Alarm) arm(at time.Time, d time.Duration) {
 	a.timer.Reset(d)
 }
 
-// remove takes w out of its ring. The lock must be held.
+// remove takes w out of its ring. The alarm's mu must be held.
 func (w *Waiter) remove() {
 	w.earlier.later, w.later.earlier = w.later, w.earlier
 	w.waiting, w.earlier, w.later = false, nil, nil

@@ -10,7 +10,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the others on time.
+// TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the
+// others on time.
 func TestAlarm_WakesEachOnTime(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
@@ -81,7 +82,8 @@ func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 	})
 }
 
-// TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken or cancelled, never both.
+// TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken
+// or cancelled, never both.
 func TestAlarm_Concurrently(t *testing.T) {
 	var shared race.Alarm
 	var group sync.WaitGroup

@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// protect runs f. If f panics or calls runtime.Goexit, it runs crashed. crash panics, or calls Goexit, as f did, on the goroutine
-// that calls it, and does not return.
+// protect runs f. If f panics or calls runtime.Goexit, protect runs crashed. crash repeats the
+// panic or Goexit on the goroutine that calls it, and does not return.
 func protect(f func(), crashed func(crash func())) {
 	returned := false
 	defer func() {
@@ -20,22 +20,23 @@ func protect(f func(), crashed func(crash func())) {
 	returned = true
 }
 
-// crashOf returns a function that panics with the value, or, with nil, calls Goexit. The deferred function must call crashOf, while
-// the stack is still there that panicked.
+// crashOf returns a function that panics with value or, if value is nil, calls Goexit. Only a
+// deferred function may call crashOf, while the stack of the panic exists.
 func crashOf(value any) func() {
 	if value == nil {
 		return runtime.Goexit
 	}
 	stack := debug.Stack()
-	// The first line has the goroutine's number, which means nothing once the goroutine has ended.
+	// The first line has the number of a goroutine that has ended.
 	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
 		stack = frames
 	}
 	return func() { panic(&Panic{Value: value, Stack: stack}) }
 }
 
-// hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
-// while the runner was doing a. A hedge that panicked before it was sent counts as sent.
+// hedgePanicked handles a hedge's panic, which decides the call unless the race is decided. The
+// hedge panicked while the runner was doing a. A hedge that panics before it is sent counts as
+// sent.
 func (x *runner) hedgePanicked(a Actions, crash func()) {
 	if a.Ask > 0 {
 		a = x.handle(Event{Kind: Admitted}, nil)
@@ -57,15 +58,15 @@ func (x *runner) hedgePanicked(a Actions, crash func()) {
 	x.cancel(only(n))
 }
 
-// Panic is what a call panics with when a hedge has panicked.
+// Panic is the value of a call's panic if a hedge has panicked.
 type Panic struct {
-	// Value is what the attempt panicked with.
+	// Value is the value of the hedge's panic.
 	Value any
-	// Stack is the stack of the attempt's goroutine then, as [debug.Stack] formats it.
+	// Stack is the stack of the hedge's goroutine at the panic, as [debug.Stack] formats it.
 	Stack []byte
 }
 
-// Error returns the value and the stack, so that the Go runtime prints both if the panic is not recovered.
+// Error returns the value and the stack: the Go runtime prints both if the panic is not recovered.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
 }

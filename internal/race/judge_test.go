@@ -6,8 +6,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// judge checks the last step of a schedule against the rules, given what was known before and after it, and returns what
-// it breaks. The timer is that of the schedule after the step.
+// judge checks the last step of a schedule against the rules, given the facts before and after it
+// and the timer after it, and returns the rule that it breaks.
 func judge(r race.Rules, before, after facts, o occurrence, timer timer) string {
 	for _, check := range []func(race.Rules, facts, facts, occurrence) string{judgeSending, judgeDecision} {
 		if broken := check(r, before, after, o); broken != "" {
@@ -59,8 +59,8 @@ func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	return ""
 }
 
-// judgeDecision checks that the race is decided when and as the history says, that the losers are ended at that moment,
-// and that the caller has its outcome as soon as it can.
+// judgeDecision checks that the race is decided when and as the history says, that the losers are
+// ended at that moment, and that the caller has its outcome as soon as it can.
 func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
 	a := o.a
 	decides := after.decided && !before.decided

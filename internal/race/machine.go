@@ -5,62 +5,64 @@ import (
 	"time"
 )
 
-// Longest is the longest delay, 73 years; a longer one means the same. Three delays and an age add up without an overflow.
+// Longest is the longest delay, 73 years; a longer one means the same. The sum of three delays and
+// an age does not overflow.
 const Longest = time.Duration(math.MaxInt64 / 4)
 
-// Rules say what ends a race and what sends its hedges. They do not change during a race.
+// Rules define how a race ends and when it sends hedges. They do not change during a race.
 type Rules struct {
-	// Delay is the time from the start of the call to the first hedge, and from each hedge to the next. A delay
-	// above Longest means Longest.
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
+	// next. A delay above Longest means Longest.
 	Delay time.Duration
-	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips
-	// count. Hedges that were turned away do not, unless FailureSendsNext is set.
+	// MaxHedges is the largest number of hedges of the call, from 0 to MaxAttempts-1. Hedges that
+	// sampling skips count. Hedges that were turned away do not, unless FailureSendsNext is set.
 	MaxHedges uint8
-	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
-	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
+	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
+	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
+	// the first.
 	HedgeFinal bool
-	// FailureSendsNext says that a NonFatal end of any attempt makes the next hedge due at once. The race then waits for
-	// that hedge even if no attempt is in flight. If all attempts fail, the outcome is the last failure; otherwise it is the
-	// primary's.
+	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
+	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
+	// is the last failure; without FailureSendsNext, the primary's.
 	FailureSendsNext bool
-	// Judged says that attempts can end with RejectedReply and RejectedStatus. Such an end makes the next hedge due at once, and the race
-	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
-	// attempt ends with OK, the first that ended with RejectedReply is the outcome: no failure replaces its reply. Without one it is
-	// the first that ended with RejectedStatus, unless an attempt ends with a status that is accepted.
+	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, including
+	// one that sampling skipped, and the race waits for it unless a pushback is in force. Without
+	// an OK the outcome is, in this order: the first rejected reply, an accepted status, the first
+	// rejected status.
 	Judged bool
 }
 
-// Machine decides one race. It takes events and returns actions, and does nothing by itself: it has no goroutine, no
-// lock, no timer and no clock. It is a plain value, which two races never share and == compares.
+// Machine decides one race. It takes events and returns actions. It has no goroutine, lock, timer
+// or clock. It is a plain value that == compares.
 //
-//	what has happened                     what can still happen
+//	state                                 next
 //	the primary is in flight,             the primary ends, and wins or fails; a hedge is sent;
 //	no hedge was sent                     Committed makes the primary win
 //	the primary is in flight,             the same; a hedge's OK or panic decides,
 //	a hedge was sent                      with HedgeFinal its Final status too
 //	the primary ended without deciding,   a hedge decides as above; or the race is concluded, because
 //	a hedge is in flight or called for    the last hedge ended or was not sent, or the caller gave up
-//	one attempt has won, or all failed    the losers end; the outcome is delivered, once
+//	an attempt has won, or all failed     the losers end; the outcome is delivered, once
 //
-// A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
-// waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an
-// attempt has ended with RejectedReply or RejectedStatus. The outcome is then that attempt, or a failure if there is none.
+// A race is concluded if no event can decide it: the primary has ended, no hedge is in flight, and
+// no hedge is called for by an end (see [Rules] and [Event].Repeat). It is also concluded if the
+// caller gives up after a rejected answer. The outcome is then that answer, otherwise a failure.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
 	rules Rules
 
 	decided   bool
-	pending   pending  // the step that the hedge that is due is in
+	pending   pending  // the progress of the hedge that is due
 	sent      uint8    // hedges sent
 	away      uint8    // hedges that were turned away
-	turns     uint8    // hedges sent and not turned away, and those skipped since the last rejected answer
+	turns     uint8    // hedges sent and not turned away, and hedges skipped since the last rejected answer
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
-	noMore    bool     // no further hedge may be sent
+	noMore    bool     // the call gets no further hedge
 	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
@@ -68,12 +70,12 @@ type Machine struct {
 	reply     uint8    // the first of them
 	hasStatus bool     // an attempt has ended with RejectedStatus
 	status    uint8    // the first of them
-	kept      Attempts // those with a rejected reply that keep their contexts
-	stale     bool     // a rejected answer has come since the race last asked whether a hedge may be sent
+	kept      Attempts // attempts with a rejected reply that keep their contexts
+	stale     bool     // a rejected answer came after the last Ask
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
-	notBefore time.Duration // a server wants no attempt before
+	notBefore time.Duration // the end of the servers' pushbacks
 	armed     bool
 	armedAt   time.Duration // when the timer fires, if armed
 }
@@ -82,11 +84,11 @@ type pending uint8
 
 const (
 	nothing   pending = iota
-	asked             // it was asked whether the hedge may be sent
+	asked             // its admission has been asked for
 	preparing         // the hedge has been admitted and is being prepared
 )
 
-// repeat says how far a race has come with sending its call again: see [Event].Repeat.
+// repeat is the progress of a race in repeating its call: see [Event].Repeat.
 type repeat uint8
 
 const (
@@ -95,8 +97,9 @@ const (
 	repeating        // the next hedge is the repetition, or it was sent
 )
 
-// NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
-// hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
+// NewMachine returns the machine of a race that is about to send its primary, and the actions that
+// start it. firstDue is the age of the call at which the first hedge is due: Rules.Delay, or later
+// if the race starts after the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
@@ -105,9 +108,9 @@ func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	return m, a
 }
 
-// Step takes one event, which happened at the given age of the call, and returns what must be done. The actions of several
-// steps must be done in the order of the steps. An event that is out of place, such as a second end of the same attempt,
-// changes nothing. Step does not allocate.
+// Step takes an event that happened at the age now of the call, and returns the actions for it.
+// Actions must be done in the order of the steps. An event that is out of place, for example a
+// second end of the same attempt, changes nothing. Step does not allocate.
 func (m *Machine) Step(e Event, now time.Duration) Actions {
 	var a Actions
 	switch e.Kind {
@@ -154,7 +157,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
-		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a rejected answer
+		m.calledFor, m.due = true, now // ask again: the refusal did not consider the rejected answer
 		return
 	}
 	switch e.Kind {
@@ -166,14 +169,14 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	case Skipped:
 		m.considered(now)
 	case HeldBack:
-		m.calledFor = false // the call must not wait for a hedge that may never be sent
+		m.calledFor = false // do not wait for a hedge that may never be sent
 		m.due = max(e.Until, m.notBefore)
 	case Refused, NotReplayable:
 		m.noMore = true
 	}
 }
 
-// prepared handles the answer to Prepare, and sends the hedge if it may still be sent.
+// prepared handles the answer to Prepare, and sends the hedge if it may be sent.
 func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	m.noMore = m.noMore || e.Kind == NotReplayable
@@ -186,8 +189,8 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	a.Start, a.Repeat = m.sent, m.repeat == repeating
 }
 
-// sendable reports whether the hedge that was admitted may be sent now. If not, it drops the hedge: for good, or, if a server
-// has pushed back in the meantime, until the time that the server asked for.
+// sendable reports whether the admitted hedge may be sent. If not, it drops the hedge: for good, or
+// until the end of a pushback that has come since.
 func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	if !m.over() && now >= m.notBefore {
 		return true
@@ -198,8 +201,8 @@ func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	return false
 }
 
-// considered counts a hedge that was sent or skipped. The next one is due one delay later, unless an attempt failed in the
-// meantime and made it due at once.
+// considered counts a hedge that was sent or skipped. The next one is due one delay later, unless
+// an end has called for it.
 func (m *Machine) considered(now time.Duration) {
 	m.turns++
 	if !m.calledFor {
@@ -228,7 +231,8 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	case primary && (m.gone || e.End == Final && !m.hasReply):
 		m.decide(0, a)
 	case m.gone:
-		// The hedge ended because the caller's context ended. The primary returns soon, and decides the race.
+		// The hedge ended with the caller's context. The primary returns soon, and decides the
+		// race.
 	case e.End == Final && m.rules.HedgeFinal && !m.hasReply:
 		m.decide(e.Attempt, a)
 	default:
@@ -243,7 +247,8 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	case PushbackAfter:
 		m.notBefore = max(m.notBefore, now+e.Wait)
 		m.due = max(m.due, m.notBefore)
-		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a rejected answer must not wait that long for a better one
+		// A rejected answer must not wait that long for a better one.
+		m.calledFor = m.calledFor && m.rules.FailureSendsNext
 	case PushbackNever:
 		m.noMore = true
 	}
@@ -274,8 +279,8 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	}
 }
 
-// callForRepetition makes the hedge that repeats the call due, if it is time for it: nothing else can decide the call. There is
-// room for it among the hedges that were not sent.
+// callForRepetition makes the hedge that repeats the call due if nothing else can decide the call.
+// It takes the place of a hedge that was not sent.
 func (m *Machine) callForRepetition(now time.Duration) {
 	atHand := m.inFlight != 0 || m.pending != nothing || m.hasReply || m.hasStatus
 	if m.repeat != wanted || atHand || m.notBefore > now || m.rules.MaxHedges == 0 || m.sent == MaxAttempts-1 {
@@ -285,7 +290,7 @@ func (m *Machine) callForRepetition(now time.Duration) {
 	m.turns = min(m.turns, m.rules.MaxHedges-1)
 }
 
-// concluded reports whether nothing can decide the race any more.
+// concluded reports whether no event can decide the race.
 func (m *Machine) concluded() bool {
 	switch {
 	case m.decided:
@@ -296,7 +301,7 @@ func (m *Machine) concluded() bool {
 	return m.inFlight == 0 && !m.hedgeToCome()
 }
 
-// conclude ends a race that nothing can decide any more.
+// conclude decides a race that is concluded.
 func (m *Machine) conclude(a *Actions) {
 	switch {
 	case m.hasReply:
@@ -316,7 +321,7 @@ func (m *Machine) decide(n uint8, a *Actions) {
 	a.Cancel = (m.inFlight | m.kept) &^ only(n)
 }
 
-// deliver sets Deliver once the race is decided and no attempt uses the caller's memory any more.
+// deliver sets Deliver once the race is decided and no attempt uses the caller's memory.
 func (m *Machine) deliver(a *Actions) {
 	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&(only(0)|only(m.winner)) != 0 {
 		return
@@ -325,7 +330,7 @@ func (m *Machine) deliver(a *Actions) {
 	a.Deliver, a.Panic, a.Winner = true, m.panicked, m.winner
 }
 
-// setTimer arms the timer for the next hedge, or stops it if no hedge is to come.
+// setTimer arms the timer for the next hedge, or stops it if none is to come.
 func (m *Machine) setTimer(a *Actions) {
 	switch wanted := m.waitsForDue(); {
 	case wanted && (!m.armed || m.armedAt != m.due):
@@ -337,10 +342,10 @@ func (m *Machine) setTimer(a *Actions) {
 	}
 }
 
-// over reports whether no hedge may be sent any more.
+// over reports whether the race sends no further hedge.
 func (m *Machine) over() bool { return m.decided || m.gone || m.noMore }
 
-// waitsForDue reports whether the race waits for the time when its next hedge is due.
+// waitsForDue reports whether the race waits until its next hedge is due.
 func (m *Machine) waitsForDue() bool {
 	return !m.over() && m.pending == nothing && m.room(0)
 }
@@ -350,7 +355,7 @@ func (m *Machine) room(pending uint8) bool {
 	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxAttempts-1
 }
 
-// hedgeToCome reports whether the race waits for a hedge that has not been sent, because an end called for it.
+// hedgeToCome reports whether the race waits for an unsent hedge that an end called for.
 func (m *Machine) hedgeToCome() bool {
 	return m.waits && !m.over() && (m.pending != nothing || m.calledFor)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is an instant before a hedge
-// is due, the one at which it is, and one after, before the next is due.
+// delay is the delay of the schedules in instants. Abstract time advances one instant at a time, so
+// there is an instant before a hedge is due, one at which it is due, and one before the next is.
 const delay = 2
 
 // timer is the runner's timer, as the machine has set it.
@@ -28,19 +28,19 @@ func (t *timer) set(a race.Actions) {
 	}
 }
 
-// node is a state of the search: the machine, what surrounds it, and what the rules know of its history. What can follow
-// a node, and what the rules say to it, depends on nothing else; so each node is searched once.
+// node is a state of the search: the machine, its surroundings, and the facts of its history that
+// matter to the rules. The future of a node depends on nothing else, so each node is searched once.
 type node struct {
 	m         race.Machine
 	now       time.Duration
 	timer     timer
-	late      bool // a timer that was stopped, or set anew, has fired all the same
+	late      bool // a timer fired after it was stopped or reset
 	committed bool
 	left      bool // the caller has
 	facts     facts
 }
 
-// finished reports whether nothing is left to happen.
+// finished reports whether the schedule is complete.
 func (n *node) finished() bool {
 	return n.facts.decided && n.facts.inFlight == 0 && n.facts.waiting == 0
 }
@@ -117,7 +117,8 @@ func (s *search) after(n node, e race.Event) uint64 {
 // outOfPlace checks that events which cannot happen now change nothing.
 func (s *search) outOfPlace(n node) {
 	for _, e := range []race.Event{
-		{Kind: race.Admitted}, {Kind: race.Skipped}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused}, {Kind: race.Prepared}, {Kind: race.NotReplayable},
+		{Kind: race.Admitted}, {Kind: race.Skipped}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused},
+		{Kind: race.Prepared}, {Kind: race.NotReplayable},
 		{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, {Kind: race.Committed},
 	} {
 		switch {
@@ -191,7 +192,8 @@ func (s *search) events(n node, yield func(race.Event)) {
 func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 	s.rejectedEnds(n, i, yield)
 	for _, end := range []race.EndKind{race.OK, race.Final, race.NonFatal, race.Panicked, race.RejectedStatus} {
-		if s.few && end == race.Panicked || end == race.RejectedStatus && !(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
+		if s.few && end == race.Panicked || end == race.RejectedStatus &&
+			!(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
@@ -200,7 +202,7 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		}
 		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
-			continue // nobody asks what a server says of further attempts
+			continue // a pushback has no effect
 		}
 		if s.few {
 			if end == race.NonFatal {
@@ -227,8 +229,8 @@ func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// variants is every combination of the rules, for so many hedges. For two hedges and more, only HEDGE_TESTS=long has those whose delay
-// is 0.
+// variants is every combination of the rules for a number of hedges. With a delay of 0, two hedges
+// and more need HEDGE_TESTS=long.
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 4 {
 		r := race.Rules{
@@ -247,9 +249,10 @@ func variants(hedges uint8) (all []race.Rules) {
 	return all
 }
 
-// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the rules, and
-// checks the rules on each step of each. Without HEDGE_TESTS=long, two hedges have fewer variants and no timers that fire late. Others
-// have fewer kinds of events, and less time.
+// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for
+// every variant of the rules, and checks the rules on each step of each. Without HEDGE_TESTS=long,
+// two hedges have fewer variants and no timers that fire late. Others have fewer kinds of events,
+// and less time.
 func TestMachine_EveryInterleaving(t *testing.T) {
 	longtest.Computation(t)
 	for _, of := range []struct {
@@ -264,7 +267,8 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
 		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
-			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.FailureSendsNext { // so that the third is due in time
+			// so that the third is due in time
+			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.FailureSendsNext {
 				return nil
 			}
 			return &search{rules: r, firstDue: r.Delay, horizon: 3, few: true}
@@ -293,8 +297,8 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 	}
 }
 
-// TestMachine_StatesStandForSchedules shows that to search a state once is as good as to search it on each schedule that
-// leads there: both find as many schedules.
+// TestMachine_StatesStandForSchedules shows that to search a state once is as good as to search it
+// on each schedule that leads there: both find as many schedules.
 func TestMachine_StatesStandForSchedules(t *testing.T) {
 	longtest.Computation(t)
 	for _, r := range variants(1) {
@@ -316,7 +320,8 @@ func TestMachine_StepAllocatesNothing(t *testing.T) {
 				m.Step(race.Event{Kind: k}, now)
 			}
 		}
-		if a := m.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided || a.Cancel != 0b01111 {
+		if a := m.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided ||
+			a.Cancel != 0b01111 {
 			t.Errorf("the last hedge answered: %+v", a)
 		}
 	})
@@ -325,7 +330,8 @@ func TestMachine_StepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMachine_NoMoreAttempts cuts as many attempts as a race can have: there is no place for one that sends the call again.
+// TestMachine_NoMoreAttempts cuts as many attempts as a race can have: there is no place for one
+// that sends the call again.
 func TestMachine_NoMoreAttempts(t *testing.T) {
 	m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxAttempts - 1, Delay: 1}, 1)
 	for now := range time.Duration(race.MaxAttempts) {

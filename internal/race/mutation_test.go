@@ -8,17 +8,19 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/mutant"
 )
 
-// TestMachine_Mutations plants bugs in the machine, one at a time, and shows that the search through all schedules finds each, or
-// another test of the package.
+// TestMachine_Mutations plants bugs in the machine, one at a time, and shows that the search
+// through all schedules finds each, or another test of the package.
 func TestMachine_Mutations(t *testing.T) {
 	longtest.Computation(t)
 	longtest.Only(t)
-	// Bugs that change nothing: of two conditions one follows from the other, or the machine corrects itself in the same step.
+	// Bugs that change nothing: of two conditions one follows from the other, or the machine
+	// corrects itself in the same step.
 	const harmless = 8
 	binary, bugs := mutant.Build(t, "machine.go")
 	var survived []string
 	for _, b := range bugs {
-		out, err := b.Run(t, binary, "-test.failfast", "-test.timeout=1m", "-test.run=^TestMachine_EveryInterleaving$/hedges|cut")
+		out, err := b.Run(t, binary, "-test.failfast", "-test.timeout=1m",
+			"-test.run=^TestMachine_EveryInterleaving$/hedges|cut")
 		if err == nil {
 			out, err = b.Run(t, binary, "-test.failfast", "-test.timeout=2m")
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// occurrence is one event of a schedule, and what the machine wanted for it.
+// occurrence is one event of a schedule, and the machine's actions for it.
 type occurrence struct {
 	e  race.Event
 	at time.Duration
 	a  race.Actions
 }
 
-// history is a schedule so far. Its methods say what the rules ask about, each by looking through the list; none of them
-// calls the machine.
+// history is the beginning of a schedule. Its methods answer the questions of the rules by a search
+// through the list; none of them calls the machine.
 type history struct {
 	rules    race.Rules
 	firstDue time.Duration
@@ -44,7 +44,8 @@ func describe(e race.Event) string {
 		if e.Repeat {
 			again = ", to be sent again"
 		}
-		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "rejected", "rejected status"}[e.End],
+		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind,
+			[...]string{"OK", "final", "non-fatal", "panic", "rejected", "rejected status"}[e.End],
 			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
 	}
 	return kind
@@ -87,7 +88,8 @@ func (h history) sent() (n uint8) {
 // is considered again.
 func (h history) turnedAway(i int) bool {
 	e := h.list[i].e
-	return e.Kind == race.Ended && e.TurnedAway() && !h.rules.FailureSendsNext && h.before(i).repeats() < 0 && !h.before(i).gone()
+	return e.Kind == race.Ended && e.TurnedAway() && !h.rules.FailureSendsNext && h.before(i).repeats() < 0 &&
+		!h.before(i).gone()
 }
 
 func (h history) away() (n uint8) {
@@ -128,11 +130,13 @@ func (h history) wantsRepeat() bool {
 	return false
 }
 
-// repeats is the event after which the call is sent again: the first after which nothing else can decide it. -1: there is none.
+// repeats is the event after which the call is sent again: the first after which nothing else can
+// decide it. -1: there is none.
 func (h history) repeats() int {
 	for i, o := range h.list {
 		so := h.before(i + 1)
-		if so.wantsRepeat() && so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= o.at && !so.anyRejected() && !so.forbidden() &&
+		if so.wantsRepeat() && so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= o.at && !so.anyRejected() &&
+			!so.forbidden() &&
 			h.rules.MaxHedges > 0 && so.sent() < race.MaxAttempts-1 {
 			return i
 		}
@@ -140,8 +144,9 @@ func (h history) repeats() int {
 	return -1
 }
 
-// stale reports whether event i says not to send a hedge, or not yet, and a rejected answer has come since it was asked about that
-// hedge: so it is asked again at once, as far as servers have said.
+// stale reports whether event i says not to send a hedge, or not yet, and a rejected answer has
+// come since it was asked about that hedge: so it is asked again at once, as far as servers have
+// said.
 func (h history) stale(i int) bool {
 	o := h.list[i]
 	if o.e.Kind != race.Skipped && o.e.Kind != race.HeldBack || h.before(i).floor() > o.at {
@@ -155,7 +160,8 @@ func (h history) stale(i int) bool {
 	return false
 }
 
-// waiting is what the last hedge that was asked about waits for: 'a' for admission, 'p' for being prepared, or nothing.
+// waiting is the state of the last hedge that Ask was about: 'a' waits for admission, 'p' is being
+// prepared, 0 is neither.
 func (h history) waiting() byte {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
@@ -176,7 +182,10 @@ func (h history) forbidden() bool {
 }
 
 func (h history) pushedBackForGood() bool {
-	return slices.ContainsFunc(h.list, func(o occurrence) bool { return o.e.Kind == race.Ended && o.e.Pushback == race.PushbackNever })
+	return slices.ContainsFunc(h.list, func(o occurrence) bool {
+		return o.e.Kind == race.Ended &&
+			o.e.Pushback == race.PushbackNever
+	})
 }
 
 // floor is the age before which a server wants no attempt.
@@ -207,7 +216,7 @@ func (h history) firstReply() (n uint8, found bool) {
 	return h.first(func(_ int, o occurrence) bool { return o.e.Kind == race.Ended && o.e.End == race.RejectedReply })
 }
 
-// first is the first attempt whose end is such.
+// first is the attempt of the first occurrence for which is reports true.
 func (h history) first(is func(i int, o occurrence) bool) (n uint8, found bool) {
 	for i, o := range h.list {
 		if is(i, o) {
@@ -217,7 +226,8 @@ func (h history) first(is func(i int, o occurrence) bool) (n uint8, found bool) 
 	return 0, false
 }
 
-// asksAgain reports whether a rejected answer has come since it was asked about the hedge that is being considered.
+// asksAgain reports whether a rejected answer has come since it was asked about the hedge that is
+// being considered.
 func (h history) asksAgain() bool {
 	for i := len(h.list) - 1; i >= 0 && h.waiting() == 'a' && h.list[i].a.Ask == 0; i-- {
 		if h.list[i].isRejected() {
@@ -227,10 +237,12 @@ func (h history) asksAgain() bool {
 	return false
 }
 
-// firstStatus is the first attempt whose status would have ended the race, if it had been accepted and the caller was there.
+// firstStatus is the first attempt with a rejected status that would otherwise have ended the race
+// before the caller gave up.
 func (h history) firstStatus() (n uint8, found bool) {
 	return h.first(func(i int, o occurrence) bool {
-		return o.e.Kind == race.Ended && o.e.End == race.RejectedStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone()
+		return o.e.Kind == race.Ended && o.e.End == race.RejectedStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) &&
+			!h.before(i).gone()
 	})
 }
 
@@ -253,8 +265,9 @@ func (h history) kept() (set race.Attempts) {
 	return set
 }
 
-// calls reports whether event i is an end that calls for a hedge: one that may still be sent, and is not the one that is being
-// considered already. For a rejected answer it may also be sent at once, as far as servers have said.
+// calls reports whether event i is an end that calls for a hedge: one that may still be sent, and
+// is not the one that is being considered already. For a rejected answer it may also be sent at
+// once, as far as servers have said.
 func (h history) calls(i int) bool {
 	o := h.list[i]
 	if h.repeats() == i {
@@ -271,9 +284,9 @@ func (h history) calls(i int) bool {
 	return room > 0
 }
 
-// calledFor reports whether the next hedge has been called for, and not been asked about since. Where failures call for hedges,
-// one that was called for, admitted, and dropped because a server pushed back, is still called for. For a rejected answer a
-// pushback ends that.
+// calledFor reports whether the next hedge has been called for, and not been asked about since.
+// Where failures call for hedges, one that was called for, admitted, and dropped because a server
+// pushed back, is still called for. For a rejected answer a pushback ends that.
 func (h history) calledFor() bool {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
@@ -312,7 +325,8 @@ func (h history) dueButForPushback() time.Duration {
 	return h.firstDue
 }
 
-// verdict is which attempt the last event made the winner, of a race that was not decided before it.
+// verdict is which attempt the last event made the winner, of a race that was not decided before
+// it.
 func (h history) verdict() (winner uint8, decided bool) {
 	last := h.list[len(h.list)-1]
 	earlier := h.before(len(h.list) - 1)
@@ -342,7 +356,8 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := (h.rules.FailureSendsNext || h.anyRejected() || h.wantsRepeat()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	expected := (h.rules.FailureSendsNext || h.anyRejected() || h.wantsRepeat()) && !h.forbidden() &&
+		(h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
@@ -357,8 +372,8 @@ func (h history) verdict() (winner uint8, decided bool) {
 	return 0, true
 }
 
-// facts is all that the rules may ask about a history, now or after further events. Two schedules with equal facts, and
-// equal machines, have the same future.
+// facts is all that the rules may ask about a history, now or after further events. Two schedules
+// with equal facts, and equal machines, have the same future.
 type facts struct {
 	inFlight            race.Attempts
 	waiting             byte
@@ -383,14 +398,14 @@ type undecided struct {
 	status      uint8
 	hasStatus   bool
 	anyRejected bool
-	stale       bool // what is answered now is
+	stale       bool // the next answer is stale
 	repeats     bool // the call is, or was, sent again
 	wants       bool // an attempt has failed so that it may be
 	kept        race.Attempts
 	away        uint8
 }
 
-// facts reads the history. earlier is what was read before the last event.
+// facts reads the history. earlier are the facts before the last event.
 func (h history) facts(earlier facts) facts {
 	f := earlier
 	f.inFlight, f.waiting = h.inFlight(), h.waiting()
@@ -426,8 +441,8 @@ func (f facts) more(r race.Rules) bool {
 	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxAttempts-1
 }
 
-// deliverable reports whether a decided race may return to its caller: the goroutine of the caller is back from the primary,
-// and nothing reads its memory any more.
+// deliverable reports whether a decided race may return to its caller: the caller's goroutine is
+// back from the primary, and no goroutine reads the caller's memory.
 func (f facts) deliverable() bool {
 	return f.decided && f.waiting == 0 && !f.inFlight.Has(int(f.winner)) && !f.inFlight.Has(0)
 }

@@ -35,7 +35,7 @@ func (p *policy) Book(r *race.Report)                   { p.booked = *r }
 func (p *policy) Sent(int)                              {}
 func (p *policy) LoserPanicked()                        { p.losers.Add(1) }
 
-// plan is that of a call which begins now.
+// plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {
 	return race.Plan{Rules: race.Rules{Delay: delay, MaxHedges: uint8(hedges)}, Start: time.Now(), Due: delay}
 }
@@ -109,7 +109,8 @@ func slow(times map[int]time.Duration) func(int) bool {
 	}
 }
 
-// TestPreparing says who waits while a hedge is prepared, and who does not. Hedges are due at 10, 20, 30 ms.
+// TestPreparing says who waits while a hedge is prepared, and who does not. Hedges are due at 10,
+// 20, 30 ms.
 func TestPreparing(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {
@@ -132,17 +133,19 @@ func TestPreparing(t *testing.T) {
 			hedges:  1, took: 40 * ms, primary: 15 * ms,
 		},
 		"a failure too, and the hedge is not sent": {
-			entrant: &entrant{primary: 15 * ms, err: broken, prepare: slow(map[int]time.Duration{1: 30 * ms}), run: after(5 * ms)},
-			hedges:  1, took: 40 * ms, primary: 15 * ms, err: broken, dropped: 1,
+			entrant: &entrant{primary: 15 * ms, err: broken, prepare: slow(map[int]time.Duration{1: 30 * ms}),
+				run: after(5 * ms)},
+			hedges: 1, took: 40 * ms, primary: 15 * ms, err: broken, dropped: 1,
 		},
 		"a hedge's win ends the primary at once": {
 			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{2: 30 * ms}), run: after(15 * ms)},
 			hedges:  2, took: 50 * ms, primary: 25 * ms, winner: 1, ran: 1, dropped: 1,
 		},
 		"the next hedge is due a delay after it was sent": {
-			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{1: 35 * ms}), run: func(n int) time.Duration {
-				return []time.Duration{0, time.Hour, 5 * ms, time.Hour}[n]
-			}},
+			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{1: 35 * ms}),
+				run: func(n int) time.Duration {
+					return []time.Duration{0, time.Hour, 5 * ms, time.Hour}[n]
+				}},
 			hedges: 2, took: 60 * ms, winner: 2, ran: 2,
 		},
 		"one that cannot be made is none": {
@@ -176,7 +179,8 @@ func TestPreparing(t *testing.T) {
 			if tc.primary == 0 {
 				tc.primary = tc.took
 			}
-			if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) || (out.Err == nil) != (tc.err == nil) {
+			if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) ||
+				(out.Err == nil) != (tc.err == nil) {
 				t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
 					took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
 			}
@@ -190,8 +194,8 @@ func TestPreparing(t *testing.T) {
 
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided. A panic of the primary unwinds only when
-// nobody reads the caller's request.
+// TestPreparing_Panics surfaces a panic of the preparation, or drops it if the call is decided. A
+// panic of the primary unwinds only when no goroutine reads the caller's request.
 func TestPreparing_Panics(t *testing.T) {
 	for name, tc := range map[string]struct {
 		primary time.Duration
@@ -202,7 +206,8 @@ func TestPreparing_Panics(t *testing.T) {
 	}{
 		"before the end": {primary: time.Hour, prepare: panicsLate, panics: "prepare", took: 30 * ms},
 		"after it":       {primary: 15 * ms, prepare: panicsLate, took: 30 * ms},
-		"the primary":    {do: func() error { time.Sleep(15 * ms); panic("primary") }, prepare: slow(map[int]time.Duration{1: 30 * ms}), panics: "primary", took: 40 * ms},
+		"the primary": {do: func() error { time.Sleep(15 * ms); panic("primary") },
+			prepare: slow(map[int]time.Duration{1: 30 * ms}), panics: "primary", took: 40 * ms},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -1,12 +1,14 @@
-// Package race runs the attempts of one call against each other: a primary on the caller's goroutine and,
-// when it is slow, hedges on goroutines of their own. Exactly one attempt decides the call. The others are
-// cancelled the moment it does, and nothing they produce is seen by the caller.
+// Package race runs the attempts of one call against each other: a primary on the caller's
+// goroutine and, if the primary is slow, hedges on goroutines of their own. Exactly one attempt
+// decides the call. The others are canceled at that moment, and none of their results reaches the
+// caller.
 //
-// A [Machine] decides what happens in a race, but has no timer, goroutine or context. A [Race] has those, and does what the
-// machine returns as [Actions]. Most calls need no hedge, and run without a machine.
+// A [Machine] decides a race, without a timer, goroutine or context. A [Race] has these, and does
+// the machine's [Actions]. Most calls need no hedge, and run without a machine.
 //
-// The package does not depend on replies, streams or budgets. An [Entrant] makes the attempts. A [Policy] says whether a
-// hedge may be sent, and takes the [Report] of the race. Unary calls, streams and hedge.Do use the same code.
+// The package does not depend on replies, streams or budgets. An [Entrant] makes the attempts. A
+// [Policy] admits hedges, and takes the [Report] of the race. Unary calls, streams and hedge.Do
+// share this code.
 package race
 
 import (
@@ -19,19 +21,21 @@ import (
 
 type Plan struct {
 	Rules
-	// Start is when the call began. All ages count from it.
+	// Start is the time at which the call began. All ages count from it.
 	Start time.Time
 	// Due is the age at which the first hedge is due.
 	Due time.Duration
-	// From is the age at which the race begins, at most Due. It is above 0 only for a stream whose caller starts to wait
-	// some time after the call began.
+	// From is the age at which the race begins, at most Due. It is above 0 only for a stream on
+	// which the caller starts to wait some time after the call began.
 	From time.Duration
-	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
+	// Alarm is the shared timer for the first hedge. If it is nil, the race uses a timer of its
+	// own.
 	Alarm *Alarm
 }
 
-// StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
-// after the grace period, or after the delay if that is shorter: the primary may have its answer already.
+// StartAt returns the plan for a race that begins at the given age. A first hedge that was due
+// before is due after the grace period, or after the delay if that is shorter: the primary may have
+// its answer already.
 func (p Plan) StartAt(age, grace time.Duration) Plan {
 	p.From = age
 	if p.Due <= age {
@@ -40,62 +44,67 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 	return p
 }
 
-// Policy says whether a hedge that is due may be sent, and takes the report of the race. The race calls its methods without
-// holding a lock.
+// Policy admits hedges, and takes the report of the race. The race holds no lock while it calls a
+// method.
 type Policy interface {
-	// Admit is asked when hedge n is due, 1 being the first. It returns an event of the kind Admitted, Skipped, HeldBack or
-	// Refused. turn is [Actions.Turn]. soFar is what has happened so far; it is valid during the call. Calls of Admit never
-	// overlap, and none is made after Book.
+	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
+	// Admitted, Skipped, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
+	// now, valid during the call. Calls of Admit never overlap, and none follows Book.
 	Admit(n, turn int, soFar *Report) Event
-	// Failure returns an event that says how an attempt ended with err, which is not nil: End is Final or NonFatal, Pushback is
-	// what the trailer says, and Repeat whether the call may be sent again. Kind and Attempt are set by the race. It may be
-	// called concurrently, also after Book, and more than once for an attempt.
+	// Failure classifies the end of an attempt with err, which is not nil, and its trailer. It sets
+	// End to Final or NonFatal, Pushback and Wait, and Repeat if the call may be sent again.
+	// Failure may be called concurrently, after Book, and more than once for an attempt.
 	Failure(err error, trailer metadata.MD) Event
-	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
-	// [Outcome.Untouched] is set. The report is valid during the call.
+	// Book takes the report of the race, on the caller's goroutine. It is called once, but never if
+	// [Result.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
-	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It may be called after Book.
+	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It
+	// may be called after Book.
 	Sent(n int)
-	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
-	// called at any time, from any goroutine.
+	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
+	// it is sent: at any time, on any goroutine.
 	LoserPanicked()
 }
 
 // Entrant makes the attempts of one call.
 type Entrant interface {
-	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
+	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
 	Primary() error
-	// Replayable reports whether the request can be sent again. It is asked whenever a hedge is due.
+	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
+	// due.
 	Replayable() bool
-	// Hedge prepares hedge n. It returns nil if the hedge cannot be made. cancel frees the context of the attempt if that wins,
-	// which may go on after its Run, as a stream does.
+	// Hedge prepares hedge n, or returns nil if that is impossible. cancel frees the context of the
+	// attempt if it wins; the attempt may go on after its Run, as a stream does.
 	//
-	// The call does not return before Replayable and Hedge have returned, so they may read the caller's memory, and should
-	// be quick. The attempt that Hedge returns must not read it. Calls of Replayable and Hedge never overlap.
+	// The call does not return before Replayable and Hedge have returned. They may read the
+	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
+	// of Replayable and Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Trailer returns the trailer of a primary that has failed; nil if it is not known.
+	// Trailer returns the trailer of a primary that has failed; nil if unknown.
 	Trailer() metadata.MD
 }
 
 // Attempt is one hedge, ready to run.
 type Attempt interface {
-	// Run makes the attempt under ctx and waits for its outcome.
+	// Run makes the attempt under ctx and waits for its end.
 	Run(ctx context.Context) error
-	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
+	// Trailer returns the trailer after a failure of Run; nil if unknown.
 	Trailer() metadata.MD
-	// Served reports whether a server sent the status with which Run has failed. If not, the status does not end the race.
+	// Served reports whether a server sent the status with which Run failed. Otherwise the status
+	// does not end the race.
 	Served() bool
 }
 
-type Outcome struct {
+// Result is the end of a race, for the caller of Run.
+type Result struct {
 	Winner Attempt // the hedge that decided the call; nil means the primary
 	Err    error   // the deciding attempt's
-	// Untouched says that the primary ended before any hedge was due, and that its end made none due. There is no report
-	// in this case: the caller of Run must book the primary's end. The Race may run again.
+	// Untouched means that the primary ended before a hedge was due, and its end made none due.
+	// There is no report: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
 }
 
-// Race is one race. The zero value is ready for one Run, and for another when Run's outcome says so.
+// Race is one race. The zero value is ready for one Run, and for another after an Untouched one.
 type Race struct {
 	ctx           context.Context
 	cancelPrimary context.CancelCauseFunc
@@ -109,22 +118,23 @@ type Race struct {
 	timer     *time.Timer // the race's own; nil while it uses the alarm
 	runner    *runner     // nil until the machine is needed
 	committed bool        // Commit was called before Run
-	untouched bool        // the race is over, with Outcome.Untouched
+	untouched bool        // the race is over, with Result.Untouched
 }
 
-// Run makes the primary attempt, and sends hedges as the plan and the policy say. ctx is the caller's context, the parent of
-// every hedge's; cancel ends the primary attempt, which must then return promptly. Run returns when the call is decided and
-// the primary has returned.
+// Run makes the primary attempt, and sends hedges by the plan and the policy. ctx is the caller's
+// context and the parent of each hedge's. cancel ends the primary attempt, which must then return
+// promptly. Run returns when the call is decided and the primary has returned.
 //
-// If a hedge has won and the primary then panics, the panic is dropped and counted as a loser's.
-func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Outcome) {
+// If the primary panics after a hedge has won, the panic is dropped and counted as a loser's.
+func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Result) {
 	r.begin(ctx, cancel, plan, p, e)
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges must end.
+		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges
+		// must end.
 		if out = r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked}, nil); out.Winner != nil {
 			recover() // the panic is a loser's
 		}
@@ -133,15 +143,16 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	end := ended(&plan, p, 0, e, err)
 	returned = true
 	if r.endUntouched(end.End.IsRejected() || end.Repeat || err != nil && plan.FailureSendsNext) {
-		return Outcome{Err: err, Untouched: true}
+		return Result{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)
 }
 
-// begin sets the alarm or a timer for the first hedge. What Commit reads changes in one step: it may be called now.
+// begin sets the alarm or a timer for the first hedge. Commit may run at the same time: the fields
+// that it reads change in one lock section.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
-		r.waiter.Wake = func() { r.ensureRunner().due() } // kept when the Race runs again, which saves an allocation
+		r.waiter.Wake = func() { r.ensureRunner().due() } // kept for the next Run: saves an allocation
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,8 +166,8 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 	}
 }
 
-// endUntouched ends the race and returns true if nothing has happened but the primary's end, as in most races. Otherwise it
-// returns false and does nothing. calls says that this end calls for a hedge.
+// endUntouched ends the race and returns true if the primary's end is its only event, as in most
+// races. Otherwise it does nothing. calls means that this end calls for a hedge.
 func (r *Race) endUntouched(calls bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +179,7 @@ func (r *Race) endUntouched(calls bool) bool {
 	return true
 }
 
-// disarm stops the timer or the alarm, and reports whether it was set. The lock must be held.
+// disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
 func (r *Race) disarm() bool {
 	if r.timer != nil {
 		return r.timer.Stop()
@@ -183,19 +194,21 @@ func (r *Race) ensureRunner() *runner {
 	if r.runner == nil {
 		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
 		x.hedges[0].cancel = r.cancelPrimary
-		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // its first action is to arm the timer, which begin did
+		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // begin has armed the timer
 		x.report.Attempts[0].SentAt = r.plan.From
 		r.runner = x
 	}
 	return r.runner
 }
 
-// Commit makes the primary win, unless the race is decided already or the primary has failed. No further hedge is sent, and
-// those in flight are cancelled. Commit reports whether the primary decides the call. It returns false if the outcome has been
-// delivered: the policy may be booking it. Otherwise decided, which is called with the lock held, gets the report so far, unless no
-// hedge was ever due.
+// Commit makes the primary win, unless the race is decided or the primary has failed: no further
+// hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
+// call. It returns false once the outcome is delivered, because the policy may be booking it. If it
+// returns true and a hedge was ever due, it first calls decided with the report up to now, under its
+// lock.
 //
-// Commit may be called from any goroutine, at any time from before Run to after it. It waits for a hedge that is being prepared.
+// Commit may be called on any goroutine, before, during and after Run. It waits for a hedge that is
+// being prepared.
 func (r *Race) Commit(decided func(*Report)) bool {
 	r.mu.Lock()
 	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is

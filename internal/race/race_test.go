@@ -14,8 +14,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
-// hedge is forgotten, or its call would not end.
+// TestRace_Concurrently has races share one alarm in real time, and each Race run again and again
+// if it was untouched. No hedge is forgotten, or its call would not end.
 func TestRace_Concurrently(t *testing.T) {
 	var shared race.Alarm
 	var group sync.WaitGroup
@@ -57,7 +57,8 @@ func TestRace_Concurrently(t *testing.T) {
 	}
 }
 
-// TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge has won.
+// TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge
+// has won.
 func TestRace_Commit(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {
@@ -68,7 +69,8 @@ func TestRace_Commit(t *testing.T) {
 		hedges    int
 	}{
 		"before a hedge is due": {during: func(*race.Race) {}, committed: true},
-		"while a hedge is out":  {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true, hedges: 1},
+		"while a hedge is out": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true,
+			hedges: 1},
 		"after a hedge has won": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: ms, hedges: 1},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
@@ -90,7 +92,8 @@ func TestRace_Commit(t *testing.T) {
 				return broken
 			}
 			out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
+			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges ||
+				p.booked.Committed != tc.committed {
 				t.Errorf("%+v, report %+v", out, p.booked)
 			}
 			if r.Commit(nil) {
@@ -136,7 +139,8 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 	}
 }
 
-// TestRace_TheCallerGoes tells a caller that gives up from one whose deadline passes, while a hedge is out.
+// TestRace_TheCallerGoes distinguishes a caller that gives up from a deadline that passes, while a
+// hedge is in flight.
 func TestRace_TheCallerGoes(t *testing.T) {
 	for _, gaveUp := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -5,53 +5,60 @@ import (
 	"time"
 )
 
-// Report is what happened in one race. [Policy.Book] gets it once, when the outcome is delivered. All counts and latencies
-// follow from it. All times are ages of the call: durations since its start.
+// Report is the record of one race. [Policy.Book] takes it once, when the outcome is delivered. All
+// counts and latencies are derived from it. All times are ages of the call: durations since its
+// start.
 //
-// A loser that is still running when the report is made has no end in it. If such a loser panics, [Policy.LoserPanicked] is
-// called.
+// A loser that is in flight when the report is made has no end in it. If that loser panics later,
+// [Policy.LoserPanicked] is called.
 type Report struct {
-	Winner   int   // the attempt whose outcome the caller gets, 0 being the primary
+	Winner   int   // the attempt that decided the call, 0 being the primary
 	Panicked bool  // the outcome is a panic
 	Err      error // of the outcome; nil for a success or a panic
 
-	// DecidedAt is when the race was decided, and DeliveredAt when the caller got the outcome. In between, the primary
-	// returns, or a hedge is prepared.
+	// DecidedAt is the time of the decision, and DeliveredAt the time at which the caller gets the
+	// outcome. Between them the primary returns, or a hedge is prepared.
 	DecidedAt, DeliveredAt time.Duration
 
 	CallerGone bool          // the caller's context ended before the race was decided
-	GaveUp     bool          // it did, and not by its deadline
-	GoneAt     time.Duration // when it did
-	Committed  bool          // the caller of a stream received the primary's headers, which decided the race
+	GaveUp     bool          // CallerGone, and not by the deadline
+	GoneAt     time.Duration // the time of CallerGone
+	Committed  bool          // the primary's headers, received by the caller, decided the race
 
-	Hedges        int  // that were sent
-	Dropped       int  // that were admitted and not sent: the race was over, the request could not be copied, or a server pushed back
-	Repeated      bool // the last hedge, or the one that Admit is asked about, sends the call again: see [Event].Repeat
+	Hedges int // sent
+	// Dropped counts hedges admitted but not sent: the race was over, the request could not be
+	// copied, or a server pushed back.
+	Dropped int
+	// Repeated means that the last hedge, or the hedge that Admit considers, repeats the call: see
+	// [Event].Repeat.
+	Repeated bool
+
 	NotReplayable bool // a hedge could not be prepared
-	// Due is the age at which the hedge that Admit is asked about was due. In virtual time that is
-	// the age at which Admit is asked.
+	// Due is the age at which the hedge that Admit considers was due. In virtual time that is the age
+	// at which Admit is called.
 	Due         time.Duration
-	LoserPanics int // losers that panicked after the race was decided and before the report was delivered
+	LoserPanics int // losers that panicked between the decision and the delivery
 
-	Attempts [MaxAttempts]AttemptReport // the primary at 0 and hedge n at n; those after Hedges are zero
+	Attempts [MaxAttempts]AttemptReport // the primary at 0, hedge n at n; zero beyond Hedges
 
 	decided bool
 }
 
 type AttemptReport struct {
 	SentAt time.Duration
-	// HasEnded says that it ended before the report was delivered: at EndedAt, as End says, with Err, and with a pushback
-	// if its failure came before the race was decided.
+	// HasEnded means that the attempt ended before the report was delivered. Pushback is set only
+	// for a failure before the decision.
 	HasEnded bool
 	EndedAt  time.Duration
 	End      EndKind
 	Err      error
 	Pushback Pushback
-	// TurnedAway says that the attempt is a hedge that its server turned away: see
+	// TurnedAway means that the attempt is a hedge that its server turned away: see
 	// [Event.TurnedAway].
 	TurnedAway bool
-	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
-	// ended since, even with OK. An attempt that was kept after a rejected reply was not in flight.
+	// CutShort means that another attempt decided the race while this one was in flight. The
+	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
+	// flight.
 	CutShort bool
 }
 
@@ -79,16 +86,18 @@ func (r *Report) Served() int {
 	return 0
 }
 
-// Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
-// its latency. It returns false if attempt n ended before, or succeeded after.
+// Unanswered returns the time that attempt n had been in flight when another attempt decided the
+// race: a lower bound of its latency. It returns false if attempt n ended before, or succeeded
+// later.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := &r.Attempts[n]
 	answered := a.HasEnded && (a.End == OK || a.End == RejectedReply)
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
-// Record adds one event, and the actions that the machine returned for it, at the given age of the call. err is the error of
-// an Ended event, or of the caller's context. Record must not be called after the step that delivered the outcome.
+// Record adds an event and the actions that the machine returned for it, at the age now of the
+// call. err is the error of an Ended event or of the caller's context. Record must not be called
+// after the step that delivered the outcome.
 func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
 	case NotReplayable:

@@ -22,7 +22,7 @@ func init() {
 	}
 }
 
-// reported is what the runner's report must say of a schedule, read from its list of events.
+// reported is the expected report of a schedule, read from its list of events.
 func reported(h history) (r race.Report) {
 	decided, delivered := -1, -1
 	for i, o := range h.list {
@@ -116,13 +116,15 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// checkTimes checks that every attempt of a report either answered, was cut short, or neither, but not both.
+// checkTimes checks that every attempt of a report either answered, was cut short, or neither, but
+// not both.
 func checkTimes(t *testing.T, r race.Report) {
 	for n := range r.Hedges + 1 {
 		lasted, answered := took(r.Attempts[n])
 		without, cut := r.Unanswered(n)
 		// A primary that answers after a hedge has won teaches its latency, not a bound of it.
-		if cut != (r.Attempts[n].CutShort && !answered) || cut && n == r.Winner || answered && lasted < 0 || cut && without != r.DecidedAt-r.Attempts[n].SentAt {
+		if cut != (r.Attempts[n].CutShort && !answered) || cut && n == r.Winner || answered && lasted < 0 ||
+			cut && without != r.DecidedAt-r.Attempts[n].SentAt {
 			t.Fatalf("attempt %d: answered %t after %v, cut short %t at %v: %+v", n, answered, lasted, cut, without, r)
 		}
 		if n == r.Winner && r.Err == nil && !r.Panicked && !answered {
@@ -142,7 +144,8 @@ func (s *search) walk(draw *rand.Rand) {
 	n := node{m: m, facts: s.so().facts(facts{})}
 	n.timer.set(a)
 	for !n.finished() && s.broken == "" {
-		// Hedges are worth looking at, so that what leads to one comes more often than what ends the race.
+		// Hedges are worth looking at, so that what leads to one comes more often than what ends
+		// the race.
 		var next, towards []race.Event
 		s.events(n, func(e race.Event) {
 			if next = append(next, e); e.Kind == race.Due || e.Kind == race.Admitted || e.Kind == race.Prepared {

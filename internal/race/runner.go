@@ -10,9 +10,9 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// runner passes events to the machine of one race and does the actions that the machine returns. The race's lock guards the
-// machine and the report. It is not held while the policy is asked about a hedge, or a hedge is prepared, run or cancelled,
-// because that may take long.
+// runner passes events to the machine of one race and does the machine's actions. The race's mu
+// guards machine and report. It is not held during calls of the policy or the entrant, nor while an
+// attempt runs or is canceled, because these may take long.
 type runner struct {
 	*Race
 	machine Machine
@@ -22,18 +22,19 @@ type runner struct {
 	hedges  [MaxAttempts]hedge
 }
 
-// hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
-// cancel while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The first one stands
-// for the primary, and has only cancel.
+// hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
+// goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
+// that has won. The hedge at 0 stands for the primary, and has only cancel.
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context
-	marks   *rpc.Hedge // what ctx is derived from
+	marks   *rpc.Hedge // the parent of ctx
 	cancel  context.CancelCauseFunc
-	crash   func() // panics or calls Goexit as it did, on the caller's goroutine; nil for none
+	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
 
-// handle passes an event to the machine and returns the actions that are left to do. err is the error of an Ended event.
+// handle passes an event to the machine and returns the actions that are left to do. err is the
+// error of an Ended event.
 func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Lock()
 	var cancel Attempts
@@ -58,8 +59,8 @@ func (x *runner) handle(e Event, err error) Actions {
 	return a
 }
 
-// checkCaller tells the machine when the caller's context has ended, once. It returns the attempts that must be cancelled
-// for that reason. The lock must be held.
+// checkCaller passes the end of the caller's context to the machine, once, and returns the attempts
+// to cancel for it. x.mu must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
 	if err == nil || x.report.decided || x.report.CallerGone {
@@ -68,8 +69,8 @@ func (x *runner) checkCaller() Attempts {
 	return x.step(Event{Kind: CallerGone}, err).Cancel
 }
 
-// step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and
-// signals the delivery. The lock must be held.
+// step passes one event to the machine, records it, and does the actions that need the lock: it
+// sets the timer and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event, err error) Actions {
 	defer x.stepped.Broadcast()
 	now, final := time.Since(x.plan.Start), x.machine.delivered
@@ -93,7 +94,8 @@ func (x *runner) step(e Event, err error) Actions {
 	return a
 }
 
-// cancel cancels attempts that have lost. The lock must not be held, because cancelling runs code of other packages.
+// cancel cancels losers. x.mu must not be held, because cancel functions run code of other
+// packages.
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
@@ -102,7 +104,7 @@ func (x *runner) cancel(losers Attempts) {
 	}
 }
 
-// due runs on a goroutine of its own when the timer fires. If a hedge is sent, it runs on this goroutine.
+// due runs on a goroutine of its own when the timer fires. A hedge that is sent runs on it.
 func (x *runner) due() {
 	var a Actions
 	protect(func() {
@@ -157,14 +159,14 @@ func (x *runner) run(n uint8) {
 	}
 }
 
-// primaryEnded handles the primary's end. When the outcome can be delivered, it passes the report to the policy, and returns the
-// outcome. It runs on the caller's goroutine.
-func (x *runner) primaryEnded(e Event, err error) (out Outcome) {
+// primaryEnded handles the primary's end, waits for the delivery, passes the report to the policy
+// and returns the result. It runs on the caller's goroutine.
+func (x *runner) primaryEnded(e Event, err error) Result {
 	x.handle(e, err)
 	x.wait()
 	winner, booked := &x.hedges[x.report.Winner], false
 	defer func() {
-		if !booked { // a function of the user's panicked, so that nobody gets the outcome
+		if !booked { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
 		}
 	}()
@@ -173,10 +175,10 @@ func (x *runner) primaryEnded(e Event, err error) (out Outcome) {
 	if x.report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
 	}
-	return Outcome{Winner: winner.attempt, Err: x.report.Err} // the primary's is nil
+	return Result{Winner: winner.attempt, Err: x.report.Err} // the primary's attempt is nil
 }
 
-// wait returns when the outcome can be delivered. It tells the machine if the caller's context ends before.
+// wait waits until the outcome can be delivered, and for the end of the caller's context.
 func (x *runner) wait() {
 	select {
 	case <-x.done:
@@ -190,8 +192,9 @@ func (x *runner) wait() {
 	<-x.done
 }
 
-// growStack grows the stack of a goroutine that has just begun to what a call of gRPC needs, in one step. If the call grows it,
-// all frames of the call are copied, several times, which takes a tenth of the time of a short call.
+// growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
+// Otherwise the stack grows several times, with a copy of all frames, which takes a tenth of the time
+// of a short call.
 //
 //go:noinline
 func growStack(n int) byte {
@@ -199,17 +202,18 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// Judge is an attempt, or the entrant for its primary, that is asked whether its end is accepted, with [Rules].Judged.
+// Judge is an attempt, or the entrant for its primary, that can reject an answer if Rules.Judged is
+// set.
 type Judge interface {
-	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a rejected answer. Accepts is called at
-	// most once, on the goroutine that made the attempt, and not for a failure that cannot end the race. open says that a rejected
-	// attempt must keep its context for as long as it may still win: a stream goes on after its first message, and a value of
-	// hedge.Do may depend on its context.
+	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
+	// called at most once, on the attempt's goroutine, and not for a failure that cannot end the
+	// race. open means that a rejected attempt needs its context while it may still win: a stream
+	// goes on after its first message, and a value of hedge.Do may depend on its context.
 	Accepts(err error) (ok, open bool)
 }
 
-// ended returns the event for the end of attempt n with err. With Rules.Judged the attempt is asked whether an end that could end the
-// race is accepted.
+// ended returns the event for the end of attempt n with err. With Rules.Judged it asks the attempt
+// whether an end that could end the race is accepted.
 func ended(plan *Plan, p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error) Event {
 	var e Event
 	if err != nil {
