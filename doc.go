@@ -15,6 +15,8 @@
 //	}
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 //
+// Package hedgehttp hedges HTTP requests with the same scheduler, and [Do] any function.
+//
 // Hedge only methods that may run twice. [New] requires an option that selects them:
 // [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly], [WithServiceConfig] or
 // [WithAllMethods]. WithReadOnlyMethods is the usual choice. WithIdempotentOnly needs the

@@ -21,7 +21,8 @@ type model struct {
 	streams atomic.Int64
 }
 
-func (m *model) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest, inferencepb.ModelStreamInferResponse]) error {
+func (m *model) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelInferRequest,
+	inferencepb.ModelStreamInferResponse]) error {
 	if m.streams.Add(1) == 1 {
 		<-st.Context().Done() // until the other stream has won
 		return st.Context().Err()
@@ -38,7 +39,7 @@ func (m *model) ModelStreamInfer(st grpc.BidiStreamingServer[inferencepb.ModelIn
 	}
 }
 
-// A bidirectional method whose caller sends one request: Triton's ModelStreamInfer.
+// The caller of a bidirectional method sends one request, as for Triton's ModelStreamInfer.
 func ExampleWithSingleRequest() {
 	server := grpc.NewServer()
 	inferencepb.RegisterGRPCInferenceServiceServer(server, &model{})

@@ -145,16 +145,16 @@ func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
 }
 
-// WithSingleRequest hedges bidirectional methods that match one of the patterns as server streams,
-// by the time to their first message. It is for methods whose caller sends one message and then
-// waits for many, such as Triton's and KServe's ModelStreamInfer. Another option must select the
-// methods. Patterns are written as for [WithMethods]; at least one is required, and the patterns of
-// repeated options add up. By default bidirectional methods are not hedged.
+// WithSingleRequest hedges bidirectional methods that match one of the patterns like server
+// streams, by the latency of their first message. It is for methods with a caller that sends one
+// message and then waits for many, such as Triton's and KServe's ModelStreamInfer. Another option
+// must select the methods. Patterns have the syntax of [WithMethods]; at least one is required, and
+// repeated options add their patterns. By default bidirectional methods are not hedged.
 //
 // A hedge sends the first message again, and closes its side when the caller does. A second message
-// of the caller ends the race for the primary, or goes to the hedge that has won. It counts in
-// stats.Counts.SecondRequest. While more than one stream of a method in 16 has a second message, the
-// method is not hedged, and its calls count in NotReplayable.
+// from the caller ends the race for the primary, or goes to the hedge that has won, and counts in
+// stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
+// the method is not hedged, and its calls count in NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// TestBursts has the figures of docs/budget.md: how many of the ten late calls of a burst of 100, once a minute, are paid for. No
-// hedge wins, so that no savings pay.
+// TestBursts checks the figures of docs/budget.md: how many of the ten late calls in a burst of
+// 100, once a minute, the budget pays for. No hedge wins, so there are no savings.
 func TestBursts(t *testing.T) {
 	for _, tc := range []struct {
 		delay time.Duration

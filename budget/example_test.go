@@ -7,7 +7,8 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// Times are passed in, here those of a made-up clock: a thousand calls in a second pay for a hundred hedges.
+// Times are arguments, here of a simulated clock: a thousand calls in a second pay for a hundred
+// hedges.
 func Example() {
 	b := budget.New(10) // 10 hedges per 100 calls
 
@@ -45,7 +46,7 @@ func ExampleBucket_Pay() {
 	// Output: 33 first hedges, then 8 second ones
 }
 
-// Tokens that were left over pay for a bunch of slow calls, as long as hedges win.
+// Savings pay for a cluster of slow calls while hedges win.
 func ExampleBucket_Hedged() {
 	b, now := budget.New(10), time.Now()
 	for range 1000 { // calls in ten seconds, none of them slow

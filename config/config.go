@@ -1,12 +1,12 @@
-// Package config makes the options of package hedge from JSON. Import it as hedgeconfig where config is taken:
+// Package config makes the options of package hedge from JSON. Import it as hedgeconfig beside
+// another package config:
 //
 //	import hedgeconfig "github.com/grpchedge/hedge/config"
 //
-// The configuration is one JSON object. Each field has the name of an option without its With: "maxHedges": 2 is
-// hedge.WithMaxHedges(2). Options that take a Go function have no field. docs/configuration.md of this module lists all fields,
-// and proto/configpb/config.proto is the schema: the JSON is protobuf's JSON of it.
-//
-// Parse may be called concurrently.
+// The configuration is one JSON object. Each field is named after an option, without its With:
+// "maxHedges": 2 is hedge.WithMaxHedges(2). Options that take a Go function have no field.
+// docs/configuration.md of this module lists all fields. proto/configpb/config.proto is the schema,
+// read as protobuf's JSON.
 package config
 
 import (
@@ -19,11 +19,12 @@ import (
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
-// Parse returns the options that a JSON object describes, for [hedge.New] and [hedge.Scheduler.Update]. An error names what is
-// wrong: text that is not JSON, an unknown field, one that is given twice, or a value of another kind, with its line and column;
-// a value out of range, or a field that cannot be set where it is, with its option. null is the same as leaving a field out.
+// Parse returns the options of a JSON object, for [hedge.New] and [hedge.Scheduler.Update]. It
+// returns an error with line and column for malformed JSON, an unknown or repeated field, and a
+// value of the wrong type; and an error with the option for a value out of range and for a field
+// that cannot be set there. null equals leaving the field out. Parse may be called concurrently.
 //
-// New and Update check the options together. For example, one of them must say which methods may run twice.
+// New and Update check the options together: for example, one of them must select methods.
 func Parse(data []byte) ([]hedge.Option, error) {
 	m := &configpb.Options{}
 	if err := protojson.Unmarshal(data, m); err != nil {

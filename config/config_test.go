@@ -45,7 +45,8 @@ const whole = `{
   "window": "1m0s"
 }`
 
-// configOf returns what is in force for a method of a target, without what cannot be compared.
+// configOf returns the configuration of a method of a target, without fields that cannot be
+// compared.
 func configOf(t *testing.T, opts []hedge.Option, target, method string) *settings.Config {
 	c := registry.Of(hedgetest.New(t, opts...)).Config()
 	in := *c.ForMethod(c.ForTarget(target), method)
@@ -60,17 +61,21 @@ func TestParse_EveryField(t *testing.T) {
 	}
 	for text, want := range map[string][]hedge.Option{
 		whole: {
-			hedge.WithAllMethods(), hedge.WithBudgetPercent(12.5), hedge.WithControl(1.5), hedge.WithDryRun(true), hedge.WithGuard(false),
+			hedge.WithAllMethods(), hedge.WithBudgetPercent(12.5), hedge.WithControl(1.5), hedge.WithDryRun(true),
+			hedge.WithGuard(false),
 			hedge.WithIdempotentOnly(), hedge.WithMaxHedges(3), hedge.WithMaxMethods(1 << 20),
-			hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(3), hedge.WithTrigger(hedge.Fixed(10*time.Millisecond))),
+			hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(3),
+				hedge.WithTrigger(hedge.Fixed(10*time.Millisecond))),
 			hedge.WithMethodOptions("/pkg.Svc/Put", hedge.WithOff(true)),
 			hedge.WithMethods("/pkg.Svc/*"), hedge.WithMinDelay(2 * time.Millisecond),
 			hedge.WithNonFatalCodes(codes.Canceled, codes.DeadlineExceeded, codes.Unavailable), hedge.WithOff(true),
-			hedge.WithOtherBackendOnly(true), hedge.WithReadOnlyMethods("/pkg.Svc/List*"), hedge.WithResetLimit(100, time.Minute),
+			hedge.WithOtherBackendOnly(true), hedge.WithReadOnlyMethods("/pkg.Svc/List*"),
+			hedge.WithResetLimit(100, time.Minute),
 			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]}`),
 			hedge.WithTargetOptions("dns:///*", hedge.WithMethodOptions("/pkg.Svc/Get", hedge.WithMaxHedges(0)),
 				hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`)),
-			hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.95))), hedge.WithWarmup(5, 100*time.Millisecond), hedge.WithWindow(time.Minute),
+			hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.95))), hedge.WithWarmup(5, 100*time.Millisecond),
+			hedge.WithWindow(time.Minute),
 			hedge.WithSingleRequest("/pkg.Svc/Infer"),
 			hedge.WithWaitForMessage("/pkg.Svc/Read"),
 		},
@@ -79,14 +84,16 @@ func TestParse_EveryField(t *testing.T) {
 		`{"allMethods": true, "control": 0.3}`:                              {hedge.WithAllMethods(), hedge.WithControl(0.3)},
 		`{"allMethods": true, "guard": true, "dryRun": false, "off": null}`: {hedge.WithAllMethods()},
 		`{"allMethods": true, "maxHedges": 2.0, "maxMethods": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`: {
-			hedge.WithAllMethods(), hedge.WithMaxHedges(2), hedge.WithMaxMethods(1e8), hedge.WithWarmup(30, 0)}, // as programs that convert YAML write it
+			hedge.WithAllMethods(), hedge.WithMaxHedges(2), hedge.WithMaxMethods(1e8),
+			hedge.WithWarmup(30, 0)}, // as programs that convert YAML write it
 		`{"readOnlyMethods": ["/s/M"], "trigger": {"fixed": "1s"}}`: {hedge.WithReadOnlyMethods("/s/M"), hedge.WithTrigger(hedge.Fixed(time.Second))},
 	} {
 		got, err := config.Parse([]byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		for _, at := range [][2]string{{"t", "/s/M"}, {"t", "/pkg.Svc/GetAll"}, {"t", "/pkg.Svc/Put"}, {"dns:///a", "/pkg.Svc/Get"}} {
+		for _, at := range [][2]string{{"t", "/s/M"}, {"t", "/pkg.Svc/GetAll"}, {"t", "/pkg.Svc/Put"},
+			{"dns:///a", "/pkg.Svc/Get"}} {
 			diff := cmp.Diff(configOf(t, want, at[0], at[1]), configOf(t, got, at[0], at[1]),
 				cmp.AllowUnexported(rpc.ServiceConfig{}), cmpopts.IgnoreFields(settings.Config{}, "Snapshots"))
 			if diff != "" {
@@ -116,7 +123,7 @@ func TestParse_Errors(t *testing.T) {
 		`{"minDelay": 5}`:                  "minDelay: 5",
 		`{"minDelay": "-1s"}`:              "WithMinDelay(-1s)",
 		`{"dryRun": 1}`:                    "bool field dryRun: 1",
-		`{"trigger": {}}`:                  "trigger: it needs one of",
+		`{"trigger": {}}`:                  "trigger: must have one of",
 		`{"trigger": {"fixed": "1s", "percentile": 0.5}}`:                           "(line 1:29)",
 		`{"trigger": {"fixed": "soon"}}`:                                            `trigger.fixed: "soon" is not a duration`,
 		`{"trigger": {"percentile": 90}}`:                                           "Percentile(90)",
@@ -155,19 +162,22 @@ func TestParse_Errors(t *testing.T) {
 	}
 }
 
-// nested is a text in which rules for targets contain each other. What is not allowed is found before what it contains is read.
+// nested returns a text of nested rules for targets. A rule that is not allowed is found before its
+// content is read.
 func nested(deep int) string {
 	return strings.Repeat(`{"targetOptions": {"t": `, deep) + "{}" + strings.Repeat("}}", deep)
 }
 
-// Whatever the text, it is an error or makes options that New takes with one that says which methods may run twice.
+// Any text is an error, or makes options that New accepts with an option that selects methods.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"methodOptions": {"/s/M": {"trigger": {"percentile": 0.5}}}}`))
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
 	f.Add([]byte(`{"serviceConfig": {"methodConfig":[{"name":[{"service":"a","method":"b"},{"service":"a"}],"hedgingPolicy":{"maxAttempts":1e1,"hedgingDelay":"-0s","nonFatalStatusCodes":["ok",null,17]}}]}}`))
-	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": {"resets": 0, "per": "0s"}}`))
-	f.Add([]byte(`{"allMethods": true, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 1.0019}}, "targetOptions": {"*": {"off": false}}}`))
+	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": ` +
+		`{"resets": 0, "per": "0s"}}`))
+	f.Add([]byte(`{"allMethods": true, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": ` +
+		`1.0019}}, "targetOptions": {"*": {"off": false}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		opts, err := config.Parse(text)
 		if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
-// options returns the options of a message, and joins the errors of values that are not what their field takes. depth is the number of
-// rules around it. Rules that stand deeper than the deepest allowed are not read, as they are an error anyway.
+// options returns the options of a message, and joins the errors of malformed values. depth is the
+// number of enclosing rules. Rules below the maximum depth are not read, because they are an error
+// anyway.
 func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	duration := func(field, text string) time.Duration {
 		d, e := time.ParseDuration(text)
@@ -38,7 +39,9 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	add(m.ReadOnlyMethods != nil, func() hedge.Option { return hedge.WithReadOnlyMethods(m.ReadOnlyMethods...) })
 	add(m.SingleRequest != nil, func() hedge.Option { return hedge.WithSingleRequest(m.SingleRequest...) })
 	add(m.WaitForMessage != nil, func() hedge.Option { return hedge.WithWaitForMessage(m.WaitForMessage...) })
-	add(m.ServiceConfig != nil, func() hedge.Option { return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig)) })
+	add(m.ServiceConfig != nil, func() hedge.Option {
+		return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig))
+	})
 	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
 	add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
 	add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(duration("minDelay", *m.MinDelay)) })
@@ -58,8 +61,9 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	add(m.NonFatalCodes != nil, func() hedge.Option {
 		all := make([]codes.Code, len(m.NonFatalCodes.GetValues()))
 		for i, v := range m.NonFatalCodes.GetValues() {
-			if e := all[i].UnmarshalJSON([]byte(protojson.Format(v))); e != nil {
-				err = errors.Join(err, fmt.Errorf(`nonFatalCodes: %v is not a status such as "UNAVAILABLE"`, protojson.Format(v)))
+			text := protojson.Format(v)
+			if e := all[i].UnmarshalJSON([]byte(text)); e != nil {
+				err = errors.Join(err, fmt.Errorf(`nonFatalCodes: %v is not a status such as "UNAVAILABLE"`, text))
 			}
 		}
 		return hedge.WithNonFatalCodes(all...)
@@ -73,14 +77,18 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 		opts = append(opts, hedge.WithTrigger(hedge.Fixed(duration("trigger.fixed", t.Fixed))))
 	default:
 		if m.Trigger != nil {
-			err = errors.Join(err, errors.New(`trigger: it needs one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`))
+			err = errors.Join(err, errors.New(
+				`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`))
 		}
 	}
 	for _, rules := range []struct {
 		field string
 		of    map[string]*configpb.Options
 		with  func(string, ...hedge.Option) hedge.Option
-	}{{"methodOptions", m.MethodOptions, hedge.WithMethodOptions}, {"targetOptions", m.TargetOptions, hedge.WithTargetOptions}} {
+	}{
+		{"methodOptions", m.MethodOptions, hedge.WithMethodOptions},
+		{"targetOptions", m.TargetOptions, hedge.WithTargetOptions},
+	} {
 		for _, pattern := range slices.Sorted(maps.Keys(rules.of)) {
 			var of []hedge.Option
 			if depth < 2 {

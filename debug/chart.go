@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/registry"
 )
 
-// chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of the picture.
+// chart is a picture of a few curves, drawn as SVG. Its unit is a pixel of the picture.
 type chart struct {
 	Title          string // for people who cannot see it
 	Curves         []curve
@@ -31,7 +33,7 @@ const (
 	chartTop, chartBottom = 12.0, 162.0
 )
 
-// axis maps values to pixels, evenly or by their logarithms.
+// axis maps values to pixels, on a linear or logarithmic scale.
 type axis struct {
 	low, high float64
 	from, to  float64
@@ -48,7 +50,7 @@ func (a axis) at(v float64) float64 {
 
 const gap = '|' // between the parts of a curve
 
-// line adds a curve through points. Where one of them is not known, it has a gap.
+// line adds a curve through points, with gaps at unknown points.
 func (c *chart) line(class, label string, n int, point func(int) (x, y float64, known bool)) {
 	var points strings.Builder
 	for i := range n {
@@ -63,15 +65,18 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 	}
 }
 
-// timeAxis is an axis by logarithms for all latencies that are known, with room at both ends; nil if none is known, as one of 0
-// is not.
+// timeAxis returns a logarithmic axis for all latencies above 0, with room at both ends; nil if
+// there are none.
 func timeAxis(latencies []time.Duration) *axis {
 	const room = 1.5
 	known := slices.DeleteFunc(slices.Clone(latencies), func(d time.Duration) bool { return d <= 0 })
 	if len(known) == 0 {
 		return nil
 	}
-	return &axis{low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room, from: chartBottom, to: chartTop, log: true}
+	return &axis{
+		low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room,
+		from: chartBottom, to: chartTop, log: true,
+	}
 }
 
 var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
@@ -79,7 +84,9 @@ var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
 func (r row) when(i int) float64 { return timeline.at(r.History[i].At.Sub(r.at).Seconds()) }
 
 func newTimeChart(title string) *chart {
-	return &chart{Title: title, XTicks: []tick{{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"}}}
+	return &chart{Title: title, XTicks: []tick{
+		{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"},
+	}}
 }
 
 // TailChart is the p99 of the last ten minutes.
@@ -94,9 +101,14 @@ func (r row) TailChart() *chart {
 	}
 	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	point := func(i int, d time.Duration) (float64, float64, bool) { return r.when(i), y.at(float64(d)), d > 0 }
-	c.line("without", "without hedging", len(r.History), func(i int) (float64, float64, bool) { return point(i, r.History[i].Unhedged) })
-	c.line("with", "as it was", len(r.History), func(i int) (float64, float64, bool) { return point(i, r.History[i].Tail) })
+	line := func(class, label string, latency func(registry.Sample) time.Duration) {
+		c.line(class, label, len(r.History), func(i int) (float64, float64, bool) {
+			d := latency(r.History[i])
+			return r.when(i), y.at(float64(d)), d > 0
+		})
+	}
+	line("without", "without hedging", func(s registry.Sample) time.Duration { return s.Unhedged })
+	line("with", "measured", func(s registry.Sample) time.Duration { return s.Tail })
 	return c
 }
 
@@ -110,7 +122,8 @@ func (r row) LoadChart() *chart {
 	if !known || most == 0 {
 		return nil
 	}
-	c, y := newTimeChart("hedges per call in the last ten minutes, and the budget"), axis{high: most * 1.2, from: chartBottom, to: chartTop}
+	c := newTimeChart("hedges per call in the last ten minutes, and the budget")
+	y := axis{high: most * 1.2, from: chartBottom, to: chartTop}
 	step := math.Pow(10, math.Floor(math.Log10(y.high)))
 	if y.high < 2*step {
 		step /= 2

@@ -1,11 +1,12 @@
-// Package debug shows what a scheduler does and why, on a page for people, as JSON and as plain text.
+// Package debug shows the state of a scheduler, with its causes, as a web page, as JSON and as
+// text.
 //
 //	http.Handle("/debug/hedge/", debug.Handler(s))
 //
-// The page has, for each target and method, what is in force in a sentence, latency with and without hedging, and the last
-// ten minutes. It updates itself, needs nothing from elsewhere, and changes nothing. Like other pages under /debug/, it
-// names targets and methods, so do not serve it to the public. Import it as hedgedebug beside another
-// package debug, such as runtime/debug.
+// For each target and method the page has a sentence on the current state, the latency with and
+// without hedging, and the last ten minutes. It updates itself, loads nothing from elsewhere, and
+// changes nothing. It names targets and methods, so protect it like other pages under /debug/.
+// Import it as hedgedebug beside another package debug, such as runtime/debug.
 package debug
 
 import (
@@ -28,19 +29,24 @@ var assets embed.FS
 
 var (
 	functions = template.FuncMap{
-		"count": count, "percent": percent, "short": short, "counts": otherCounts, "winShare": winShare, "plain": plain, "plural": plural,
+		"count": count, "percent": percent, "short": short, "counts": otherCounts,
+		"winShare": winShare, "plain": plain, "plural": plural,
 		"bar": func(share float64) int { return int(100*share + 0.5) },
 	}
 	page = template.Must(template.New("page.html").Funcs(functions).ParseFS(assets, "page.html"))
 	text = texttemplate.Must(texttemplate.New("page.txt").Funcs(functions).ParseFS(assets, "page.txt"))
 )
 
-// Handler returns a handler of GET and HEAD requests, to be registered under any path. It answers a browser with the page,
-// and anything else, such as curl, with plain text. A request for application/json gets JSON. The query overrides this:
-// ?format=html, ?format=text or ?format=json. With ?filter=, only targets and methods that contain the text are shown, and
-// at most ?limit= of them, those with the most calls; the default is 50.
+// Handler returns a handler of GET and HEAD requests, to be registered under any path. A browser
+// gets the page, a request for application/json gets JSON, and other clients, such as curl, get
+// text. These query parameters override this:
 //
-// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB. A
+//   - format: html, text or json.
+//   - filter: only targets and methods that contain the text.
+//   - limit: the maximum number of methods, from 1; the default is 50. Methods with the most calls come
+//     first.
+//
+// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB per method. A
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
 	registry.Of(s).KeepHistory()
@@ -50,13 +56,14 @@ func Handler(s *hedge.Scheduler) http.Handler {
 func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
+		http.Error(w, "must be GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	header := w.Header()
-	// A browser loads what this handler serves and nothing else.
+	// A browser loads only resources of this handler.
 	header.Set("Content-Security-Policy",
-		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'")
+		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "+
+			"img-src data:; base-uri 'none'; form-action 'self'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
@@ -66,19 +73,21 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, assets, name)
 		return
 	default:
-		http.Error(w, "there is no such file", http.StatusNotFound)
+		http.Error(w, "no such asset", http.StatusNotFound)
 		return
 	}
 	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), "50"))
 	format := cmp.Or(query.Get("format"), accepted(r.Header.Get("Accept")))
-	contentType := map[string]string{"json": "application/json", "text": "text/plain; charset=utf-8", "html": "text/html; charset=utf-8"}[format]
+	contentType := map[string]string{
+		"json": "application/json", "text": "text/plain; charset=utf-8", "html": "text/html; charset=utf-8",
+	}[format]
 	if err != nil || limit < 1 || contentType == "" {
-		http.Error(w, "allowed: ?format=html, text or json; ?limit= a number from 1; ?filter= any text", http.StatusBadRequest)
+		http.Error(w, "format must be html, text or json; limit must be at least 1", http.StatusBadRequest)
 		return
 	}
 	header.Set("Content-Type", contentType)
 	v := newView(s, query.Get("filter"), limit)
-	switch format { // an error means that the client has gone
+	switch format { // an error means that the client has disconnected
 	case "json":
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")

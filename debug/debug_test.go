@@ -98,10 +98,12 @@ func TestHandler_Formats(t *testing.T) {
 			}
 		}
 		w := get(h, "", "application/json")
-		if err := json.Unmarshal(w.Body.Bytes(), &parsed); err != nil || w.Header().Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal(w.Body.Bytes(), &parsed); err != nil ||
+			w.Header().Get("Content-Type") != "application/json" {
 			t.Fatal(err, w.Header())
 		}
-		if parsed.Totals != s.Stats() || len(parsed.Methods) != 1 || parsed.Methods[0].Stats.Counts != row.Counts || parsed.Methods[0].Stats.Delay != row.Delay {
+		if parsed.Totals != s.Stats() || len(parsed.Methods) != 1 || parsed.Methods[0].Stats.Counts != row.Counts ||
+			parsed.Methods[0].Stats.Delay != row.Delay {
 			t.Errorf("%+v", parsed)
 		}
 		m := parsed.Methods[0]
@@ -119,9 +121,11 @@ func TestHandler_Formats(t *testing.T) {
 			t.Errorf("the extra load is %v", mean)
 		}
 		text := get(h, "", "*/*").Body.String() // as curl asks
-		says(t, text, []string{"\ndns:///shop:443\n\n  /shop.Items/Get\n    " + m.Sentence + "\n", "calls ", "8,800"}...)
+		says(t, text, []string{"\ndns:///shop:443\n\n  /shop.Items/Get\n    " + m.Sentence + "\n",
+			"calls ", "8,800"}...)
 		html := get(h, "", "text/html,application/xhtml+xml,*/*;q=0.8").Body.String()
-		if strings.Count(html, "<polyline") < 4 || !strings.Contains(html, m.Sentence) || strings.Contains(html, "http://") || strings.Contains(html, "https://") {
+		if strings.Count(html, "<polyline") < 4 || !strings.Contains(html, m.Sentence) ||
+			strings.Contains(html, "http://") || strings.Contains(html, "https://") {
 			t.Errorf("%d curves in\n%s", strings.Count(html, "<polyline"), html)
 		}
 		part := get(h, "?part=main&format=html", "").Body.String()
@@ -138,13 +142,15 @@ func TestHandler_NamesAreEscaped(t *testing.T) {
 		calls(t.Context(), s, `"><img src=x onerror=alert(1)>`, "<script>alert(1)</script>\x1b[2J", 1)
 		h := debug.Handler(s)
 		html := get(h, "?filter=%3Cscript%3E", "text/html").Body.String()
-		if strings.Contains(html, "<script>alert") || strings.Contains(html, "<img") || !strings.Contains(html, "&lt;script&gt;") {
+		if strings.Contains(html, "<script>alert") || strings.Contains(html, "<img") ||
+			!strings.Contains(html, "&lt;script&gt;") {
 			t.Error(html)
 		}
 		if text := get(h, "", "").Body.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, `\x1b[2J`) {
 			t.Errorf("%q", text)
 		}
-		if w := get(h, "?format=json", ""); !json.Valid(w.Body.Bytes()) || strings.Contains(w.Body.String(), "<script>") {
+		if w := get(h, "?format=json", ""); !json.Valid(w.Body.Bytes()) ||
+			strings.Contains(w.Body.String(), "<script>") {
 			t.Error(w.Body)
 		}
 	})
@@ -155,10 +161,12 @@ func TestHandler_Requests(t *testing.T) {
 	h := debug.Handler(hedgetest.All(t))
 	for query, want := range map[string]int{
 		"": 200, "?format=text": 200, "?format=xml": 400, "?limit=1": 200, "?limit=0": 400, "?limit=x": 400,
-		"?asset=style.css": 200, "?asset=script.js": 200, "?asset=page.html": 404, "?asset=../debug.go": 404, "?asset=.": 404,
+		"?asset=style.css": 200, "?asset=script.js": 200, "?asset=page.html": 404, "?asset=../debug.go": 404,
+		"?asset=.": 404,
 	} {
 		w := get(h, query, "text/html")
-		if w.Code != want || w.Header().Get("Content-Security-Policy") == "" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		if w.Code != want || w.Header().Get("Content-Security-Policy") == "" ||
+			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%q: %d, %v", query, w.Code, w.Header())
 		}
 	}
@@ -167,12 +175,13 @@ func TestHandler_Requests(t *testing.T) {
 	if h.ServeHTTP(w, r); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", w.Code)
 	}
-	if w := get(debug.Handler(nil), "", "text/html"); w.Code != 200 || !strings.Contains(w.Body.String(), "No call has been made yet") {
+	if w := get(debug.Handler(nil), "", "text/html"); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "No call has been made yet") {
 		t.Errorf("without a scheduler: %d %s", w.Code, w.Body)
 	}
 }
 
-// TestHandler_Limit has more methods than are shown: those with the most calls are.
+// TestHandler_Limit has more methods than the limit: the methods with the most calls are shown.
 func TestHandler_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -181,10 +190,12 @@ func TestHandler_Limit(t *testing.T) {
 		}
 		h := debug.Handler(s)
 		html := get(h, "", "text/html").Body.String()
-		if n := strings.Count(html, "<article"); n != 50 || !strings.Contains(html, "/a/Get59<") || !strings.Contains(html, "10 more methods are not shown") {
+		if n := strings.Count(html, "<article"); n != 50 || !strings.Contains(html, "/a/Get59<") ||
+			!strings.Contains(html, "10 more methods are not shown") {
 			t.Errorf("%d rows\n%s", n, html)
 		}
-		if text := get(h, "?limit=5", "").Body.String(); !strings.Contains(text, "55 methods not shown") || !strings.Contains(text, "/a/Get50") || strings.Contains(text, "/a/Get49") {
+		if text := get(h, "?limit=5", "").Body.String(); !strings.Contains(text, "55 methods not shown") ||
+			!strings.Contains(text, "/a/Get50") || strings.Contains(text, "/a/Get49") {
 			t.Error(text)
 		}
 	})
@@ -202,13 +213,16 @@ func TestHandler_Sentences(t *testing.T) {
 		{"learning", nil, 3, nil, "The method is being learned: 3 calls seen."},
 		{"paused", nil, 30, (*hedge.Scheduler).Pause, "Hedging is paused by Pause, until Resume is called."},
 		{"not selected", []hedge.Option{hedge.WithMethods("/other/*")}, 3, nil, "No option selects this method"},
-		{"fixed", []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}, 30, nil, "A call that lasts 8 ms gets a hedge, and another 8 ms later."},
-		{"at once", []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}, 30, nil, "All hedges of a call are due at once."},
+		{"fixed", []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}, 30, nil,
+			"A call that lasts 8 ms gets a hedge, and another 8 ms later."},
+		{"at once", []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}, 30, nil,
+			"All hedges of a call are due at once."},
 		{"percentile", []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.5))}, 300, nil, "A call that lasts 5."},
 		{"no hedges", []hedge.Option{hedge.WithMaxHedges(0)}, 30, nil, "The options allow no hedges"},
-		{"dry run", []hedge.Option{hedge.WithDryRun(true)}, 30, nil, "This is a dry run"},
+		{"dry run", []hedge.Option{hedge.WithDryRun(true)}, 30, nil, "Dry run: no hedge is sent"},
 		{"throttled", []hedge.Option{hedgetest.Throttle(1, 0.001)}, 1, func(s *hedge.Scheduler) {
-			_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", func(context.Context) (int, error) { return 0, fmt.Errorf("down") })
+			_, _ = hedge.Do(context.Background(), s, "a", "/a/Get",
+				func(context.Context) (int, error) { return 0, fmt.Errorf("down") })
 		}, "The target is throttled: 0.0 of 1 tokens are left"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Text is what the plain text says of a method at a time, under the default configuration.
+// Text returns the plain text for a method at a time, under the default configuration.
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
 	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}

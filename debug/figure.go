@@ -15,7 +15,7 @@ import (
 
 type figure struct{ Name, Value string }
 
-// Figures are the numbers of a method, and of its target, that fit on a line each.
+// Figures returns the numbers of a method, and of its target, with one line each.
 func (r row) Figures() (f []figure) {
 	t, c, g := r.Stats, r.Stats.Choice, cmp.Or(r.Stats.Gain, &stats.Gain{})
 	add := func(holds bool, name, format string, args ...any) {
@@ -30,19 +30,21 @@ func (r row) Figures() (f []figure) {
 	add(true, "delay", "%s", short(t.Delay))
 	add(true, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
 	add(chosen, "probability", "%.2f", c.Probability)
-	add(chosen, "hedges of a call, at most", "%d", c.MaxHedges)
+	add(chosen, "maximum hedges per call", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
 	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
-	add(chosen, "saved of the time beyond the median", "%s", percent(c.Saved))
-	add(chosen, "of what was predicted here, seen to be saved", "%s", percent(c.Kept))
+	add(chosen, "latency beyond the median saved", "%s", percent(c.Saved))
+	add(chosen, "share of the prediction achieved", "%s", percent(c.Kept))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s", count(g.Control), count(g.Calls+g.Control))
 	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
-	add(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
-	add(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
+	add(t.Saved >= 0.05, "savings, for hedges that win", "%.1f tokens", t.Saved)
+	add(t.Guard.Reason != stats.GuardNone,
+		"guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
 	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
-	add(t.Resets.Limit > 0, "hedges at most, by WithResetLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
-	add(t.Resets.Learned > 0, "hedges at most, as the server counts resets", "%s a minute", count(int64(t.Resets.Learned)))
+	add(t.Resets.Limit > 0,
+		"hedge limit by WithResetLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
+	add(t.Resets.Learned > 0, "hedge limit learned from resets", "%s per minute", count(int64(t.Resets.Learned)))
 	add(t.Connections > t.Ready, "backends ready", "%d, over %d connections", t.Ready, t.Connections)
 	add(t.Connections <= t.Ready && t.Ready > 0, "backends ready", "%d", t.Ready)
 	if len(t.Silent) > 0 {
@@ -67,11 +69,13 @@ type named struct {
 }
 
 // shownElsewhere are the counts that otherCounts leaves out.
-var shownElsewhere = map[string]bool{"Calls": true, "Hedged": true, "Hedges": true, "HedgeWins": true, "PrimaryWins": true}
+var shownElsewhere = map[string]bool{
+	"Calls": true, "Hedged": true, "Hedges": true, "HedgeWins": true, "PrimaryWins": true,
+}
 
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// otherCounts returns the counts above 0 that say why no hedge was sent, and the like.
+// otherCounts returns the other counts above 0, such as the reasons why no hedge was sent.
 func otherCounts(s stats.Counts) []named {
 	var rows []named
 	most := int64(1)
@@ -89,7 +93,7 @@ func otherCounts(s stats.Counts) []named {
 	return rows
 }
 
-// plain quotes a name from outside that has control characters, which a terminal would obey.
+// plain quotes a name with control characters, which a terminal would obey.
 func plain(name string) string {
 	if quoted := strconv.Quote(name); strings.Trim(quoted, `"`) != name {
 		return quoted
@@ -133,5 +137,5 @@ func plural(n int64, noun string) string {
 	return count(n) + " " + noun + "s"
 }
 
-// lasting says for how long something has been so.
+// lasting formats the time since a moment.
 func lasting(since, now time.Time) string { return "for " + short(now.Sub(since)) }

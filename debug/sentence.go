@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// sentence says what is in force for a method, and why.
+// sentence describes the current state of a method, and its cause.
 func sentence(t stats.Method, config settings.Config) string {
 	c := t.Choice
 	switch {
@@ -21,13 +21,13 @@ func sentence(t stats.Method, config settings.Config) string {
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
 	case t.Calls > 0 && t.NotSelected == t.Calls:
-		return "No option selects this method, so it is not hedged and nothing is learned of it."
+		return "No option selects this method: it is not hedged, and its latencies are not learned."
 	case t.Calls > 0 && t.NoDescriptor == t.Calls:
 		return "The method's descriptor is not linked into the program, so WithIdempotentOnly does not select it."
 	case t.Calls > 0 && t.Off == t.Calls:
 		return "All calls of this method have the option Off or WithOff, so none is hedged."
 	case (config.MaxHedges == 0 || config.BudgetPercent == 0) && t.Hedges == 0:
-		return "The options allow no hedges; latencies are learned all the same."
+		return "The options allow no hedges. Latencies are still learned."
 	case t.Unhedgeable != stats.NoReason && t.Hedged+t.DryRun == 0:
 		return "Calls cannot be hedged: " + cannot[t.Unhedgeable]
 	case t.Delay == 0 && t.Warmup > 0:
@@ -39,7 +39,7 @@ func sentence(t stats.Method, config settings.Config) string {
 	}
 	most := cmp.Or(c.MaxHedges, config.MaxHedges)
 	if config.DryRun {
-		b.WriteString("This is a dry run, and no hedge is sent. Without WithDryRun: ")
+		b.WriteString("Dry run: no hedge is sent. Without WithDryRun: ")
 	}
 	switch delay := short(t.Delay); {
 	case t.Delay == 0:
@@ -52,7 +52,7 @@ func sentence(t stats.Method, config settings.Config) string {
 		fmt.Fprintf(&b, "A call that lasts %s gets a hedge", delay)
 	}
 	if c.Probability > 0 && c.Probability < 0.995 {
-		fmt.Fprintf(&b, "; %.0f of 100 that are due are sent", 100*c.Probability)
+		fmt.Fprintf(&b, "; %.0f%% of due hedges are sent", 100*c.Probability)
 	}
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
@@ -65,17 +65,19 @@ func sentence(t stats.Method, config settings.Config) string {
 	return b.String()
 }
 
-// cannot are the reasons for which most calls of a method cannot be hedged.
+// cannot has the reasons why most calls of a method cannot be hedged.
 var cannot = map[stats.Reason]string{
-	stats.EarlyHeaders: "callers ask for the response headers first, and the headers come before the first message. See hedge.WithWaitForMessage.",
-	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, or their requests exceed 1 MiB. " +
-		"See interceptor.Unary. hedge.Do can hedge them.",
-	stats.NoOtherBackend: "WithOtherBackendOnly finds no other ready backend, or the connection lacks the policy hedge_other_backend.",
-	stats.DeadlineNear:   "their deadlines end before a hedge would answer.",
-	stats.OfHedge:        "they are made on behalf of hedges.",
+	stats.EarlyHeaders: "callers call Header first, and the headers arrive before the first message. " +
+		"See hedge.WithWaitForMessage.",
+	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, " +
+		"or their requests exceed 1 MiB. See interceptor.Unary. hedge.Do can hedge them.",
+	stats.NoOtherBackend: "WithOtherBackendOnly finds no other ready backend, " +
+		"or the connection lacks the policy hedge_other_backend.",
+	stats.DeadlineNear: "their deadlines end before a hedge would answer.",
+	stats.OfHedge:      "they are made on behalf of hedges.",
 }
 
-// notes returns what an operator should know beside the sentence.
+// notes returns hints for an operator, beside the sentence.
 func notes(t stats.Method, now time.Time) (notes []string) {
 	add := func(holds bool, format string, args ...any) {
 		if holds {
@@ -83,14 +85,20 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 		}
 	}
 	c, g, r := t.Choice, t.Guard, t.Resets
-	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
+	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
+		"The target's budget is exhausted: due hedges are held back.")
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
-		"The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
-	add(t.NoOtherBackend > 0 && t.Connections == 0, "WithOtherBackendOnly holds hedges back: no connection has a ready backend and the policy hedge_other_backend.")
+		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
+		t.ThrottleTokens, t.ThrottleMax)
+	add(t.NoOtherBackend > 0 && t.Connections == 0,
+		"WithOtherBackendOnly holds hedges back: "+
+			"no connection has a ready backend and the policy hedge_other_backend.")
 	add(g.Reason != stats.GuardNone,
-		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
+		"The guard has held hedges back %s: %s. The share is now %s.",
+		lasting(g.Since, now), g.Reason, percent(g.Share))
 	add(r.Learned > 0,
-		"The server has cut a connection because of too many resets. Each hedge makes one, so at most %s a minute are sent, and more step by step in the next %s.",
+		"The server closed a connection for too many resets, and each hedge makes one: "+
+			"at most %s per minute are sent. The limit rises over the next %s.",
 		plural(int64(r.Learned), "hedge"), short(r.Until.Sub(now).Round(time.Second)))
 	named := min(len(t.Silent), maxNamed)
 	for _, b := range t.Silent[:named] {
@@ -100,20 +108,22 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
 	add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
 	add(t.SingleConnection && t.Connections != 1,
-		"Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
+		"Hedges use the connection of the primary, so they reach the same slow backend: see package balancer.")
 	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
 	add(decided >= 100 && share < 0.05,
 		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
 	if t.Gain != nil {
-		add(t.Gain.Measured, "%v It also shows what hedges do to the queues of servers.", t.Gain)
-		add(!t.Gain.Measured, "The control group is too small so far: %s of it ended in the last %s. A gain is measured from ten minutes on.",
+		add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
+		add(!t.Gain.Measured,
+			"The control group is still too small: %s in the last %s. Measuring a gain takes at least ten minutes.",
 			plural(t.Gain.Control, "call"), short(t.Gain.Over))
 		return notes
 	}
 	const estimate = "The tail without hedging is an estimate from primaries%s. WithControl(1) measures it."
 	switch {
 	case c.CutShort > 0:
-		add(true, estimate, fmt.Sprintf(", %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort))
+		cut := fmt.Sprintf(", %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
+		add(true, estimate, cut)
 	case c.UnhedgedTail > 0:
 		add(true, estimate, ", none of them cut short")
 	}

@@ -71,8 +71,9 @@ func (s *slowStream) RecvMsg(any) error {
 // notProtobuf is a message of a codec of its own, as Jaeger's are.
 type notProtobuf struct{ Text string }
 
-// TestUnhedgeable has methods of which most calls cannot be hedged, for each reason: the page's sentence begins with that, the log
-// says it once, and nothing is predicted, in a dry run and without one. As controls there are methods whose calls can be hedged.
+// TestUnhedgeable has methods with mostly unhedgeable calls, for each reason. The page's sentence
+// begins with the reason, the log has it once, and there is no prediction, with and without a dry
+// run. Methods with hedgeable calls are the controls.
 func TestUnhedgeable(t *testing.T) {
 	small := func() any { return &testpb.Request{Payload: []byte("x")} }
 	tooLarge := &testpb.Request{Payload: make([]byte, 2<<20)}
@@ -91,17 +92,29 @@ func TestUnhedgeable(t *testing.T) {
 	}{
 		{name: "hedged", request: small, reply: small},
 		{name: "hedged stream", request: small, reply: small, stream: true},
-		{name: "foreign messages", request: foreign, reply: foreign, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "large request", request: large, reply: small, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "one in three is small", request: large, reply: small, every: 3, want: stats.NotReplayable, sentence: "Most calls cannot be hedged: their messages"},
-		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "large request of a stream", request: large, reply: small, stream: true, want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
-		{name: "headers first", request: small, reply: small, stream: true, header: true, want: stats.EarlyHeaders, sentence: "Calls cannot be hedged: callers ask for the response headers first"},
-		{name: "headers first, with WithWaitForMessage", options: []hedge.Option{hedge.WithWaitForMessage("/s/*")}, request: small, reply: small, stream: true, header: true},
-		{name: "deadline", request: small, reply: small, timeout: 12 * ms, want: stats.DeadlineNear, sentence: "Most calls cannot be hedged: their deadlines"},
-		{name: "no policy", options: []hedge.Option{hedge.WithOtherBackendOnly(true)}, request: small, reply: small, connection: true, want: stats.NoOtherBackend, sentence: "Calls cannot be hedged: WithOtherBackendOnly finds no other"},
+		{name: "foreign messages", request: foreign, reply: foreign, want: stats.NotReplayable,
+			sentence: "Calls cannot be hedged: their messages"},
+		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable,
+			sentence: "Calls cannot be hedged: their messages"},
+		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable,
+			sentence: "Calls cannot be hedged: their messages"},
+		{name: "large request", request: large, reply: small, want: stats.NotReplayable,
+			sentence: "Calls cannot be hedged: their messages"},
+		{name: "one in three is small", request: large, reply: small, every: 3, want: stats.NotReplayable,
+			sentence: "Most calls cannot be hedged: their messages"},
+		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true,
+			want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+		{name: "large request of a stream", request: large, reply: small, stream: true, want: stats.NotReplayable,
+			sentence: "Calls cannot be hedged: their messages"},
+		{name: "headers first", request: small, reply: small, stream: true, header: true, want: stats.EarlyHeaders,
+			sentence: "Calls cannot be hedged: callers call Header first"},
+		{name: "headers first, with WithWaitForMessage", options: []hedge.Option{hedge.WithWaitForMessage("/s/*")},
+			request: small, reply: small, stream: true, header: true},
+		{name: "deadline", request: small, reply: small, timeout: 12 * ms, want: stats.DeadlineNear,
+			sentence: "Most calls cannot be hedged: their deadlines"},
+		{name: "no policy", options: []hedge.Option{hedge.WithOtherBackendOnly(true)}, request: small, reply: small,
+			connection: true, want: stats.NoOtherBackend,
+			sentence: "Calls cannot be hedged: WithOtherBackendOnly finds no other"},
 	} {
 		for _, dry := range []bool{false, true} {
 			if tc.header && tc.want == "" && dry {
@@ -109,7 +122,8 @@ func TestUnhedgeable(t *testing.T) {
 			}
 			hedgetest.Run(t, tc.name+map[bool]string{true: ", dry run"}[dry], func(t *testing.T) {
 				var log bytes.Buffer
-				options := append([]hedge.Option{hedge.WithAllMethods(), hedge.WithDryRun(dry), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, tc.options...)
+				options := append([]hedge.Option{hedge.WithAllMethods(), hedge.WithDryRun(dry),
+					hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, tc.options...)
 				if tc.timeout > 0 {
 					options = append(options, hedge.WithTrigger(hedge.Fixed(8*ms)))
 				}
@@ -133,9 +147,11 @@ func TestUnhedgeable(t *testing.T) {
 						ctx, cancel = context.WithTimeout(t.Context(), tc.timeout)
 					}
 					if tc.stream {
-						st, err := streams(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-							return &slowStream{ctx: ctx, wait: draw.wait}, nil
-						})
+						st, err := streams(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get",
+							func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
+								_ ...grpc.CallOption) (grpc.ClientStream, error) {
+								return &slowStream{ctx: ctx, wait: draw.wait}, nil
+							})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -145,9 +161,11 @@ func TestUnhedgeable(t *testing.T) {
 						}
 						_ = st.RecvMsg(tc.reply())
 					} else {
-						_ = unary(ctx, "/s/Get", request, tc.reply(), cc, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-							return draw.wait(ctx)
-						})
+						_ = unary(ctx, "/s/Get", request, tc.reply(), cc,
+							func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn,
+								_ ...grpc.CallOption) error {
+								return draw.wait(ctx)
+							})
 					}
 					cancel()
 				}
@@ -156,7 +174,8 @@ func TestUnhedgeable(t *testing.T) {
 				warned := strings.Count(log.String(), `msg="method unhedgeable" target=`) // and never twice
 				warned += strings.Count(log.String(), fmt.Sprintf(` method=/s/Get reason=%q`, tc.want)) - 1
 				if tc.want == stats.NoReason {
-					if m.Unhedgeable != "" || strings.Contains(text, "cannot be hedged") || strings.Contains(log.String(), "unhedgeable") {
+					if m.Unhedgeable != "" || strings.Contains(text, "cannot be hedged") ||
+						strings.Contains(log.String(), "unhedgeable") {
 						t.Errorf("unhedgeable: %q, page\n%s\nlog\n%s", m.Unhedgeable, text, log.String())
 					}
 					if m.Hedged+m.DryRun == 0 || (m.Forecasts != nil) != dry {
@@ -164,7 +183,8 @@ func TestUnhedgeable(t *testing.T) {
 					}
 					return
 				}
-				if m.Unhedgeable != tc.want || m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail || m.Choice.PredictedLoad != 0 {
+				if m.Unhedgeable != tc.want || m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail ||
+					m.Choice.PredictedLoad != 0 {
 					t.Errorf("unhedgeable %q, want %q; %v, %+v", m.Unhedgeable, tc.want, m.Forecasts, m.Choice)
 				}
 				says(t, text, "/s/Get\n    "+tc.sentence)

@@ -12,7 +12,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// view is what is shown, at one moment. Its JSON has times in nanoseconds, as fields of type time.Duration have.
+// view is the content of the page at one moment. In JSON, times of type time.Duration are
+// nanoseconds.
 type view struct {
 	At            time.Time    `json:"at"`
 	Paused        bool         `json:"paused"`
@@ -27,7 +28,7 @@ type view struct {
 // row is one method of one target.
 type row struct {
 	Sentence string            `json:"sentence"`
-	Notes    []string          `json:"notes,omitempty"` // what an operator should know
+	Notes    []string          `json:"notes,omitempty"` // hints for an operator
 	Stats    stats.Method      `json:"stats"`
 	History  []registry.Sample `json:"history"`
 
@@ -36,14 +37,20 @@ type row struct {
 }
 
 func newRow(t stats.Method, config settings.Config, at time.Time) row {
-	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
+	return row{
+		Sentence: sentence(t, config), Notes: notes(t, at), Stats: t,
+		at: at, budgetPercent: config.BudgetPercent,
+	}
 }
 
 // newView returns a view of at most limit methods.
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()
-	v := &view{At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
+	v := &view{
+		At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent,
+		Totals: s.Stats(), Filter: filter, Methods: []row{},
+	}
 	all := s.Methods()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
@@ -58,8 +65,9 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	v.NotShown = int64(len(all) - len(shown))
 	for _, t := range shown {
 		r := newRow(t, known.ConfigOf(t.Target, t.Method), v.At)
-		if n, nothing := known.NothingSelected(t.Target); nothing { // as hedge.WithLogger says
-			r.Notes = append(r.Notes, strings.ToUpper(n.Why[:1])+n.Why[1:]+". Methods seen: "+list(n.Methods, n.More)+".")
+		if n, nothing := known.NothingSelected(t.Target); nothing { // as in hedge.WithLogger
+			why := strings.ToUpper(n.Why[:1]) + n.Why[1:]
+			r.Notes = append(r.Notes, why+". Methods seen: "+list(n.Methods, n.More)+".")
 		}
 		r.History = known.History(t.Target, t.Method)
 		v.Methods = append(v.Methods, r)

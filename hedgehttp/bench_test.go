@@ -19,8 +19,8 @@ func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &res, nil
 }
 
-// BenchmarkTransport is what a request costs that needs no hedge: over a transport that does
-// nothing, and over a connection.
+// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing and
+// over a connection.
 func BenchmarkTransport(b *testing.B) {
 	s := newServer(b, false, false, hello)
 	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}

@@ -14,7 +14,8 @@ import (
 func isStream(contentType string) bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	mediaType = strings.TrimSpace(mediaType)
-	return mediaType == "text/event-stream" || mediaType == "application/x-ndjson" || strings.HasPrefix(mediaType, "application/connect+")
+	return mediaType == "text/event-stream" || mediaType == "application/x-ndjson" ||
+		strings.HasPrefix(mediaType, "application/connect+")
 }
 
 // kept is the beginning of a body that was read before its race was decided.

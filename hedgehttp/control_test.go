@@ -84,7 +84,8 @@ func read(res *http.Response, err error) string {
 	if len(all) > 100 {
 		all = fmt.Appendf(nil, "%d bytes, %x", len(all), sha256.Sum256(all))
 	}
-	return fmt.Sprintf("%d %q %s, length %d, trailer %v", res.StatusCode, all, cause(err), res.ContentLength, res.Trailer)
+	return fmt.Sprintf("%d %q %s, length %d, trailer %v", res.StatusCode, all, cause(err), res.ContentLength,
+		res.Trailer)
 }
 
 // cause is an error without the addresses in it.
@@ -109,16 +110,21 @@ var control = []struct {
 	client func(t *testing.T, s *server, c *http.Client) string
 }{
 	{name: "GET", serve: hello, client: get},
-	{name: "HEAD", serve: hello, client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
+	{name: "HEAD", serve: hello,
+		client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
 	{name: "404", serve: http.NotFound, client: get},
-	{name: "503", serve: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "GET", "/", nil)
-		req.Header.Set("Once", "1") // a hedge that fails does not end the race
-		return read(c.Do(req))
-	}},
+	{name: "503",
+		serve: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) },
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			req := s.request(t.Context(), "GET", "/", nil)
+			req.Header.Set("Once", "1") // a hedge that fails does not end the race
+			return read(c.Do(req))
+		}},
 	{name: "204", serve: func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, client: get},
 	{name: "events", serve: events, client: get},
-	{name: "no events", serve: func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "text/event-stream") }, client: get},
+	{name: "no events",
+		serve:  func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "text/event-stream") },
+		client: get},
 	{name: "POST", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
 		return read(c.Do(s.request(t.Context(), "POST", "/", strings.NewReader("a body"))))
 	}},
@@ -144,13 +150,14 @@ var control = []struct {
 		req.ContentLength = 8
 		return read(c.Do(req))
 	}},
-	{name: "a body shorter than its Content-Length", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", strings.NewReader("short"))
-		req.ContentLength = 10
-		req.Header.Set("Once", "1")
-		_, err := c.Do(req)
-		return cause(err)
-	}},
+	{name: "a body shorter than its Content-Length", serve: echo,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			req := s.request(t.Context(), "POST", "/", strings.NewReader("short"))
+			req.ContentLength = 10
+			req.Header.Set("Once", "1")
+			_, err := c.Do(req)
+			return cause(err)
+		}},
 	{name: "a large body there", once: true, serve: func(w http.ResponseWriter, r *http.Request) {
 		h := sha256.New()
 		n, err := io.Copy(h, r.Body)
@@ -158,11 +165,12 @@ var control = []struct {
 	}, client: func(t *testing.T, s *server, c *http.Client) string {
 		return read(c.Do(s.request(t.Context(), "POST", "/", bytes.NewReader(large()))))
 	}},
-	{name: "2 MB of unknown length", once: true, serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", bytes.NewReader(large()[:2<<20]))
-		req.ContentLength = -1
-		return read(c.Do(req))
-	}},
+	{name: "2 MB of unknown length", once: true, serve: echo,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			req := s.request(t.Context(), "POST", "/", bytes.NewReader(large()[:2<<20]))
+			req.ContentLength = -1
+			return read(c.Do(req))
+		}},
 	{name: "a large body back", serve: func(w http.ResponseWriter, r *http.Request) { w.Write(large()) }, client: get},
 	{name: "trailers", serve: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Sum")
@@ -215,20 +223,22 @@ var control = []struct {
 		res, err := c.Do(s.request(ctx, "GET", "/", nil))
 		return fmt.Sprint(res.Status, err)
 	}},
-	{name: "a context that ends during the body", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		res, err := c.Do(s.request(ctx, "GET", "/", nil))
-		if err != nil {
+	{name: "a context that ends during the body", serve: endless,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			res, err := c.Do(s.request(ctx, "GET", "/", nil))
+			if err != nil {
+				return cause(err)
+			}
+			defer res.Body.Close()
+			io.ReadFull(res.Body, make([]byte, 10))
+			cancel()
+			_, err = io.Copy(io.Discard, res.Body)
 			return cause(err)
-		}
-		defer res.Body.Close()
-		io.ReadFull(res.Body, make([]byte, 10))
-		cancel()
-		_, err = io.Copy(io.Discard, res.Body)
-		return cause(err)
-	}},
-	{name: "a context that ends before the answer", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		}},
+	{name: "a context that ends before the answer",
+		serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -241,17 +251,18 @@ var control = []struct {
 			var timeout net.Error
 			return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded))
 		}},
-	{name: "Client.Timeout during the body", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {
-		c.Timeout = time.Second
-		res, err := c.Get(s.URL)
-		if err != nil {
-			return cause(err)
-		}
-		defer res.Body.Close()
-		_, err = io.Copy(io.Discard, res.Body)
-		var timeout net.Error
-		return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout())
-	}},
+	{name: "Client.Timeout during the body", serve: endless,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			c.Timeout = time.Second
+			res, err := c.Get(s.URL)
+			if err != nil {
+				return cause(err)
+			}
+			defer res.Body.Close()
+			_, err = io.Copy(io.Discard, res.Body)
+			var timeout net.Error
+			return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout())
+		}},
 	{name: "redirects with a body", serve: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/end" {
 			http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
@@ -325,7 +336,8 @@ func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 			for _, h2 := range []bool{false, true} {
 				s := newServer(t, h2, false, tc.serve)
 				want := tc.client(t, s, &http.Client{Transport: s.base})
-				for mode, delay := range map[string]time.Duration{"no hedge": time.Hour, "at once": time.Nanosecond, "a hedge wins": time.Millisecond} {
+				for mode, delay := range map[string]time.Duration{"no hedge": time.Hour, "at once": time.Nanosecond,
+					"a hedge wins": time.Millisecond} {
 					hangs := mode == "a hedge wins"
 					if hangs && tc.once {
 						continue

@@ -78,9 +78,10 @@ func ExampleWithFirstByte() {
 	server := hanging("application/grpc-web+proto")
 	defer server.Close()
 	s := scheduler(hedge.WithAllMethods())
-	client := &http.Client{Transport: hedgehttp.Transport(s, nil, hedgehttp.WithFirstByte(func(res *http.Response) bool {
-		return strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc-web")
-	}))}
+	client := &http.Client{Transport: hedgehttp.Transport(s, nil,
+		hedgehttp.WithFirstByte(func(res *http.Response) bool {
+			return strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc-web")
+		}))}
 	show(client.Get(server.URL))
 	// Output:
 	// data: hello

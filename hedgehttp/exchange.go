@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// exchange is one request. It implements [race.Entrant].
+// exchange is the race for one request. It implements [race.Entrant].
 type exchange struct {
 	*transport
 	caller  *http.Request
@@ -67,8 +67,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return winner.deliver()
 }
 
-// once sends a request that is not hedged, and learns from it. A response that streams is returned
-// with its headers; what it took is known when the caller has read the first byte.
+// once sends an unhedged request, and learns its latency. A streamed response is returned with its
+// headers; its latency is learned when the caller has read the first byte.
 func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	a := attempt{exchange: x}
 	a.res, a.err = x.base.RoundTrip(req)
@@ -86,7 +86,7 @@ const maxBody = 1 << 20
 
 // readAhead reads the body of the request, so that each attempt can send it. If the request can be
 // sent only once, readAhead returns the request to send. A body without GetBody and of unknown
-// length is not read: the caller may write it while it reads the response.
+// length is not read, because the caller may write it while it reads the response.
 func (x *exchange) readAhead() (once *http.Request) {
 	req := x.caller
 	switch {
@@ -145,8 +145,8 @@ func (x *exchange) Accepts(err error) (ok, open bool) { return x.primary.Accepts
 
 func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 
-// attempt is one attempt of a request. A hedge is a [race.Attempt] and a [race.Judge]; for the
-// primary its exchange is.
+// attempt is one attempt of a request. A hedge implements [race.Attempt] and [race.Judge]; the
+// exchange does so for the primary.
 type attempt struct {
 	*exchange
 	n      int // 0 is the primary
@@ -157,7 +157,7 @@ type attempt struct {
 	err     error       // of the transport
 	outcome error       // as the race sees it
 	kept    kept        // of the body, of a response that answers with its first byte
-	settled atomic.Bool // send has returned, or drop was called; whoever comes second closes the body
+	settled atomic.Bool // send has returned, or drop was called; the second of them closes the body
 }
 
 // send sends the request by rt and waits for the answer.
@@ -180,7 +180,7 @@ func (a *attempt) send(ctx context.Context, rt http.RoundTripper) error {
 	return a.outcome
 }
 
-// drop ends an attempt that has lost. It may still be running.
+// drop ends a loser, which may still be running.
 func (a *attempt) drop() {
 	a.cancel(rpc.ErrLost)
 	if a.settled.Swap(true) {
@@ -194,8 +194,8 @@ func (a *attempt) close() {
 	}
 }
 
-// deliver returns the response of the winner. The context of the attempt ends when its body has
-// been read, or is closed.
+// deliver returns the winner's response. The attempt's context ends when the body has been read or
+// closed.
 func (a *attempt) deliver() (*http.Response, error) {
 	switch {
 	case a.err != nil || a.res == nil || a.res.Body == nil || a.res.Body == http.NoBody:
@@ -206,8 +206,8 @@ func (a *attempt) deliver() (*http.Response, error) {
 	return a.res, a.err
 }
 
-// Run sends a hedge. The attempt has a context of its own, because its response may be delivered,
-// and read, after the race has ended the context ctx.
+// Run sends a hedge. The attempt has its own context, because its response may be delivered, and
+// read, after the race has ended ctx.
 func (a *attempt) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })
 	defer stop()
@@ -221,8 +221,8 @@ func (a *attempt) Served() bool { return a.err == nil && a.res != nil }
 
 func (a *attempt) Trailer() metadata.MD { return pushback(a.res, a.outcome) }
 
-// hedgeContext is the context of a hedge. It has the values of the caller's context and of the
-// race's, but not the caller's hooks.
+// hedgeContext is the context of a hedge, with the values of the caller's context and of the
+// race's, but without the caller's hooks.
 type hedgeContext struct {
 	context.Context
 	race context.Context
@@ -238,5 +238,6 @@ func (c hedgeContext) Value(key any) any {
 	return c.race.Value(key)
 }
 
-// noHooks has hooks that do nothing, under the keys of package httptrace and of package net.
-var noHooks = httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}})
+// noHooks has no-op hooks, under the keys of package httptrace and of package net.
+var noHooks = httptrace.WithClientTrace(context.Background(),
+	&httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}})

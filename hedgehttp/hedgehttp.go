@@ -1,4 +1,5 @@
-// Package hedgehttp hedges HTTP requests: [Transport] is an [http.RoundTripper] around another one.
+// Package hedgehttp hedges HTTP requests with a [http.RoundTripper] around another one: see
+// [Transport].
 //
 //	s, err := hedge.New(hedge.WithAllMethods())
 //	if err != nil {
@@ -6,9 +7,9 @@
 //	}
 //	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
 //
-// GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an Idempotency-Key, are then
-// hedged as gRPC calls are, by the same scheduler and budget. A response that streams, such as
-// server-sent events, has answered with the first byte of its body.
+// It hedges GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an Idempotency-Key,
+// with the scheduler and the budget of gRPC calls. A streamed response, such as server-sent events,
+// answers with the first byte of its body.
 package hedgehttp
 
 import (
@@ -23,24 +24,27 @@ import (
 	"github.com/grpchedge/hedge/internal/registry"
 )
 
-// Transport returns an [http.RoundTripper] that sends requests by base, and hedges them as s
+// Transport returns an [http.RoundTripper] that sends requests by base and hedges them as s
 // decides. A nil base is [http.DefaultTransport]. If s is nil, Transport returns base.
 // CloseIdleConnections is passed on.
 //
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
-// OPTIONS, TRACE or QUERY request, and one with an Idempotency-Key header. [hedge.WithAllMethods]
-// and [hedge.WithIdempotentOnly] select these. Any other request is hedged only if its path or its
-// name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with WithIdempotentOnly, its
-// path is a gRPC method whose linked descriptor allows it. Requests with an Upgrade or Expect
-// header are sent once.
+// OPTIONS, TRACE or QUERY request, and a request with an Idempotency-Key header.
+// [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select these. Any other request is hedged
+// only if its path or its name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with
+// WithIdempotentOnly, if its path is a gRPC method with a linked descriptor that allows it.
+// Requests with an Upgrade or Expect header are sent once.
 //
-// The target is the scheme and host of the URL. A request is learned under a name, its method: the
-// full method if its path ends in one, such as /pkg.Svc/Get; the pattern of WithMethods or
-// WithReadOnlyMethods that its path matches; what the function of [WithName] returns; or its HTTP
-// method.
+// The target is the scheme and host of the URL. The latency of a request is learned under its
+// method, which is the first of:
+//
+//   - the full method, if its path ends in one, such as /pkg.Svc/Get.
+//   - the pattern of WithReadOnlyMethods or WithMethods that matches its path.
+//   - the result of the function of [WithName].
+//   - its HTTP method.
 //
 // A body of up to 1 MiB is read before the request is sent, if the request has GetBody or a
-// ContentLength. A request with another body is sent once.
+// ContentLength. A request with any other body is sent once.
 //
 // A transport error, and the statuses 429, 500, 502, 503 and 504, count as gRPC's Unavailable,
 // ResourceExhausted, Internal, Unavailable, Unavailable and DeadlineExceeded, which are non-fatal
@@ -49,10 +53,10 @@ import (
 // *[http.Response], and must not read its body. The functions of [hedge.WithClass] and
 // [hedge.WithCost] get the *[http.Request].
 //
-// The primary runs on the caller's goroutine, and each hedge on a goroutine of its own. The
-// response comes from one attempt. Its context ends when its body has been read or closed, or with
-// the context of the request. Losers are canceled at once: over HTTP/2 their streams are reset, and
-// over HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see the primary.
+// The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
+// one attempt, with a context that ends when the body has been read or closed, or with the context
+// of the request. Losers are canceled at once: over HTTP/2 their streams are reset, and over
+// HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -73,28 +77,28 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 // Option is an option of [Transport]. A nil option is ignored.
 type Option func(*transport)
 
-// WithName gives names to requests whose paths are no full methods and match no pattern, so that
-// requests of different latency are learned apart. of must return few different names: no
-// identifiers out of a path. A name such as "/shop/Search" can be selected by [hedge.WithMethods]
-// and configured by [hedge.WithMethodOptions]. An empty name means the HTTP method. of must be safe
-// for concurrent use, and must not change the request. Nil, the default, names requests by their
-// HTTP methods.
+// WithName names requests by a function, so that requests of different latency are learned apart.
+// It applies to paths that are not full methods and match no pattern. of must return few different
+// names, without identifiers from the path. A name such as "/shop/Search" can be selected by
+// [hedge.WithMethods] and configured by [hedge.WithMethodOptions]. An empty name means the HTTP
+// method. of must be safe for concurrent use, and must not change the request. Nil, the default,
+// names requests by their HTTP methods.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
 
-// WithFirstByte names further responses that answer with the first byte of their body, and not with
-// their headers. Responses of the types text/event-stream, application/x-ndjson and
-// application/connect+... always do. RoundTrip returns such a response of a request that can be
-// hedged when it has the first byte. streams must be safe for concurrent use, and must not read the
-// body. Nil, the default, names none.
+// WithFirstByte reports which further responses answer with the first byte of their body, instead
+// of their headers. Responses of the types text/event-stream, application/x-ndjson and
+// application/connect+... always do. If the request can be hedged, RoundTrip returns its response
+// after the first byte. streams must be safe for concurrent use, and must not read the body. Nil,
+// the default, reports none.
 func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
 
 // WithHedgeTransport sends hedges by rt. Over one HTTP/2 connection a hedge waits behind the lost
-// packet that delays its primary; with a transport of its own it has another connection. Nil, the
-// default, sends hedges by the base transport.
+// packet that delays its primary; another transport has another connection. Nil, the default, sends
+// hedges by the base transport.
 func WithHedgeTransport(rt http.RoundTripper) Option {
 	return func(t *transport) {
 		if t.hedges = rt; rt == nil {
@@ -119,7 +123,7 @@ func (t *transport) CloseIdleConnections() {
 	}
 }
 
-// nameOf returns the name under which a request is learned.
+// nameOf returns the method under which the latency of a request is learned.
 func (t *transport) nameOf(req *http.Request) string {
 	if name := fullMethod(req.URL.Path); name != "" {
 		return name

@@ -26,8 +26,8 @@ var codeOf = map[int]codes.Code{
 	http.StatusGatewayTimeout:      codes.DeadlineExceeded,
 }
 
-// outcomeOf returns how an attempt ended for the race: an error with a gRPC status, or nil for an
-// answer.
+// outcomeOf returns the outcome of an attempt for the race: an error with a gRPC status, or nil for
+// an answer.
 func outcomeOf(res *http.Response, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -46,8 +46,8 @@ func outcomeOf(res *http.Response, err error) error {
 	return status.Error(code, res.Status)
 }
 
-// pushback returns the Retry-After header of a response that is a failure, in seconds or as a date,
-// as gRPC's trailer.
+// pushback returns the Retry-After header of a failed response, in seconds or as a date, as gRPC's
+// trailer.
 func pushback(res *http.Response, outcome error) metadata.MD {
 	if outcome == nil || res == nil {
 		return nil

@@ -109,7 +109,7 @@ func (b *fakeBody) Close() error {
 
 func eventStream() http.Header { return http.Header{"Content-Type": {"text/event-stream"}} }
 
-// TestTransport_Race races attempts whose first one begins at 0, and the others 10 ms apart.
+// TestTransport_Race races attempts: the first starts at 0, the others 10 ms apart.
 func TestTransport_Race(t *testing.T) {
 	busy := http.Header{"Retry-After": {"1"}}
 	for _, tc := range []struct {
@@ -121,30 +121,49 @@ func TestTransport_Race(t *testing.T) {
 		at     time.Duration
 	}{
 		{"no hedge is due", "GET", script{{after: 5 * ms, status: 200}}, nil, "200 0", 5 * ms},
-		{"a hedge wins", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
-		{"the primary wins", "GET", script{{after: 12 * ms, status: 200}, {after: time.Hour, status: 200}}, nil, "200 0", 12 * ms},
+		{"a hedge wins", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 200}}, nil, "200 1",
+			15 * ms},
+		{"the primary wins", "GET", script{{after: 12 * ms, status: 200}, {after: time.Hour, status: 200}}, nil,
+			"200 0", 12 * ms},
 		{"an error before a hedge", "GET", script{{after: 5 * ms}}, nil, "no connection", 5 * ms},
-		{"a failure while a hedge is in flight", "GET", script{{after: 12 * ms, status: 503}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
-		{"all fail", "GET", script{{after: 12 * ms, status: 502}, {after: 5 * ms}, {after: 5 * ms, status: 429}}, nil, "502 0", 15 * ms},
-		{"a hedge's 404 of a GET", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 404}}, nil, "404 1", 15 * ms},
-		{"a hedge's 409 of a POST", "POST", script{{after: 30 * ms, status: 200}, {after: 5 * ms, status: 409}, {after: time.Hour}}, nil, "200 0", 30 * ms},
+		{"a failure while a hedge is in flight", "GET",
+			script{{after: 12 * ms, status: 503}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
+		{"all fail", "GET", script{{after: 12 * ms, status: 502}, {after: 5 * ms}, {after: 5 * ms, status: 429}}, nil,
+			"502 0", 15 * ms},
+		{"a hedge's 404 of a GET", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 404}}, nil,
+			"404 1", 15 * ms},
+		{"a hedge's 409 of a POST", "POST", script{{after: 30 * ms, status: 200}, {after: 5 * ms, status: 409},
+			{after: time.Hour}}, nil, "200 0", 30 * ms},
 		{"404 is non-fatal", "GET", script{{after: 12 * ms, status: 404}, {after: 5 * ms, status: 200}},
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
-		{"Retry-After", "GET", script{{after: 12 * ms, status: 503, header: busy}, {after: 50 * ms, status: 200}, {status: 200}}, nil, "200 1", 60 * ms},
-		{"headers at once", "GET", script{{status: 200, header: eventStream(), flush: time.Hour}, {status: 200, header: eventStream(), flush: 5 * ms}},
+		{"Retry-After", "GET", script{{after: 12 * ms, status: 503, header: busy}, {after: 50 * ms, status: 200},
+			{status: 200}}, nil, "200 1", 60 * ms},
+		{"headers at once", "GET", script{{status: 200, header: eventStream(), flush: time.Hour},
+			{status: 200, header: eventStream(), flush: 5 * ms}},
 			nil, "200 1", 15 * ms},
-		{"a stream that fails before its first byte", "GET", script{{status: 200, header: eventStream(), flush: 12 * ms, body: failing{}},
-			{status: 200, header: eventStream(), flush: 5 * ms}}, nil, "200 1", 15 * ms},
-		{"a stream that fails alone", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: failing{}}}, nil, "200 cannot be read", 5 * ms},
-		{"an empty stream", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: http.NoBody}}, nil, "200 ", 5 * ms},
-		{"a rejected answer", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 200}}, []hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected answer of all", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 203}, {after: 5 * ms, status: 203}},
+		{"a stream that fails before its first byte", "GET",
+			script{{status: 200, header: eventStream(), flush: 12 * ms, body: failing{}},
+				{status: 200, header: eventStream(), flush: 5 * ms}}, nil, "200 1", 15 * ms},
+		{"a stream that fails alone", "GET",
+			script{{status: 200, header: eventStream(), flush: 5 * ms, body: failing{}}}, nil, "200 cannot be read",
+			5 * ms},
+		{"an empty stream", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: http.NoBody}},
+			nil, "200 ", 5 * ms},
+		{"a rejected answer", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 200}},
+			[]hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected answer of all", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 203},
+			{after: 5 * ms, status: 203}},
 			[]hedge.Option{acceptable}, "203 0", 15 * ms},
-		{"a rejected status", "GET", script{{after: 5 * ms, status: 404}, {after: 5 * ms, status: 200}}, []hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected status of a hedge", "GET", script{{after: 30 * ms}, {after: 5 * ms, status: 404}, {after: 30 * ms}}, []hedge.Option{acceptable}, "404 1", 45 * ms},
+		{"a rejected status", "GET", script{{after: 5 * ms, status: 404}, {after: 5 * ms, status: 200}},
+			[]hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected status of a hedge", "GET",
+			script{{after: 30 * ms}, {after: 5 * ms, status: 404}, {after: 30 * ms}}, []hedge.Option{acceptable},
+			"404 1", 45 * ms},
 		{"a panic of the primary", "GET", script{{after: 5 * ms, status: -1}}, nil, "panic: base", 5 * ms},
-		{"a panic of a hedge", "GET", script{{after: time.Hour}, {after: 5 * ms, status: -1}}, nil, "panic: base", 15 * ms},
-		{"the caller gives up", "GET", script{{after: time.Hour}, {after: time.Hour}, {after: time.Hour}}, nil, "context deadline exceeded", 100 * ms},
+		{"a panic of a hedge", "GET", script{{after: time.Hour}, {after: 5 * ms, status: -1}}, nil, "panic: base",
+			15 * ms},
+		{"the caller gives up", "GET", script{{after: time.Hour}, {after: time.Hour}, {after: time.Hour}}, nil,
+			"context deadline exceeded", 100 * ms},
 	} {
 		for _, edit := range []bool{false, true} {
 			t.Run(fmt.Sprint(tc.name, edit), func(t *testing.T) {
@@ -218,7 +237,7 @@ func outcome(t *testing.T, rt http.RoundTripper, req *http.Request) (got string)
 	return fmt.Sprint(res.StatusCode, " ", string(all))
 }
 
-// TestTransport_Names: what a request is learned under, and whether it is hedged.
+// TestTransport_Names checks the method under which a request is learned, and whether it is hedged.
 func TestTransport_Names(t *testing.T) {
 	byName := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -250,13 +269,15 @@ func TestTransport_Names(t *testing.T) {
 		{"POST /twirp/pkg.Svc/Get", false, hedge.WithReadOnlyMethods("/pkg.Svc/Get"), "/pkg.Svc/Get", true},
 		{"GET /v1.2/17", false, hedge.WithAllMethods(), "GET", true},
 		{"POST /v1/chat/completions", false, hedge.WithReadOnlyMethods("/v1/Complete"), "/v1/Complete", true},
-		{"POST /hedgetest.TestService/UnaryIdempotent", false, hedge.WithIdempotentOnly(), "/hedgetest.TestService/UnaryIdempotent", false},
+		{"POST /hedgetest.TestService/UnaryIdempotent", false, hedge.WithIdempotentOnly(),
+			"/hedgetest.TestService/UnaryIdempotent", false},
 		{"CONNECT /", true, hedge.WithAllMethods(), "CONNECT", false},
 	} {
 		t.Run(tc.request, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := hedgetest.New(t, tc.opt, hedge.WithWarmup(20, 10*ms), hedge.WithBudgetPercent(400))
-				rt := hedgehttp.Transport(s, &fake{script: script{{after: 50 * ms, status: 200}, {status: 200}}}, byName, nil)
+				rt := hedgehttp.Transport(s, &fake{script: script{{after: 50 * ms, status: 200}, {status: 200}}},
+					byName, nil)
 				method, path, _ := strings.Cut(tc.request, " ")
 				req, _ := http.NewRequest(method, "https://host:8443"+path, nil)
 				req.Method = method
@@ -265,7 +286,8 @@ func TestTransport_Names(t *testing.T) {
 				}
 				outcome(t, rt, req)
 				m := s.Methods()[0]
-				if m.Target != "https://host:8443" || m.Method != tc.name || m.Hedged != map[bool]int64{true: 1}[tc.hedged] {
+				if m.Target != "https://host:8443" || m.Method != tc.name ||
+					m.Hedged != map[bool]int64{true: 1}[tc.hedged] {
 					t.Errorf("%q %q, hedged %d", m.Target, m.Method, m.Hedged)
 				}
 				if c := m.Counts; !tc.hedged && c.NotSelected+c.NotReplayable != 1 {
@@ -309,8 +331,10 @@ func TestTransport_LearnsTheFirstByte(t *testing.T) {
 // transports.
 func TestTransport_HedgeTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}}, &pool{fake: fake{script: script{{status: 201}}}}
-		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base, hedgehttp.WithHedgeTransport(nil), hedgehttp.WithHedgeTransport(other))
+		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}},
+			&pool{fake: fake{script: script{{status: 201}}}}
+		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base, hedgehttp.WithHedgeTransport(nil),
+			hedgehttp.WithHedgeTransport(other))
 		client := &http.Client{Transport: rt}
 		res, err := client.Get("http://host")
 		if err != nil || res.StatusCode != 201 {
@@ -334,7 +358,8 @@ func (p *pool) CloseIdleConnections() { p.closed = true }
 // TestTransport_WithoutAScheduler is base itself.
 func TestTransport_WithoutAScheduler(t *testing.T) {
 	base := new(http.Transport)
-	if hedgehttp.Transport(nil, base) != base || hedgehttp.Transport(new(hedge.Scheduler), nil) != http.DefaultTransport {
+	if hedgehttp.Transport(nil, base) != base ||
+		hedgehttp.Transport(new(hedge.Scheduler), nil) != http.DefaultTransport {
 		t.Error("not base")
 	}
 }
@@ -418,7 +443,8 @@ func TestTransport_ABaseThatRetries(t *testing.T) {
 			http.Error(w, "busy", http.StatusServiceUnavailable)
 		}
 	})
-	client := &http.Client{Transport: hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), retrying{s.base})}
+	client := &http.Client{Transport: hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)),
+		retrying{s.base})}
 	for range 50 {
 		req := s.request(t.Context(), "POST", "/", strings.NewReader("whole"))
 		if res, err := client.Do(req); err != nil {

@@ -67,6 +67,7 @@ func TestTransport_HooksSeeThePrimary(t *testing.T) {
 	rt := hedgehttp.Transport(scheduler, s.base, hedgehttp.WithHedgeTransport(another))
 	got := read(rt.RoundTrip(s.request(ctx, "GET", "/", nil)))
 	if hedged := scheduler.Stats().HedgeWins; get.Load() != 1 || dial.Load() != 1 || early.Load() != 0 || hedged != 1 {
-		t.Errorf("%s: %d connections asked for, %d dialed, %d early hints, %d hedges won", got, get.Load(), dial.Load(), early.Load(), hedged)
+		t.Errorf("%s: %d connections asked for, %d dialed, %d early hints, %d hedges won", got, get.Load(),
+			dial.Load(), early.Load(), hedged)
 	}
 }

@@ -2,111 +2,122 @@ package stats
 
 import "time"
 
-// Method is what is known of one method of one target. Its counts begin with the first call of the method, or with the
-// first after the method was removed from memory: see hedge.WithMaxMethods. The fields of its parts can be read as its own.
+// Method is the state of one method of one target. Its counts start with the first call of the
+// method, or with the first after the method was removed from memory: see hedge.WithMaxMethods.
 type Method struct {
-	// Target is the connection's target, as grpc.ClientConn.Target returns it or hedge.WithTargetName names it, and Method the
-	// full method name.
+	// Target is the connection's target, as returned by grpc.ClientConn.Target or named by
+	// hedge.WithTargetName. Method is the full method.
 	Target, Method string
-	// Names are what metrics call them. They are empty before the first call.
+	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names
 	Counts
 	Learned
-	// Classes is what is known of each class of requests, by name; nil without hedge.WithClass. Counts are of the method, and so is
-	// what else is learned.
+	// Classes are the latencies and delays of the classes of requests, sorted by name; nil without
+	// hedge.WithClass. All other fields are of the whole method.
 	Classes []Class
-	// Forecasts are the predictions of hedge.WithDryRun. They are nil without it, and while too little is known.
+	// Forecasts are the predictions of hedge.WithDryRun; nil without the option, and until 200
+	// calls.
 	Forecasts []Forecast
-	// Gain is what hedging gains, measured on a control group; nil without hedge.WithControl.
+	// Gain is the gain measured against a control group; nil without hedge.WithControl.
 	Gain *Gain
 	Budget
 	Backends
-	// Guard is the share of hedges that the guard lets pass.
+	// Guard is the share of hedges that the guard allows.
 	Guard Guard
-	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
+	// Resets is the limit of hedges for servers that count resets. All methods of the target share
+	// it.
 	Resets Resets
-	// Unhedgeable says why most calls of the method cannot be hedged, although the options select it: [NotReplayable],
-	// [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge]. Choice then predicts no effect, and Forecasts is nil. It is
-	// empty if most calls can be hedged.
+	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
+	// select it: [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge].
+	// Choice then predicts no effect, and Forecasts is nil. It is empty if most calls can be
+	// hedged.
 	Unhedgeable Reason
-	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later
-	// one is in force.
+	// Rules are the matching patterns of hedge.WithTargetOptions and hedge.WithMethodOptions. If
+	// two set the same option, the later one is in force.
 	Rules []string
-	// PausedBy says why nothing is hedged now: "Pause", or "HEDGE_DISABLED" for the environment variable. It is empty if hedging is
-	// not paused.
+	// PausedBy is the cause of a pause: "Pause", or "HEDGE_DISABLED" for the environment variable.
+	// It is empty if hedging is not paused.
 	PausedBy string
 }
 
-// Learned is what was learned of a method, or of a class of its requests, and what follows from it.
+// Learned has the latencies of a method or of a class of its requests, and the delay chosen from
+// them.
 type Learned struct {
-	// Delay is the age at which a call gets its first hedge now; 0 while too little is known. For a method with a hedgingPolicy it
-	// is the hedgingDelay.
+	// Delay is the current delay; 0 while too few calls are known. For a method with a
+	// hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
-	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the last 1,000; 0 if none are
-	// known.
+	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the
+	// last 1,000; 0 without latencies.
 	P50, P90, P99 time.Duration
-	// Choice is the choice of the trigger hedge.Auto that is in force. It is zero with another trigger, and while too little is
-	// known.
+	// Choice is the current choice of the trigger hedge.Auto. It is zero with another trigger, and
+	// while too few calls are known.
 	Choice Choice
 }
 
-// Class is what is known of a class of requests of a method: see hedge.WithClass.
+// Class has the latencies of a class of a method's requests: see hedge.WithClass.
 type Class struct {
-	// Class is the name that the class function gave it, or "(other)".
+	// Class is the name returned by the class function, or "(other)".
 	Class string
 	Learned
 }
 
-// Budget is what the target's budget and its throttle hold. All methods of the target share them.
+// Budget is the state of the target's budget and throttle, which all its methods share.
 type Budget struct {
-	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the
-	// current traffic.
+	// Tokens is the number of hedges that the budget pays for now, and Burst its capacity at the
+	// current call rate.
 	Tokens, Burst float64
-	// Saved is the number of further hedges, up to four times Burst, that the budget has saved and pays for while hedges win.
+	// Saved is the number of further hedges, up to four times Burst, that savings pay for while
+	// hedges win.
 	Saved float64
-	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent while more than half of
-	// ThrottleMax is left. Both are 0 without a throttle.
+	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent
+	// while more than half of ThrottleMax is left. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
 }
 
-// Backends is what is known of the backends of a target, over all connections of the process to it. Most of it needs the policy of
-// package balancer.
+// Backends is the state of a target's backends, over all connections of the process to the target.
+// Most fields need the policy of package balancer.
 type Backends struct {
-	// Ready is the number of different backends that are ready now; 0 if none is, or if no connection has the policy.
+	// Ready is the number of different ready backends; 0 if none is ready or no connection has the
+	// policy.
 	Ready int
-	// Connections is the same number, counting each of the connections that the policy's field "connections" asks for.
+	// Connections is the number of ready connections to these backends: the policy's field
+	// "connections" can ask for several per backend.
 	Connections int
-	// Silent are the backends with connections on which calls have been late for ten seconds or more, and
-	// none was answered. Primaries avoid silent connections, also before the ten seconds are over. A
-	// backend is left out once no call was late there for a minute. The backend that has been silent
-	// longest comes first. Silent is nil if no backend is silent, and without the policy.
+	// Silent are the backends with connections that have been silent for at least ten seconds:
+	// calls were late, and none was answered. Primaries avoid silent connections before the ten
+	// seconds have passed. A backend without a late call for a minute is left out. The longest
+	// silent backend is first. Silent is nil without silent backends or without the policy.
 	Silent []SilentBackend
-	// Moved is the number of primaries that were sent past a silent connection, of all methods of the target, since its
-	// connections were made.
+	// Moved is the number of primaries, of all methods of the target, that were moved past a silent
+	// connection since its connections were made.
 	Moved int64
-	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
-	// meet the backend that is slow, behind the same lost packet. In a pool of grpc.ClientConns it says so of each of them, as a
-	// hedge stays on its ClientConn. With the policy, no ClientConn has more than one ready connection. Without, each of the last
-	// 15 hedges or more went over the same connection as the hedge before it on its ClientConn. Package balancer says how to change it.
+	// SingleConnection reports whether hedges use the connection of their primary, as with gRPC's
+	// default pick_first: they meet the same slow backend, behind the same lost packet. With the
+	// policy, it means that no ClientConn has more than one ready connection. Without the policy,
+	// it means that at least the last 15 hedges each used the same connection as the previous hedge
+	// on its ClientConn. In a pool of ClientConns it holds for each of them, because a hedge stays
+	// on its ClientConn. Package balancer describes the remedy.
 	SingleConnection bool
 }
 
-// SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
+// SilentBackend is a backend with silent connections: see package balancer.
 type SilentBackend struct {
-	// Address is the backend's address, as the resolver gave it.
+	// Address is the backend's address from the resolver.
 	Address string
-	// Connections is the number of its connections that are silent. Each connection of a pool counts.
+	// Connections is the number of its silent connections; each connection of a pool counts.
 	Connections int
-	// Since is when the first of the calls that wait there was late.
+	// Since is the time at which the first of its waiting calls was late.
 	Since time.Time
 }
 
-// Names are the values of the attributes grpc.target and grpc.method, as gRPC's own OpenTelemetry plugin gives them, in valid UTF-8.
+// Names are the values of the attributes grpc.target and grpc.method, in valid UTF-8, as in gRPC's
+// own OpenTelemetry plugin.
 type Names struct {
-	// Target is what grpc.ClientConn.CanonicalTarget returned for the first connection of the target. If hedge.WithTargetName has
-	// named the target, or calls of hedge.Do, it is that name.
+	// Target is the name from hedge.WithTargetName or hedge.Do, or else the result of
+	// grpc.ClientConn.CanonicalTarget for the first connection of the target.
 	Target string
-	// Method is the full method without its leading slash. It is "other" until a call of the method has the option
-	// grpc.StaticMethod, which generated code gives, as invented names would make any number of series. Calls of hedge.Do need none.
+	// Method is the full method without its leading slash. It is "other" until a call of the method
+	// has the option grpc.StaticMethod, which generated code sets, because arbitrary names would
+	// make an unbounded number of series. Calls of hedge.Do do not need the option.
 	Method string
 }

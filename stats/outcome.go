@@ -2,31 +2,33 @@ package stats
 
 import "time"
 
-// Outcome is what happened to one call: see hedge.Report.
+// Outcome is the outcome of one call: see hedge.Report.
 type Outcome struct {
 	// Attempts is the number of attempts sent: 1 for a call without a hedge.
 	Attempts int
-	// Winner is the attempt whose outcome the caller got: 0 for the primary, n for hedge n.
+	// Winner is the number of the attempt that decided the call: 0 for the primary, n for hedge n.
 	Winner int
-	// Delay is the age at which the first hedge was due, and the time from each hedge to the next. It is 0 for a call that
-	// could have no hedge.
+	// Delay is the age at which the first hedge was due, and the time between further hedges. It is
+	// 0 for a call that could not be hedged.
 	Delay time.Duration
-	// Reason is why the last hedge that was due was not sent, or why the call could have no hedge. It is empty if every hedge
-	// that was due was sent.
+	// Reason is the reason why the last due hedge was not sent, or why the call could not be
+	// hedged. It is empty if every due hedge was sent.
 	Reason Reason
-	// Rejected says that the outcome is a rejected answer, because no attempt had a better one: see hedge.WithAcceptable. It is false
-	// for a call that could have no hedge, because the function of hedge.WithAcceptable is not asked about it.
+	// Rejected reports whether the outcome is a rejected answer, because no attempt had a better
+	// one: see hedge.WithAcceptable. It is false for a call that could not be hedged, whose answers
+	// are not judged.
 	Rejected bool
 }
 
-// Reason is why a hedge was not sent, or why a call could have none. Later versions may have further ones.
+// Reason is the reason why a hedge was not sent, or why a call could not be hedged. Later versions
+// may add reasons.
 type Reason string
 
 const (
-	// NoReason: every hedge that was due was sent. Perhaps none was due.
+	// NoReason: every due hedge was sent, or none was due.
 	NoReason Reason = ""
 
-	// Reasons why a hedge that is due is not sent. The fields of [Counts] with the same names describe them.
+	// Reasons why a due hedge is not sent, described by the fields of [Counts] with these names.
 
 	BudgetExhausted Reason = "budget exhausted"
 	NotReady        Reason = "not ready"
@@ -41,7 +43,7 @@ const (
 	ClientBusy      Reason = "client busy"
 	OfHedge         Reason = "on behalf of a hedge"
 
-	// Reasons why a call has no hedge. [Paused] is one too.
+	// Reasons why a call cannot be hedged. [Paused] is one too.
 
 	NotReplayable Reason = "not replayable"
 	EarlyHeaders  Reason = "early headers" // of Method.Unhedgeable only
@@ -54,6 +56,6 @@ const (
 	InControlGroup Reason = "control group"
 	// NoHedgesConfigured: hedge.WithMaxHedges or hedge.WithBudgetPercent is 0.
 	NoHedgesConfigured Reason = "no hedges configured"
-	// NotServerStream: the call is a client-streaming or bidirectional one.
+	// NotServerStream: the call is client-streaming or bidirectional.
 	NotServerStream Reason = "not a server stream"
 )
