@@ -260,7 +260,7 @@ func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []f
 	switch {
 	case delay > 0:
 		c.Auto = false
-		sim.known = &learn.Estimate{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}
+		sim.known = []*learn.Estimate{{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}}
 	case quantile == never:
 		c.Auto, c.MaxHedges = false, 0
 	case quantile > 0:
