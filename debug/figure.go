@@ -33,7 +33,7 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "hedges of a call, at most", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
 	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
-	add(chosen, "saved of the time beyond the median", "%s", percent(c.Saved))
+	add(chosen, "saved of the tail", "%s", percent(c.Saved))
 	add(chosen, "of what was predicted here, seen to be saved", "%s", percent(c.Kept))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s", count(g.Control), count(g.Calls+g.Control))

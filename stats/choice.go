@@ -18,8 +18,8 @@ type Choice struct {
 	CutShort float64
 	// PredictedLoad is the predicted number of hedges per call. Compare it with Counts.HedgeRate.
 	PredictedLoad float64
-	// Saved is the predicted share, 0 to 1, of the time beyond the median that hedging saves, weighted towards the tail: what Auto
-	// makes large. Kept is the share of what was predicted of hedges at this delay, 0 to 1, that was seen to be saved. It is 1 as
+	// Saved is the predicted share, 0 to 1, of the tail that hedging saves: of the area under the latency-by-percentile curve from the
+	// median to p99.9, both axes logarithmic. Kept is the share of what was predicted of hedges at this delay, 0 to 1, that was seen to be saved. It is 1 as
 	// long as nothing is known, and the predictions go by it.
 	Saved, Kept float64
 	// HeadersFirst says that Method.Unhedgeable is [EarlyHeaders], so that nothing is predicted: see hedge.WithWaitForMessage.

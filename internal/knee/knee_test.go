@@ -245,6 +245,17 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// Calls that were all cut short are no change: nothing was seen of how long they take.
+func TestChanged_NothingAnswered(t *testing.T) {
+	w, now := sketch.New(time.Hour), time.Now()
+	for range 100 {
+		w.Record(now, time.Millisecond, false)
+	}
+	if slower, faster := knee.Changed(observed(testserver.Exponential(10*ms), 1000, 1), w.Snapshot(now), true); slower || faster {
+		t.Errorf("slower %v, faster %v", slower, faster)
+	}
+}
+
 // TestChanged_NotByChance compares samples of one distribution, ever so small ones.
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {

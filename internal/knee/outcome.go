@@ -47,7 +47,8 @@ func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) 
 // primaries. A time counts by what a small change of the share adds to the tail: the logarithm's derivative.
 func (s *search) observe() {
 	for _, o := range s.Outcomes {
-		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age)
+		// Ages are averages of delays, which are edges of buckets: without the thousandth, rounding would take one into the bucket below.
+		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
 		if rest == nil || due <= 0 {
 			continue
 		}

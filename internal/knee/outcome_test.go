@@ -82,3 +82,17 @@ func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 		t.Errorf("the delay is %v, and was %v before hedges below 15ms disappointed", plan.Delay, alone.Delay)
 	}
 }
+
+// The age of outcomes is an average of delays at the edge of a bucket, and rounding may take it below the edge.
+func TestFind_OutcomesAtAnEdge(t *testing.T) {
+	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)}, testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)})
+	p := problem(l, 0.10, 1)
+	edge := sketch.UpperEdge(sketch.Bucket(5 * ms))
+	for _, age := range []time.Duration{edge - 1, edge, edge + 1} {
+		p.Outcomes = []knee.Outcome{hedged(l, edge, 300, 0, 1)}
+		p.Outcomes[0].Age = age
+		if plan := p.Predict(knee.Plan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
+			t.Errorf("at %v: %.2f is kept of what independent hedges save", age, plan.Kept)
+		}
+	}
+}

@@ -53,10 +53,10 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	c, d := *l.config.Load(), l.withTaken(own)
 	capacity := l.owner.Budget.Balance(now).Capacity
 	var rows []stats.Forecast
-	set := c.BudgetPercent
+	perPercent := capacity / max(c.BudgetPercent, 1)
 	for _, percent := range []float64{2, 5, 10, 20} {
 		c.BudgetPercent = percent
-		if p, ok := c.predict(d, max(capacity*percent/set, minCapacity)); ok {
+		if p, ok := c.predict(d, max(perPercent*percent, minCapacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
 				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: p.Plan.Load,
