@@ -251,6 +251,7 @@ func (b *Bucket) TurnedAway(saved bool, cost float64) {
 	rest := priceOf(cost) - priceOf(cost/10)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.market.spent -= float64(rest) / token
 	if saved {
 		b.savings.tokens += rest
 	} else {

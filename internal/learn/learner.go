@@ -2,7 +2,7 @@
 // every call reads with one atomic load.
 //
 // It is computed anew about once a second, and more often while little is known. With [Config.Auto] that is a choice: the best
-// plan that package knee finds, or a late one where calls wait for each other. Without, it is a quantile.
+// plan that package knee finds, at the price of the target's budget. Without, it is a quantile.
 package learn
 
 import (
