@@ -33,7 +33,7 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "maximum hedges per call", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
 	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
-	add(chosen, "latency beyond the median saved", "%s", percent(c.Saved))
+	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
 	add(chosen, "share of the prediction achieved", "%s", percent(c.Kept))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s", count(g.Control), count(g.Calls+g.Control))

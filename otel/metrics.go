@@ -75,7 +75,7 @@ var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
 	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time saved per call."},
-	{"saved", "", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
+	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales of latency and percentile."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},

@@ -21,10 +21,10 @@ type Choice struct {
 	// PredictedLoad is the predicted number of hedges per call. Counts.HedgeRate is the actual
 	// number.
 	PredictedLoad float64
-	// Saved is the share, 0 to 1, of the latency beyond the median that hedging is predicted to
-	// save, weighted towards the tail; Auto maximizes it. Kept is the share, 0 to 1, of earlier
-	// predictions at this delay that hedging achieved; it scales the predictions, and is 1 until it
-	// is known.
+	// Saved is the predicted share, 0 to 1, of the tail that hedging saves: of the area under the
+	// latency-by-percentile curve from the median to p99.9, with both axes logarithmic; Auto
+	// maximizes it. Kept is the share, 0 to 1, of earlier predictions at this delay that hedging
+	// achieved; it scales the predictions, and is 1 until it is known.
 	Saved, Kept float64
 	// HeadersFirst reports whether Method.Unhedgeable is [EarlyHeaders], so that there is no
 	// prediction: see hedge.WithWaitForMessage.

@@ -50,6 +50,7 @@ type Bucket struct {
 	costliest [2]int64 // the price of the costliest call of that half, and of the half before
 
 	savings savings
+	market  market
 }
 
 // New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
@@ -91,6 +92,8 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	share := b.share(cost)
 	slot := &b.earned[b.step&(steps-1)]
 	added := min(share, maxBurst*token-*slot) // so that no sum overflows
+	b.market.earned += float64(added) / token
+	b.market.calls++
 	*slot += added
 	b.recent += added
 	b.costliest[0] = max(b.costliest[0], price)
@@ -182,14 +185,19 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 	b.settle(now)
 	b.cap()
 	savingsFirst := 2*b.held < b.burst()
-	if savingsFirst && b.savings.pay(price) {
-		return true, true
+	switch {
+	case savingsFirst && b.savings.pay(price):
+		paid, saved = true, true
+	case b.payFromBurst(urgent, price):
+		paid = true
+	case !savingsFirst && b.savings.pay(price):
+		paid, saved = true, true
+	default:
+		b.market.refused += float64(price) / token
+		return false, false
 	}
-	if b.payFromBurst(urgent, price) {
-		return true, false
-	}
-	saved = !savingsFirst && b.savings.pay(price)
-	return saved, saved
+	b.market.spent += float64(price) / token
+	return paid, saved
 }
 
 func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
@@ -228,6 +236,7 @@ func (b *Bucket) Refund(saved bool, cost float64) {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.market.spent -= float64(price) / token
 	if saved {
 		b.savings.refund(price)
 	} else {
@@ -242,6 +251,7 @@ func (b *Bucket) TurnedAway(saved bool, cost float64) {
 	rest := priceOf(cost) - priceOf(cost/10)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.market.spent -= float64(rest) / token
 	if saved {
 		b.savings.tokens += rest
 	} else {

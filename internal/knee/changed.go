@@ -24,7 +24,8 @@ const (
 // change was found lately, and what is left of the calls before it may be few.
 func Changed(before, since *sketch.Distribution, doubtful bool) (slower, faster bool) {
 	n, m := float64(before.Total()), float64(since.Total())
-	if n < enough || m < fewest {
+	answers, _ := since.Count()
+	if n < enough || m < fewest || answers == 0 { // nothing tells how long calls take that were all cut short
 		return false, false
 	}
 	least := matters

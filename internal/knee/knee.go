@@ -1,5 +1,5 @@
-// Package knee computes when to hedge: the delay, the probability and the number of hedges that save calls the most of the time
-// that they take beyond their median, for the load that this costs.
+// Package knee computes when to hedge: the delay, the probability and the number of hedges whose gain exceeds the price of their load
+// by the most.
 //
 // The model, its formulas and sources, and where it is wrong are in docs/trigger.md. With one hedge a plan is the policy SingleR of
 // Kaler, He and Elnikety (SPAA 2017). Where attempts depend on each other, [Outcome] corrects the promise by what hedged
@@ -25,6 +25,7 @@ type Problem struct {
 	Load     float64       // the most extra attempts a call, on average
 	Hedges   int           // the most hedges of one call, at least 1
 	MinDelay time.Duration // the least delay
+	Price    float64       // what a plan must gain per extra attempt
 }
 
 // Plan is a choice and what it promises.
@@ -34,7 +35,8 @@ type Plan struct {
 	Hedges      int           // the most of one call
 
 	Load  float64 // predicted extra attempts a call
-	Saved float64 // predicted share of the weighted time beyond the median that hedging saves
+	Gain  float64 // predicted fall of the tail, as docs/trigger.md defines it
+	Saved float64 // the gain as a share of the tail
 	Kept  float64 // share of what was predicted of hedges at this delay that was seen to be saved: 1 is all, or nothing is known
 }
 
@@ -44,9 +46,17 @@ const (
 	grid      = 4  // buckets between the times at which a survival function is looked at
 )
 
-// weighted is the weight of the time that a share of calls takes: Wang's proportional hazards transform (1995), which makes
-// the tail count for more than the mean does.
-func weighted(share float64) float64 { return math.Sqrt(max(share, 0)) }
+const (
+	rarest = 1e-3 // share of calls beyond which a tail is of no interest: the 99.9th percentile
+	// beyond is how many times longer a call is taken to last that was cut short at the largest bound, where a deadline ends calls.
+	beyond = 4
+)
+
+// size returns the size of the tail from the median to p99.9, by the share of calls at some time: on a logarithmic scale, from 0 for
+// the rarest calls to 1 for half of them.
+func size(share float64) float64 {
+	return max(math.Log(share/rarest), 0) / math.Log(0.5/rarest)
+}
 
 // Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten
 // minutes. It takes up to 300 µs, whatever was recorded.
@@ -106,14 +116,14 @@ func Tail(primary *sketch.Survival, q float64) time.Duration {
 type search struct {
 	Problem
 	points   []point // beyond the median
-	unhedged float64 // the weighted time of calls that are not hedged
+	unhedged float64 // the tail of calls that are not hedged
 	outcomes []observed
 
 	best  Plan
 	value float64 // of the best
 }
 
-// point is a time, the share of primaries that take longer, and how much time it stands for.
+// point is a time, the share of primaries that take longer, and the logarithm of the factor of time that it stands for.
 type point struct {
 	at    time.Duration
 	share float64
@@ -130,20 +140,26 @@ func (p Problem) search() *search {
 	for b := median + grid; b < p.Primary.Last()+grid; b += grid {
 		b := min(b, p.Primary.Last())
 		middle, edge := (before+sketch.UpperEdge(b))/2, sketch.UpperEdge(b)
-		s.points = append(s.points, point{middle, p.Primary.At(middle), float64(edge - before)})
+		if share := p.Primary.At(middle); share > rarest {
+			s.points = append(s.points, point{middle, share, math.Log(float64(edge) / float64(before))})
+		}
 		before = edge
 	}
-	s.unhedged = s.time(Plan{})
+	if left := p.Primary.Left(); left > rarest {
+		s.points = append(s.points, point{before, left, math.Log(beyond)})
+	}
+	s.unhedged = s.tail(Plan{})
 	s.observe()
 	return s
 }
 
-// time is the time that calls under a plan take beyond the median, by its weight.
-func (s *search) time(plan Plan) (sum float64) {
+// tail is the area under the latency-by-percentile curve of calls under a plan, both axes logarithmic: how many times their median the
+// slower half of calls take, as a logarithm, on average over the percentiles.
+func (s *search) tail(plan Plan) (area float64) {
 	for _, p := range s.points {
-		sum += p.width * weighted(s.unanswered(plan, p.at, p.share))
+		area += p.width * size(s.unanswered(plan, p.at, p.share))
 	}
-	return sum
+	return area
 }
 
 // candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
@@ -169,24 +185,23 @@ func (s *search) try(bucket int) (better bool) {
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
 		plan := Plan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
-		plan.Saved = s.saved(plan)
-		if value := plan.Worth(); value > s.value || value == s.value && value <= 0 {
+		plan = s.gains(plan)
+		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
 			s.best, s.value, better = plan, value, true
 		}
 	}
 	return better
 }
 
-// Worth is what a plan saves, less what its load costs: half as much where hedges keep what they promise, as much where they keep
-// nothing. A hedge that wins takes the place of its primary, and one that loses is work for nothing.
-func (p Plan) Worth() float64 { return p.Saved - (1-p.Kept/2)*p.Load }
+// worth is what a plan gains, less the price of its load.
+func (s *search) worth(p Plan) float64 { return p.Gain - s.Price*p.Load }
 
-// saved is the share of the weighted time that a plan saves.
-func (s *search) saved(plan Plan) float64 {
-	if s.unhedged <= 0 {
-		return 0
+// gains returns a plan with what it gains.
+func (s *search) gains(plan Plan) Plan {
+	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
+		plan.Saved = plan.Gain / s.unhedged
 	}
-	return 1 - s.time(plan)/s.unhedged
+	return plan
 }
 
 // fit returns the greatest probability whose load is within the bounds, and that load.
@@ -240,6 +255,5 @@ func (s *search) unanswered(plan Plan, t time.Duration, primary float64) float64
 func (s *search) predict(plan Plan) Plan {
 	plan.Kept = s.kept(plan.Delay)
 	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
-	plan.Saved = s.saved(plan)
-	return plan
+	return s.gains(plan)
 }

@@ -25,7 +25,7 @@ const (
 	// unrelated is how far apart two ages are of which one says nothing about the other, in logarithms: an octave.
 	unrelated = math.Ln2
 	// assumed is how many calls the prediction counts for against what was observed.
-	assumed = 30
+	assumed = 8
 )
 
 // kept is the share of what is predicted of hedges that is kept where the first one is sent at an age.
@@ -44,10 +44,11 @@ func (s *search) kept(age time.Duration) float64 {
 func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
 
 // observe compares the outcomes with what calls would take without hedges, and with hedges that are independent of their
-// primaries. A time counts by what it adds to the weighted time, for small shares: by the weight's derivative.
+// primaries. A time counts by what a small change of the share adds to the tail: the logarithm's derivative.
 func (s *search) observe() {
 	for _, o := range s.Outcomes {
-		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age)
+		// Ages are averages of delays, which are edges of buckets: without the thousandth, rounding would take one into the bucket below.
+		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
 		if rest == nil || due <= 0 {
 			continue
 		}
@@ -61,7 +62,7 @@ func (s *search) observe() {
 			for k := 1; k < o.Hedges && time.Duration(k)*o.Age < after; k++ {
 				with *= s.Hedge.At(after - time.Duration(k)*o.Age)
 			}
-			weight := p.width * weighted(p.share) / p.share
+			weight := p.width / p.share
 			predicted += weight * (without - with)
 			saved += weight * (without - rest.At(after))
 		}

@@ -41,7 +41,7 @@ func TestFind_OutcomesAsPredicted(t *testing.T) {
 				p.Outcomes = append(p.Outcomes, hedged(l, age, n, 0, seed))
 			}
 			got, ok := knee.Find(p)
-			if !ok || math.Abs(got.Saved-want.Saved) > 0.10 || math.Abs(got.Load-want.Load) > 0.04 {
+			if !ok || math.Abs(got.Saved-want.Saved) > 0.15 || math.Abs(got.Load-want.Load) > 0.05 {
 				t.Errorf("%d calls a step, seed %d: %+v, without them %+v", n, seed, got, want)
 			}
 		}
@@ -80,5 +80,19 @@ func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 	plan, _ := knee.Find(p)
 	if alone.Delay > 15*ms || plan.Delay < 15*ms || plan.Delay > 40*ms {
 		t.Errorf("the delay is %v, and was %v before hedges below 15ms disappointed", plan.Delay, alone.Delay)
+	}
+}
+
+// The age of outcomes is an average of delays at the edge of a bucket, and rounding may take it below the edge.
+func TestFind_OutcomesAtAnEdge(t *testing.T) {
+	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)}, testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)})
+	p := problem(l, 0.10, 1)
+	edge := sketch.UpperEdge(sketch.Bucket(5 * ms))
+	for _, age := range []time.Duration{edge - 1, edge, edge + 1} {
+		p.Outcomes = []knee.Outcome{hedged(l, edge, 300, 0, 1)}
+		p.Outcomes[0].Age = age
+		if plan := p.Predict(knee.Plan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
+			t.Errorf("at %v: %.2f is kept of what independent hedges save", age, plan.Kept)
+		}
 	}
 }

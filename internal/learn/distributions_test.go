@@ -60,9 +60,14 @@ func correlated() attemptDistribution {
 	}
 }
 
-// backend is the one of n that serves an attempt; a hedge goes to another.
+// backend returns the one of n backends that serves an attempt. Each hedge goes to a random backend that the call has not used.
 func backend(seed, id uint64, attempt, n int) int {
-	return (simulation.Generator(seed, id, -2).IntN(n) + attempt) % n
+	r := simulation.Generator(seed, id, -2)
+	first := r.IntN(n)
+	if attempt == 0 || n == 1 {
+		return first
+	}
+	return (first + 1 + (r.IntN(n-1)+attempt-1)%(n-1)) % n
 }
 
 // stalls lets one backend of three stand still for the first second of every five, in turn.

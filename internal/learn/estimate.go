@@ -1,8 +1,10 @@
 package learn
 
 import (
+	"math"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
@@ -58,24 +60,21 @@ const (
 )
 
 // choose makes the estimate the best plan for what was learned.
-func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
-	l.outcomes.fade(now)
+func (l *Learner) choose(c *Config, now time.Time) {
+	l.outcomes.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
 	if d.Total() < earlyFrom {
 		l.useQuantile(c, now, d)
 		return
 	}
 	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
-	problem := c.problem(primary, hedge, capacity)
+	m := l.owner.Budget.Market(now)
+	problem := c.problem(primary, hedge, m.Price, l.account.most(c, l.schedule.learned.Load(), m))
 	problem.Outcomes = l.outcomes.export()
 	plan, ok := knee.Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d)
 		return
-	}
-	late := max(knee.Tail(primary, 1-few*problem.Load), c.MinDelay)
-	if seldom := problem.Predict(knee.Plan{Delay: late, Probability: 1, Hedges: plan.Hedges}); l.trial.fewNow(l.window, now, plan.Worth()-seldom.Worth()) {
-		plan = seldom
 	}
 	e := c.following(plan, now, d, l.since)
 	if d.Total() >= PredictFrom {
@@ -111,9 +110,26 @@ type Config struct {
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }
 
-// problem is what a plan is searched for, with a bucket of the given capacity in hedges. With all of the budget the bucket
-// would run dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
-func (c *Config) problem(primary, hedge *sketch.Survival, capacity float64) knee.Problem {
-	load := c.BudgetPercent / 100 * min(capacity/(capacity+1), 0.95)
-	return knee.Problem{Primary: primary, Hedge: hedge, Load: load, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
+// problem is what a plan is searched for, within a load and at a price.
+func (c *Config) problem(primary, hedge *sketch.Survival, price, load float64) knee.Problem {
+	return knee.Problem{Primary: primary, Hedge: hedge, Load: load, Price: price, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
+}
+
+// account is the calls of a method and of its target: all so far, and lately.
+type account struct {
+	seenOwn, own float64
+	seen, all    float64
+}
+
+// most returns the most extra attempts per call that the method may plan: all that the target can pay. The price keeps the methods of
+// a target together within its budget. A method with a budget of its own plans with that.
+func (a *account) most(c *Config, calls int64, m budget.Market) float64 {
+	own, begun := m.Usable*c.BudgetPercent/100, m.Calls-a.seen
+	keep := math.Exp(-begun * m.PerCall / max(m.Capacity, 1))
+	a.own, a.all = keep*a.own+float64(calls)-a.seenOwn, keep*a.all+begun
+	a.seenOwn, a.seen = float64(calls), m.Calls
+	if a.own < 1 || math.Abs(m.PerCall-c.BudgetPercent/100) > 1e-9 {
+		return own
+	}
+	return own * max(a.all/a.own, 1)
 }

@@ -3,7 +3,7 @@ package learn
 import "time"
 
 // Choose makes a choice on this goroutine. No other may.
-func (l *Learner) Choose(now time.Time, burst float64) { l.choose(l.config.Load(), now, burst) }
+func (l *Learner) Choose(now time.Time) { l.choose(l.config.Load(), now) }
 
 // Run has choices be made by run.
 func (l *Learner) Run(run func(choose func())) { l.run = run }

@@ -49,6 +49,7 @@ type outcomes struct {
 	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
 	of    []outcome  // in the order of steps and hedges
 	faded time.Time
+	calls int64 // of the method when it was last faded
 }
 
 // outcome is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
@@ -62,9 +63,9 @@ type outcome struct {
 const (
 	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
 	maxOutcomes = 48
-	// fadeTime is how long what is known takes to fall to a third of its weight, whether or not there is anything newer. So
-	// hedges that did not pay are tried again within five minutes.
-	fadeTime = 2 * time.Minute
+	// fadeTime and fadeCalls are after how long and how many calls of the method at least an outcome has a third of its weight.
+	fadeTime  = 2 * time.Minute
+	fadeCalls = 8000
 )
 
 func (r *outcomes) put(age, longer time.Duration, hedges int) {
@@ -75,19 +76,19 @@ func (r *outcomes) put(age, longer time.Duration, hedges int) {
 	f.ages += logAge(age)
 }
 
-// fade lets what is known fade by age.
-func (r *outcomes) fade(now time.Time) {
+// fade lowers the weight of all outcomes by the time and the calls since the last fade, whichever is less.
+func (r *outcomes) fade(now time.Time, calls int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fadeTime.Seconds(), float64(calls-r.calls)/fadeCalls))
 		for i := range r.of {
 			f := &r.of[i]
 			f.Counts, f.ages = f.Times(factor), f.ages*factor
 		}
 		r.of = slices.DeleteFunc(r.of, func(f outcome) bool { return f.Total() < 0.5 })
 	}
-	r.faded = now
+	r.faded, r.calls = now, calls
 }
 
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
@@ -111,7 +112,7 @@ func (r *outcomes) at(age time.Duration, hedges int) *outcome {
 func (r *outcomes) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of, r.faded = nil, time.Time{}
+	r.of, r.faded, r.calls = nil, time.Time{}, 0
 }
 
 // export returns what is known, in the order of ages and hedges.

@@ -2,7 +2,7 @@
 // every call reads with one atomic load.
 //
 // It is computed anew about once a second, and more often while little is known. With [Config.Auto] that is a choice: the best
-// plan that package knee finds, or a late one where calls wait for each other. Without, it is a quantile.
+// plan that package knee finds, at the price of the target's budget. Without, it is a quantile.
 package learn
 
 import (
@@ -29,8 +29,10 @@ type Learner struct {
 	outcomes outcomes
 	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
 
+	sent atomic.Int64 // hedges that have ended
+
 	// The rest is used only by the goroutine that computes.
-	trial   trial
+	account account
 	since   sketch.Mark // from when on latencies follow one distribution
 	changed time.Time   // when the distribution was last found to have changed; zero if never
 }
@@ -135,12 +137,11 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		})
 		return
 	}
-	capacity := l.owner.Budget.Balance(now).Capacity
 	l.run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
 			defer func() { c.Pace.took(time.Since(began)) }()
-			l.choose(c, now, capacity)
+			l.choose(c, now)
 		})
 	})
 }

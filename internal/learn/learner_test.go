@@ -73,7 +73,7 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 			age := time.Duration(1 + random.Int64N(1<<(1+random.IntN(39))))
 			l.HedgedCall(age, time.Duration(random.Int64N(int64(10*time.Minute))), 1+random.IntN(4))
 		}
-		l.Choose(now, 100)
+		l.Choose(now)
 		if got := l.Outcomes(); got > 48 {
 			t.Fatalf("%d outcomes", got)
 		}
@@ -95,7 +95,7 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Choose(now, 100)
+		l.Choose(now)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 		l.PrimaryEnded(now, time.Second+time.Duration(i%100)*ms, true)
 		l.HedgeEnded(now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
 	}
-	l.Choose(now, 100)
+	l.Choose(now)
 	if e := l.Estimate(); e.Choice == nil || e.Choice.PredictedLoad > 0.02 {
 		t.Errorf("%+v", e.Choice)
 	}

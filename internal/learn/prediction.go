@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
@@ -28,7 +29,7 @@ func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Predic
 		return p, false
 	}
 	primary := calls.Survival()
-	p.problem = c.problem(primary, primary, capacity)
+	p.problem = c.problem(primary, primary, budget.LeastPrice, budget.Usable(capacity)*c.BudgetPercent/100)
 	p.Plan, ok = knee.Find(p.problem)
 	return p, ok
 }
@@ -39,6 +40,9 @@ func (p Prediction) Without(q float64) time.Duration { return knee.Tail(p.proble
 // With returns the percentile, as a quantile, that hedging would make of it.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
+// minCapacity is what a bucket and its savings can hold at least.
+const minCapacity = 5
+
 // Forecasts says what hedging would do with budgets of 2, 5, 10 and 20%; nil as long as too little is known.
 func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	e := l.current.Load()
@@ -47,11 +51,12 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	}
 	_, own := l.window.Split(now, e.since, e.since)
 	c, d := *l.config.Load(), l.withTaken(own)
-	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
+	capacity := l.owner.Budget.Balance(now).Capacity
 	var rows []stats.Forecast
+	perPercent := capacity / max(c.BudgetPercent, 1)
 	for _, percent := range []float64{2, 5, 10, 20} {
 		c.BudgetPercent = percent
-		if p, ok := c.predict(d, max(twoSeconds*percent/100, 1)); ok {
+		if p, ok := c.predict(d, max(perPercent*percent, minCapacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
 				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: p.Plan.Load,

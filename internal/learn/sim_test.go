@@ -24,10 +24,13 @@ type client struct {
 	every        time.Duration
 	seed         uint64
 	config       *learn.Config
-	known        *learn.Estimate // in force from the first call on; nil: what is learned
-	taken        learn.Knowledge // over from another client, with the rate
-	deadline     time.Duration   // of each call; 0: none
-	servers      servers         // that attempts queue at, for the time that the distribution draws; none: they never wait
+	known        []*learn.Estimate         // by method, in force from the first call on; none: what is learned
+	taken        learn.Knowledge           // over from another client, with the rate
+	deadline     time.Duration             // of each call; 0: none
+	servers      servers                   // that attempts queue at, for the time that the distribution draws; none: they never wait
+	clients      int                       // that make the calls together, each with a budget and learners of its own; 0 is 1
+	methods      int                       // of the target; 0 is 1
+	method       func(seed, id uint64) int // of a call
 }
 
 // servers are some of so many workers each, which finish cancelled work or stop it.
@@ -44,6 +47,7 @@ type attemptDistribution func(seed, id uint64, attempt int, at time.Duration) ti
 type outcome struct {
 	at, took time.Duration
 	hedges   int
+	method   int
 }
 
 type event struct {
@@ -78,6 +82,9 @@ func (e *events) Pop() any {
 type simCall struct {
 	id       uint64
 	start    time.Duration
+	method   int
+	learner  *learn.Learner
+	budget   *budget.Bucket
 	estimate *learn.Estimate
 	delay    time.Duration
 	turn     int
@@ -89,31 +96,39 @@ type simCall struct {
 
 type simulator struct {
 	client
-	learner learn.Learner
-	budget  *budget.Bucket
-	queue   events
-	now     time.Duration
-	epoch   time.Time
-	done    []outcome
-	next    uint64
-	random  *rand.Rand
-	begun   uint64
-	hedges  int       // sent
-	busy    []int     // workers of each server
-	waiting [][]event // for a worker of each server
+	learner  *learn.Learner   // the first of them
+	learners []learn.Learner  // of each method of each client
+	budgets  []*budget.Bucket // of each client
+	queue    events
+	now      time.Duration
+	epoch    time.Time
+	done     []outcome
+	next     uint64
+	random   *rand.Rand
+	begun    uint64
+	hedges   int       // sent
+	busy     []int     // workers of each server
+	waiting  [][]event // for a worker of each server
 }
 
 func (sim client) run() *simulator {
 	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
-	s.budget = budget.New(s.config.BudgetPercent)
+	s.methods, s.clients = max(s.methods, 1), max(s.clients, 1)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
-	s.learner.Start(s.config, learn.Owner{
-		Budget: s.budget, Epoch: s.epoch,
-	})
-	s.learner.Run(func(choose func()) { choose() })
-	s.learner.TakeOver(s.taken)
-	if len(s.taken.Primaries) > 0 {
-		s.budget.Expect(s.epoch, s.rate)
+	s.learners = make([]learn.Learner, s.clients*s.methods)
+	s.learner = &s.learners[0]
+	for n := range s.clients {
+		b := budget.New(s.config.BudgetPercent)
+		s.budgets = append(s.budgets, b)
+		for m := range s.methods {
+			l := &s.learners[n*s.methods+m]
+			l.Start(s.config, learn.Owner{Budget: b, Epoch: s.epoch})
+			l.Run(func(choose func()) { choose() })
+			l.TakeOver(s.taken)
+		}
+		if len(s.taken.Primaries) > 0 {
+			b.Expect(s.epoch, s.rate)
+		}
 	}
 	for range max(s.concurrency, 1) {
 		s.arrive(0)
@@ -165,12 +180,22 @@ func (s *simulator) begin() {
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
 	c := &simCall{id: id, start: s.now}
-	s.budget.Earn(s.time(), 1)
-	if c.estimate = s.known; c.estimate == nil {
-		c.estimate = s.learner.EstimateFor(s.time())
+	if s.method != nil {
+		c.method = s.method(s.seed, id)
 	}
-	if c.estimate == nil {
-		c.estimate = s.learner.First(s.time())
+	client := 0
+	if s.clients > 1 {
+		client = simulation.Generator(s.seed, id, -3).IntN(s.clients)
+	}
+	c.learner, c.budget = &s.learners[client*s.methods+c.method], s.budgets[client]
+	c.budget.Earn(s.time(), 1)
+	switch {
+	case s.known != nil:
+		c.estimate = s.known[c.method]
+	default:
+		if c.estimate = c.learner.EstimateFor(s.time()); c.estimate == nil {
+			c.estimate = c.learner.First(s.time())
+		}
 	}
 	if e := c.estimate; e != nil {
 		c.delay = e.Delay
@@ -226,7 +251,7 @@ func (s *simulator) due(c *simCall) {
 	again := func(after time.Duration) {
 		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
 	}
-	if newest := s.learner.Estimate(); c.turn == 0 && newest != e && s.known == nil && newest.Delay > c.delay {
+	if newest := c.learner.Estimate(); c.turn == 0 && newest != e && s.known == nil && newest.Delay > c.delay {
 		if c.delay = newest.Delay; age < c.delay {
 			again(c.delay - age)
 			return
@@ -237,13 +262,13 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 		c.turn++
-		c.drawn = e.Probability >= 1 || s.learner.Draw(e.Probability)
+		c.drawn = e.Probability >= 1 || c.learner.Draw(e.Probability)
 		if !c.drawn {
 			again(c.delay)
 			return
 		}
 	}
-	if paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*c.delay, 1); !paid {
+	if paid, _ := c.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*c.delay, 1); !paid {
 		switch {
 		case age < 2*c.delay:
 			again(min(age/8, 2*c.delay-age))
@@ -268,13 +293,13 @@ func (s *simulator) ended(c *simCall, n int) {
 	for k := 0; k <= len(c.sent) && s.servers.stop; k++ {
 		s.release(c, k)
 	}
-	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
+	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent), c.method}
 	for k, at := range append([]time.Duration{c.start}, c.sent...) {
-		s.learn(k, s.now-at, k == n)
+		s.learn(c, k, s.now-at, k == n)
 	}
 	if len(c.sent) > 0 {
-		s.budget.Hedged(n > 0)
-		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
+		c.budget.Hedged(n > 0)
+		c.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
 	}
 	if s.concurrency > 0 {
 		s.arrive(s.now)
@@ -282,11 +307,11 @@ func (s *simulator) ended(c *simCall, n int) {
 }
 
 // learn teaches what an attempt took, or the age at which it was cut short.
-func (s *simulator) learn(n int, took time.Duration, answered bool) {
+func (s *simulator) learn(c *simCall, n int, took time.Duration, answered bool) {
 	if n == 0 {
-		s.learner.PrimaryEnded(s.time(), took, answered)
+		c.learner.PrimaryEnded(s.time(), took, answered)
 	} else {
-		s.learner.HedgeEnded(s.time(), took, answered)
+		c.learner.HedgeEnded(s.time(), took, answered)
 	}
 }
 

@@ -33,11 +33,11 @@ func TestTakeOver_Newcomers(t *testing.T) {
 		cold := newcomers(distribution, seed, config(), learn.Knowledge{})
 		warm := newcomers(distribution, seed, config(), known)
 		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
-		if share := tail(warm, 0.99) / none; share > 0.39 {
-			t.Errorf("p99 is %.3f of none's, want at most 0.39", share)
+		if share := tail(warm, 0.99) / none; share > 0.42 {
+			t.Errorf("p99 is %.3f of none's, want at most 0.42", share)
 		}
-		if l := load(warm); l > 11 {
-			t.Errorf("load %.2f%%, want at most 11%%", l)
+		if l := load(warm); l > 11.5 {
+			t.Errorf("load %.2f%%, want at most 11.5%%", l)
 		}
 	}
 }

@@ -92,20 +92,20 @@ var knownWorlds = []world{
 	{name: "one attempt in ten takes 300 ms", law: sometimes(.1, 300), rate: 500, quick: true},
 	{name: "one of 3 frozen 40 s in 80, deadline 5 s", law: sick(3, plainly, frozen(40*second, 80*second)), rate: 200, deadline: 5 * second, calls: 64_000},
 	{name: "one of 3 frozen for a minute in 2, deadline 1 s", law: sick(3, plainly, frozen(60*second, 120*second)), rate: 100, deadline: second},
-	{name: "sizes, one of 3 frozen 3 s a minute", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, quick: true, short: 1.7},
-	{name: "the same, while it is frozen", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, faulty: within(3*second, 60*second), short: 1.75},
+	{name: "sizes, one of 3 frozen 3 s a minute", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, quick: true, short: 2.2},
+	{name: "the same, while it is frozen", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, faulty: within(3*second, 60*second), short: 2.35},
 	{name: "no tail, one of 3 frozen 2 s a minute, 20/s", law: sick(3, plainly, frozen(2*second, 60*second)), rate: 20, calls: 60_000, chance: true},
 	{name: "one of 8 backends 100 ms slower, 5/s", law: sick(8, plainly, slower(100)), rate: 5, quick: true, short: 1.15},
 	{name: "straggler", law: straggler, rate: 500},
-	{name: "sizes", law: sizes(1, .02, 200), rate: 500, short: 1.15},
-	{name: "heavy+2%", law: heavy(.02), rate: 500, short: 1.25},
-	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, short: 1.3},
+	{name: "sizes", law: sizes(1, .02, 200), rate: 500},
+	{name: "heavy+2%", law: heavy(.02), rate: 500, short: 1.15},
+	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
 	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.95},
 	{name: "batches of 50 requests of one size, 8% slow", law: batches(50), rate: 500, calls: 60_000, faulty: after(30 * second), quick: true, short: 1.2},
 	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second), rate: 100, faulty: beside(5*second, 40*second)},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
-	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.65},
+	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.5},
 	{name: "20 queues at 90% load that stop cancelled work", law: queued, servers: servers{count: 20, workers: 4, stop: true}, rate: 2700, calls: 200_000},
 	{name: "one queue at 95% load", law: ofRequest(func(_, a *rand.Rand) float64 { return 8 * a.ExpFloat64() }), servers: servers{count: 1, workers: 4}, rate: 475, calls: 100_000, faulty: after(60 * second)},
 }
@@ -238,7 +238,7 @@ func drawnWorld(seed uint64) world {
 
 // fallsShort says of which drawn worlds the trigger falls short, and by how much at most. In most of them nearly as many calls
 // are slow as the budget pays for.
-var fallsShort = map[uint64]float64{0: 1.2, 2: 1.4, 4: 20, 5: 1.4, 9: 1.35, 13: 4.5, 18: 1.7, 23: 1.3}
+var fallsShort = map[uint64]float64{0: 1.2, 2: 1.3, 3: 1.15, 4: 20, 9: 1.25, 13: 4.5, 14: 1.3, 18: 4.5, 21: 1.35}
 
 // simpler are the policies that are compared with, all in the same budget.
 var simpler = []struct {
@@ -260,7 +260,7 @@ func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []f
 	switch {
 	case delay > 0:
 		c.Auto = false
-		sim.known = &learn.Estimate{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}
+		sim.known = []*learn.Estimate{{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}}
 	case quantile == never:
 		c.Auto, c.MaxHedges = false, 0
 	case quantile > 0:

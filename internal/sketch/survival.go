@@ -7,6 +7,7 @@ import "time"
 type Survival struct {
 	beyond [Buckets]float64 // S at the upper edge of each bucket
 	last   int              // the last bucket in which something was answered
+	left   float64          // S beyond the last bucket, if it did not fall to 0 there
 }
 
 // Survival returns the distribution's survival function, or nil if no call was answered. If S does
@@ -15,7 +16,8 @@ func (d *Distribution) Survival() *Survival {
 	if d.observed == 0 {
 		return nil
 	}
-	s := &Survival{last: int(d.points[len(d.points)-1].bucket)}
+	end := d.points[len(d.points)-1]
+	s := &Survival{last: int(end.bucket), left: end.survival}
 	beyond, next := 1.0, 0
 	for i := range s.last {
 		if int(d.points[next].bucket) == i {
@@ -53,6 +55,15 @@ func (s *Survival) Last() int {
 		return 0
 	}
 	return s.last
+}
+
+// Left returns the share of calls that take longer than everything that was recorded: all of them
+// were cut short.
+func (s *Survival) Left() float64 {
+	if s == nil {
+		return 0
+	}
+	return s.left
 }
 
 // Distance returns the largest excess of slow calls over expected, and the largest deficit. The

@@ -1,0 +1,58 @@
+package budget
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// LeastPrice is the price of a hedge where the budget pays for all that are worth as much. At this price, hedges for 10% of calls must
+	// make the slower half of calls 7% faster on average.
+	LeastPrice = 0.7
+	// mostPrice bounds the time that the price needs to fall.
+	mostPrice = 20
+	// settling is how many tokens must be spent in excess, or left, for the price to change by a factor of e: all that the bucket and its
+	// savings hold, and this many at least.
+	settling = 15
+	// inVain is what a refused hedge counts for, in hedges. The same hedge asks several times.
+	inVain = 0.25
+
+	mostUsable = 0.95
+)
+
+// market sets the price of hedges for all methods of a target.
+type market struct {
+	price         float64 // 0 before it is first set
+	calls         float64 // so far
+	earned, spent float64 // tokens, by all calls so far
+	refused       float64 // tokens that hedges asked for in vain since the price was set
+	before        struct{ earned, spent float64 }
+}
+
+// Market is what a method needs to plan its hedges.
+type Market struct {
+	Price    float64 // of a hedge: what it must gain
+	Calls    float64 // of the target so far, each counting 1
+	PerCall  float64 // tokens that a call of cost 1 earns
+	Usable   float64 // the share of the earned tokens to plan with
+	Capacity float64 // the most tokens that the bucket and its savings can hold
+}
+
+// Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and its savings. A bucket that is planned
+// to be empty is empty by chance too often.
+func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUsable) }
+
+// Market returns the market at now. The price rises while hedges spend, or ask for, more than the usable share of what calls earn,
+// and falls while they spend less.
+func (b *Bucket) Market(now time.Time) Market {
+	capacity := b.Balance(now).Capacity
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, usable := &b.market, Usable(capacity)
+	earned := usable * (m.earned - m.before.earned)
+	excess := min(m.spent-m.before.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
+	m.before.earned, m.before.spent, m.refused = m.earned, m.spent, 0
+	m.price = min(max(m.price, LeastPrice)*math.Exp(excess/max(capacity, settling)), mostPrice)
+	m.price = max(m.price, LeastPrice)
+	return Market{Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Usable: usable, Capacity: capacity}
+}
