@@ -30,16 +30,18 @@ func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	hedgetest.CutShort(&c, c.Age()+d)
 }
 
-// perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
+// perNumber is a class function for requests that are numbers: fifty classes, more than there are
+// to be.
 func perNumber(_ context.Context, _ string, request any) string {
 	return fmt.Sprint(request.(int) % 50)
 }
 
-// madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
+// madeOnce bounds allocations that a process makes once, such as pools and goroutine stacks.
 const madeOnce = 96 << 10
 
-// TestRule16_WhatAMethodTakes measures what the documentation of WithMaxMethods says: what the heap grows by, for methods that have
-// hardly been called, for those that are learned and for those in full use, and for targets.
+// TestRule16_WhatAMethodTakes measures the memory that the documentation of WithMaxMethods states:
+// the growth of the heap per method that has hardly been called, that has learned, and that is in
+// full use, and per target.
 func TestRule16_WhatAMethodTakes(t *testing.T) {
 	longtest.Simulation(t)
 	one := func(int) string { return target }
@@ -142,8 +144,9 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 	})
 }
 
-// flood makes calls of n names that are not used again, from several goroutines. After every ten, each of these calls a busy
-// method, the busy ones in turn. It returns how often each of these was called.
+// flood makes calls of n names that are not used again, from several goroutines. After every ten,
+// each of these calls a busy method, the busy ones in turn. It returns how often each of these was
+// called.
 func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, method string)) int {
 	const goroutines, share = 4, 10
 	var calls atomic.Int64
@@ -169,8 +172,9 @@ func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, meth
 	return int(calls.Load()) / busy
 }
 
-// TestRule16_MethodsAreBounded sends a million method names through one target, and then as many targets as there may be,
-// while a hundred methods are in use that came when there was room for no more.
+// TestRule16_MethodsAreBounded sends a million method names through one target, and then as many
+// targets as there may be, while a hundred methods are in use that came when there was room for no
+// more.
 func TestRule16_MethodsAreBounded(t *testing.T) {
 	longtest.Simulation(t)
 	bound, names, targets := 2_000, 20_000, 10_000
@@ -206,7 +210,8 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 		}
 	}
 	for i := range busy {
-		// The first call of a method may be forgotten before the second: only then is the method known to be in use.
+		// The first call of a method may be forgotten before the second: only then is the method
+		// known to be in use.
 		if _, method := used(i); rows[method] < int64(calls)-1 {
 			t.Errorf("%s: %d calls in its entry, of %d", method, rows[method], calls)
 		}
@@ -217,14 +222,14 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// crowd makes calls of so many names that all entries leave that are not used meanwhile.
+// crowd calls so many new methods that all entries without a call in between are removed.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
 		booked(s, fmt.Sprintf("dns:///host-%d", i), fmt.Sprintf("/junk/Name%d", round), ms)
 	}
 }
 
-// What a call that is in flight counts after its method has left is counted all the same.
+// A call in flight still counts after its method was removed.
 func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithMaxMethods(200))
 	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
@@ -316,8 +321,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	}
 }
 
-// TestRule12_TargetsThatComeAndGo: where targets are forgotten, for want of room or because they are seldom called, a call of each
-// of them is not worth a hedge of each.
+// TestRule12_TargetsThatComeAndGo: where targets are forgotten, for want of room or because they
+// are seldom called, a call of each of them is not worth a hedge of each.
 func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

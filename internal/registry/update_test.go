@@ -24,7 +24,8 @@ import (
 // oddOrEven is a class function for requests that are numbers.
 func oddOrEven(_ context.Context, _ string, request any) string { return fmt.Sprint(request.(int) % 2) }
 
-// changing are the options after i updates: whatever makes something new for a method or a target comes and goes.
+// changing are the options after i updates: whatever makes something new for a method or a target
+// comes and goes.
 func changing(i int) []hedge.Option {
 	trigger := []hedge.Trigger{hedge.Percentile(0.9), hedge.Fixed(ms), hedge.Percentile(0.8)}[i%3]
 	if i%50 == 10 { // seldom, because a choice takes a while
@@ -52,8 +53,8 @@ func changing(i int) []hedge.Option {
 	return opts
 }
 
-// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory
-// and no goroutine.
+// A scheduler that is updated a thousand times a second under load keeps nothing of the
+// configurations that were: no memory and no goroutine.
 func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
 	updates := longtest.Size(100, 4_000)
@@ -77,7 +78,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 			}
 			group.Wait()
 		}
-		// measure makes so many updates, and returns what is there when all is at rest.
+		// measure makes n updates, and returns the heap in use afterwards.
 		measure := func(updates int) (heap int64, goroutines int) {
 			var over atomic.Bool
 			var load sync.WaitGroup
@@ -118,7 +119,8 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	})
 }
 
-// TestUpdate_ClassesMadeMeanwhile makes classes while an update changes the configuration: all of them have the new one.
+// TestUpdate_ClassesMadeMeanwhile makes classes while an update changes the configuration: all of
+// them have the new one.
 func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 	quantiles := []float64{0.5, 0.9}
 	options := func(i int) []hedge.Option {
