@@ -16,8 +16,8 @@ func (c *Config) ForTarget(name string) *Config {
 	return c.apply(c.TargetRules, func(p string) bool { return matchName(p, name) }, compareNames)
 }
 
-// ForMethod applies the rules for a method to the configuration of its target, which was made from c. The rules for the method
-// come first, then those for the method at this target, which win.
+// ForMethod applies the rules for a method to the configuration of its target, which was made from
+// c. The rules for the method come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
 	matches := func(p string) bool { return matchAny([]string{p}, method) }
 	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the target's rules follow c's
@@ -37,7 +37,7 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 		with.Applied = append(with.Applied, rule.Pattern)
 		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
-	with.Set = nil // memory that nobody needs now
+	with.Set = nil // unused from here on: free the memory
 	return &with
 }
 

@@ -24,8 +24,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method, and by
-// which call option for a call.
+// steered is an option, two of its values, what shows which is in force, and whether it can be set
+// for a target and a method, and by which call option for a call.
 type steered struct {
 	name           string
 	a, b           hedge.Option
@@ -51,7 +51,7 @@ func nothingLearned() io.Reader {
 	return &again{data: b.Bytes()}
 }
 
-// again is a reader that begins anew after its end.
+// again is a reader that restarts after its end.
 type again struct {
 	data []byte
 	at   int
@@ -129,8 +129,9 @@ var everyOption = []steered{
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
-// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each option of a method or
-// target, and WithWaitForMessage, changes what is compared, and the same options given again do not.
+// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each
+// option of a method or target, and WithWaitForMessage, restarts the comparison, and the same
+// options given again do not.
 func TestCompared_EveryOption(t *testing.T) {
 	compared := func(opts ...hedge.Option) string {
 		opts = append([]hedge.Option{hedge.WithAllMethods(), hedge.WithControl(5)}, opts...)
@@ -154,7 +155,8 @@ func tokens(t *rpc.Throttle) int {
 	return t.Tokens
 }
 
-// scope is where an option is set: for all, for a target, for a method, for a method of a target. The later one wins.
+// scope is where an option is set: for all, for a target, for a method, for a method of a target.
+// The later one wins.
 type scope struct {
 	name string
 	at   func(hedge.Option) hedge.Option
@@ -170,8 +172,8 @@ var scopes = []scope{
 	}, func(s steered) bool { return s.method }},
 }
 
-// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the value of the later place is in
-// force.
+// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the
+// value of the later place is in force.
 func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
 		t.Helper()
@@ -219,7 +221,7 @@ func hasField(option string) bool {
 	return err == nil || !strings.Contains(err.Error(), "unknown field")
 }
 
-// No option is missing above and in docs/options.md, which says of each what the code does.
+// No option is missing above and in docs/options.md, and each cell there matches the code.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/options.md")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and read again as it is.
+// FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and
+// read again as it is.
 func FuzzSnapshot(f *testing.F) {
 	whole := written(f, example())
 	f.Add(whole)

@@ -19,10 +19,10 @@ type totals struct {
 	sum float64
 }
 
-// ours is the mapping of the sketches that are written.
+// ours is the mapping of written sketches.
 var ours = sketch.Counts{}.DDSketch().ToProto().GetMapping()
 
-// addSketch adds a sketch of DataDog's with the mapping of those that are written.
+// addSketch adds a DDSketch. Its mapping must be ours.
 func (t *totals) addSketch(from *sketchpb.DDSketch) error {
 	if below := from.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
 		return errors.New("the sketch has negative latencies")

@@ -61,7 +61,8 @@ func written(t testing.TB, s map[string]*snapshot.TargetKnowledge) []byte {
 	return b.Bytes()
 }
 
-// differ takes ages for equal that differ by less than a microsecond: a snapshot has their logarithms.
+// differ takes ages for equal that differ by less than a microsecond: a snapshot has their
+// logarithms.
 func differ(a, b map[string]*snapshot.TargetKnowledge) string {
 	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }
@@ -84,7 +85,8 @@ func TestRead_WhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together: they are merged.
+// TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together:
+// they are merged.
 func TestRead_Appended(t *testing.T) {
 	b := written(t, example())
 	appended, err := snapshot.Read(bytes.NewReader(append(bytes.Clone(b), b...)))
@@ -245,7 +247,7 @@ func mustMarshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// endless has as many bytes as anybody asks for, all of them a field that nobody knows.
+// endless is an unbounded reader of one unknown field after another.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
