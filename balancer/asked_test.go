@@ -33,8 +33,8 @@ func toShard(ctx context.Context, cluster *testserver.Cluster, backends ...int) 
 	return ctx
 }
 
-// TestShards_Hedges makes calls to a shard of two backends and to a shard of one. Hedges stay in the
-// shard of their call, and WithOtherBackendOnly sends none where the shard has one backend.
+// TestShards_Hedges makes calls to a shard of two backends and to a shard of one. Hedges stay in
+// the shard of their call, and WithOtherBackendOnly sends none where the shard has one backend.
 func TestShards_Hedges(t *testing.T) {
 	for _, tc := range []struct {
 		only   bool
@@ -77,8 +77,9 @@ func TestShards_Hedges(t *testing.T) {
 	}
 }
 
-// In TestShards_Silent the only backend of a shard hangs, and so does one of the two of another shard.
-// Calls that are not selected fail in the first shard as without the policy, and never reach another.
+// In TestShards_Silent the only backend of a shard hangs, and so does one of the two of another
+// shard. Calls that are not selected fail in the first shard as without the policy, and never reach
+// another.
 func TestShards_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 4, InMemory: true})
@@ -120,7 +121,8 @@ func TestShards_Silent(t *testing.T) {
 	})
 }
 
-// TestAsked_Even has a hedge for each call. A round robin spreads attempts as evenly as without the policy.
+// TestAsked_Even has a hedge for each call. A round robin spreads attempts as evenly as without the
+// policy.
 func TestAsked_Even(t *testing.T) {
 	for _, tc := range []struct {
 		only     bool
@@ -160,8 +162,8 @@ func TestAsked_Even(t *testing.T) {
 	}
 }
 
-// TestAsked_Bounded has a child that always picks the same of two connections. It is asked 16 times for
-// an attempt at most, and seldom if that never helps. Each pick is given back or used.
+// TestAsked_Bounded has a child that always picks the same of two connections. It is asked 16 times
+// for an attempt at most, and seldom if that never helps. Each pick is given back or used.
 func TestAsked_Bounded(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
@@ -201,8 +203,9 @@ type counter int64
 
 func (c *counter) Add(n int64) int64 { *c += counter(n); return int64(*c) }
 
-// In TestSilence_WritesAreNoProbes a backend hangs for 40 seconds. Once all primaries are moved, only
-// calls that may be hedged are probes. When those have ended, other calls find that the backend answers.
+// In TestSilence_WritesAreNoProbes a backend hangs for 40 seconds. Once all primaries are moved,
+// only calls that may be hedged are probes. When those have ended, other calls find that the
+// backend answers.
 func TestSilence_WritesAreNoProbes(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -245,8 +248,9 @@ func TestSilence_WritesAreNoProbes(t *testing.T) {
 	})
 }
 
-// TestConnections_NeverAnswers has a second connection whose packets vanish, from its beginning or after
-// a minute, and a server of which one call in twenty takes a second. Hedges then use the first connection.
+// TestConnections_NeverAnswers has a second connection that loses its packets, from its beginning
+// or after a minute, and a server that answers one call in twenty after a second. Hedges then use
+// the first connection.
 func TestConnections_NeverAnswers(t *testing.T) {
 	longtest.Simulation(t)
 	for _, tc := range []struct {
@@ -284,8 +288,8 @@ func TestConnections_NeverAnswers(t *testing.T) {
 	}
 }
 
-// TestConnections_LeftAlone has a server that closes connections on which nothing happens. They are made
-// again when a call begins, and not before.
+// TestConnections_LeftAlone has a server that closes connections on which nothing happens. They are
+// made again when a call begins, and not before.
 func TestConnections_LeftAlone(t *testing.T) {
 	for _, child := range []string{pickFirst, hashing} {
 		for _, n := range []int{2, 8} {
@@ -315,8 +319,9 @@ func TestConnections_LeftAlone(t *testing.T) {
 	}
 }
 
-// TestConnections_Hashing makes calls of many keys to three addresses. Each copy connects to the address
-// of a key when its first call begins, and hedges use the other connection to the address of their key.
+// TestConnections_Hashing makes calls of many keys to three addresses. Each copy connects to the
+// address of a key when its first call begins, and hedges use the other connection to the address
+// of their key.
 func TestConnections_Hashing(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		const keys, connections = 60, 2

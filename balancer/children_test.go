@@ -22,7 +22,7 @@ const (
 	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
 	hashing  = `{"test_hashing": {}}`  // picks by the call's header "key", and connects when it picks, as ring_hash does
 	shards   = `{"test_shards": {}}`   // a round robin over the addresses in the call's header "shard"
-	counting = `{"test_counting": {}}` // a round robin that counts what it picks and what it is told
+	counting = `{"test_counting": {}}` // a round robin that counts its picks and updates
 )
 
 func init() {
@@ -171,8 +171,8 @@ func (p *shardPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult,
 	return of[p.next.Add(1)%uint32(len(of))].Pick(info)
 }
 
-// parentBuilder builds policies that give their child the first three endpoints, and connections of their own around
-// those of gRPC, as outlier_detection does.
+// parentBuilder builds policies that give their child the first three endpoints, and connections of
+// their own around gRPC's own, as outlier_detection does.
 type parentBuilder struct{}
 
 type parentConfig struct {

@@ -28,11 +28,11 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 	return state
 }
 
-// TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in a hundred
-// never ends by itself, so that backends become silent and answer again while their connections are made,
-// copied and closed. The race detector reports any field that is not guarded. No call may fail, because a
-// backend whose address is removed lets its calls end. The test runs in real time: it has more timers than
-// the race detector of Go 1.26 can handle in a bubble.
+// TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in
+// a hundred never ends by itself, so that backends become silent and answer again while their
+// connections are made, copied and closed. The race detector reports any field that is not guarded.
+// No call may fail, because a backend whose address is removed lets its calls end. The test runs in
+// real time: it has more timers than the race detector of Go 1.26 can handle in a bubble.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
 	updates := longtest.Table(64, 1_000, 10_000) // which is every child once

@@ -19,8 +19,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestConnections counts connections, and the backends of attempts at the servers. One address stands for
-// several backends.
+// TestConnections counts connections, and the backends of attempts at the servers. One address
+// stands for several backends.
 func TestConnections(t *testing.T) {
 	for _, tc := range []struct {
 		child, fields string
@@ -120,8 +120,9 @@ func TestConnections_Resized(t *testing.T) {
 	})
 }
 
-// TestConnections_Lost ends connections one by one during calls, by GOAWAY and without notice. No call that
-// can be sent again fails. Every connection is made again when a call begins, until the channel is idle.
+// TestConnections_Lost ends connections one by one during calls, by GOAWAY and without notice. No
+// call that can be sent again fails. Every connection is made again when a call begins, until the
+// channel is idle.
 func TestConnections_Lost(t *testing.T) {
 	for _, child := range []string{pickFirst, roundRobin} {
 		t.Run(child, func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and there is no
-// policy.
+// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and
+// there is no policy.
 func TestSingleConnection(t *testing.T) {
 	for _, tc := range []struct {
 		policy string
@@ -194,8 +195,8 @@ func TestSingleConnection(t *testing.T) {
 	}
 }
 
-// TestServiceAddress has one address deal connections to three backends. The backend of the first connection is stalled for 1 s in
-// every 5.
+// TestServiceAddress has one address deal connections to three backends. The backend of the first
+// connection is stalled for 1 s in every 5.
 func TestServiceAddress(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -228,8 +229,8 @@ func TestServiceAddress(t *testing.T) {
 	})
 }
 
-// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a hedge cannot leave its ClientConn, with
-// the policy or without.
+// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a
+// hedge cannot leave its ClientConn, with the policy or without.
 func TestSingleConnection_OfAPool(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -264,8 +265,8 @@ func TestSingleConnection_OfAPool(t *testing.T) {
 	}
 }
 
-// TestVanishingPackets drops the packets of the first connection during traffic. It compares the latency in
-// the next seconds with the time that gRPC needs to notice.
+// TestVanishingPackets drops the packets of the first connection during traffic. It compares the
+// latency in the next seconds with the time that gRPC needs to notice.
 func TestVanishingPackets(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -303,7 +304,7 @@ func TestVanishingPackets(t *testing.T) {
 					first.sending.Store(tc.sending)
 					first.coming.Store(tc.coming)
 					all := pace()
-					if !tc.keepalive || hedges > 0 { // nobody would notice
+					if !tc.keepalive || hedges > 0 { // unnoticed otherwise
 						_ = conn.Close()
 					}
 					<-first.closed

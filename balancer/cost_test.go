@@ -46,8 +46,8 @@ func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picke
 	return conn.Target(), three
 }
 
-// taps get the pickers of test_tap policies: target → func(grpcbalancer.Picker). A tap needs no lock, because
-// gRPC serializes the calls of its policy.
+// taps get the pickers of test_tap policies: target → func(grpcbalancer.Picker). A tap needs no
+// lock, because gRPC serializes the calls of its policy.
 var (
 	taps     sync.Map
 	tapCount atomic.Int32
@@ -74,8 +74,8 @@ func (c tappedConn) UpdateState(state grpcbalancer.State) {
 	c.ClientConn.UpdateState(state)
 }
 
-// callContexts returns contexts of picks. plain is a caller's context with a deadline and metadata, and
-// gRPC's values. fresh returns the same for a call that may be hedged.
+// callContexts returns contexts of picks. plain is a caller's context with a deadline and metadata,
+// and gRPC's values. fresh returns the same for a call that may be hedged.
 func callContexts(tb testing.TB, target string) (plain context.Context, fresh func() context.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	tb.Cleanup(cancel)
@@ -120,8 +120,8 @@ func TestCost_PrimaryPick(t *testing.T) {
 	}
 }
 
-// TestCost_Call counts the allocations of a call that needs no hedge: none more without a policy, and one
-// more with a policy.
+// TestCost_Call counts the allocations of a call that needs no hedge: none more without a policy,
+// and one more with a policy.
 func TestCost_Call(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	plain := cluster.ClientT(t)

@@ -19,8 +19,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the backends of
-// the attempts at the servers, also where another policy makes connections of its own and hides addresses.
+// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the
+// backends of the attempts at the servers, also where another policy makes connections of its own
+// and hides addresses.
 func TestHedgeGoesElsewhere(t *testing.T) {
 	parent := func(child string) string { return fmt.Sprintf(`{"test_parent": {"childPolicy": [%s]}}`, child) }
 	for _, tc := range []struct {
@@ -100,7 +101,8 @@ func TestOtherBackendOnly(t *testing.T) {
 					if tc.held {
 						held = calls
 					}
-					// A hedge that is due at once may come before the primary's own pick, and then it waits for that.
+					// A hedge that is due at once may come before the primary's own pick, and then
+					// it waits for that.
 					early := after == 0 && stats.NoOtherBackend > held
 					if none := s.Methods()[0].Connections == 0; none != (tc.name == "no policy") {
 						t.Errorf("there is no policy: %v", none)

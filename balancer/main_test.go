@@ -61,8 +61,8 @@ const (
 	pickFirst    = `{"pick_first": {}}`
 )
 
-// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the policy
-// connects to by itself is connected.
+// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the
+// policy connects to by itself is connected.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
@@ -176,11 +176,12 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 				defer cancel()
 				ctx = with
 			}
-			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
+			began := time.Now() // no call waits for another: late pacing is due to the machine
 			reply, err := tr.kind.call(ctx, client, &testpb.Request{Id: id})
 			if status.Code(err) == codes.Canceled && tr.deadline > 0 && time.Since(began) >= tr.deadline {
-				// In virtual time the server's copy of the deadline passes in the same instant as the
-				// client's, and gRPC returns CANCELED if the server's end of the stream comes first.
+				// In virtual time the server's copy of the deadline passes in the same instant as
+				// the client's, and gRPC returns CANCELED if the server's end of the stream comes
+				// first.
 				err = status.Error(codes.DeadlineExceeded, err.Error())
 			}
 			if err == nil && reply.Id != id {

@@ -18,15 +18,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// frozen makes calls with a deadline of 1 s to three backends that serve one call at a time, canceled calls
-// included. The first backend stalls for a minute. frozen returns the outcome of the calls of that minute.
-// second of ten calls are of a second method.
+// frozen makes calls with a deadline of 1 s to three backends that serve one call at a time,
+// canceled calls included. The first backend stalls for a minute. frozen returns the outcome of the
+// calls of that minute. second of ten calls are of a second method.
 func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOption, opts ...hedge.Option) (calls, failed int, p99 time.Duration, row stats.Method) {
 	const service, from, to = 8 * ms, 20 * time.Second, 80 * time.Second
 	script := func(began time.Time) testserver.Script {
 		distribution := testserver.Exponential(service)
 		var mu sync.Mutex
-		var free [3]time.Time // when the backend has done all that has arrived, what was cancelled too
+		var free [3]time.Time // when the backend has done all requests that arrived, including canceled ones
 		return func(a testserver.Attempt) testserver.Plan {
 			mu.Lock()
 			defer mu.Unlock()
@@ -58,8 +58,9 @@ func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOpt
 	return len(all), failed, quantile(all, 0.99), r.row
 }
 
-// In TestSilence_Overload a backend stalls for a minute, and the others can handle all of its calls, or few.
-// In some cases most calls are of a second method with a fixed delay, which cannot be late.
+// In TestSilence_Overload a backend stalls for a minute, and the others can handle all of its
+// calls, or few. In some cases most calls are of a second method with a fixed delay, which cannot
+// be late.
 func TestSilence_Overload(t *testing.T) {
 	longtest.Simulation(t)
 	fixed := hedge.WithMethodOptions(testpb.TestService_UnaryIdempotent_FullMethodName, hedge.WithTrigger(hedge.Fixed(200*ms)))

@@ -41,7 +41,7 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 // TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
-	b.ExitIdle() // nobody there yet
+	b.ExitIdle() // no backend so far
 	b.ResolverError(errors.New("no address"))
 	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{}); !slices.Equal(conn.states, []connectivity.State{connectivity.TransientFailure}) || err == nil || err.Error() != "no address" {
 		t.Errorf("%v, %v", conn.states, err)
@@ -109,7 +109,7 @@ func TestSwitch(t *testing.T) {
 	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
 	for _, tc := range []struct {
 		name     string
-		old, new []connectivity.State // what the children say, the old one after the new one is there
+		old, new []connectivity.State // the states of the children, the old child after the new one exists
 		switched bool
 	}{
 		{"the new one connects", nil, []connectivity.State{connecting}, false},
@@ -263,15 +263,16 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock does not
-// wait for.
+// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock
+// does not wait for.
 func giveWay() {
 	for range 20_000 {
 		runtime.Gosched()
 	}
 }
 
-// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and not before.
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and
+// not before.
 func TestConnections_IdleCopies(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()

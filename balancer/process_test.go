@@ -31,8 +31,8 @@ const serverVariable = "HEDGE_TEST_SERVER"
 
 func init() { serveInstead = serve }
 
-// serve runs a server in this process. It prints its address, and its counts for each line of input. It
-// returns at the end of the input.
+// serve runs a server in this process. It prints its address, and its counts for each line of
+// input. It returns at the end of the input.
 func serve() bool {
 	if os.Getenv(serverVariable) == "" {
 		return false
@@ -49,7 +49,7 @@ func serve() bool {
 	return true
 }
 
-// process is such a server, as its test sees it.
+// process is the test's handle of a server.
 type process struct {
 	*exec.Cmd
 	address string
@@ -155,9 +155,9 @@ func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 	}
 }
 
-// TestStalledProcess stops server processes by signals for a second in every five. Plain calls, and hedged
-// calls with default options, go to servers of the same kind at the same time. Plain calls to servers that
-// are never stopped measure the noise of the machine.
+// TestStalledProcess stops server processes by signals for a second in every five. Plain calls, and
+// hedged calls with default options, go to servers of the same kind at the same time. Plain calls
+// to servers that are never stopped measure the noise of the machine.
 func TestStalledProcess(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

@@ -81,16 +81,16 @@ func standstill(distribution testserver.Distribution, phase time.Duration) func(
 	}
 }
 
-// TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if no backend
-// stalls.
+// TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if
+// no backend stalls.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, l := range calmDistributions {
 		t.Run(l.name, func(t *testing.T) {
 			calls := longtest.Table(5_000, 5_000, 20_000)
-			// The tail of a queue depends on the order of a few calls, so several seeds are averaged, and
-			// near saturation the tail is not checked.
+			// The tail of a queue depends on the order of a few calls, so several seeds are
+			// averaged, and near saturation the tail is not checked.
 			seeds := uint64(1)
 			if l.workers > 0 {
 				seeds, calls = 8, max(calls, 10_000)
@@ -118,8 +118,8 @@ func TestSilence_FalseAlarms(t *testing.T) {
 	}
 }
 
-// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all calls are
-// placed as without the policy.
+// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all
+// calls are placed as without the policy.
 func TestSilence_SwitchedOff(t *testing.T) {
 	update := func(s *hedge.Scheduler, opts ...hedge.Option) {
 		if err := s.Update(append(opts, hedge.WithAllMethods())...); err != nil {
@@ -164,7 +164,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 					}
 					return testserver.Plan{Ending: testserver.Hang}
 				})
-				// share makes calls for 3 s, and returns the share of them on the backend that is silent from 3 s on.
+				// share makes calls for 3 s, and returns the share of them on the backend that is
+				// silent from 3 s on.
 				share := func(opts ...grpc.CallOption) float64 {
 					there.Store(0)
 					primaries.Store(0)
@@ -195,8 +196,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 	}
 }
 
-// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s. It is as
-// silent as a backend that sends nothing.
+// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s.
+// It is as silent as a backend that sends nothing.
 func TestSilence_HeadersAreNoAnswer(t *testing.T) {
 	longtest.Simulation(t)
 	for _, headers := range []bool{false, true} {

@@ -16,7 +16,8 @@ func (s *scrapes) add(metric string, instance int, values, labels string) {
 	fmt.Fprintf(s, "      - {series: 'grpc_client_hedge_%s{grpc_target=\"shop\",grpc_method=\"Get\",instance=\"%d\"%s}', values: '%s'}\n", metric, instance, labels, values)
 }
 
-// decisions adds the counters of one client: values by outcome, and by "calls" and "sent" for these.
+// decisions adds the counters of one client: values by outcome, and by "calls" and "sent" for
+// these.
 func (s *scrapes) decisions(instance int, values map[string]string) {
 	for outcome, v := range values {
 		if outcome == "calls" || outcome == "sent" {
@@ -37,7 +38,8 @@ func each(value func(minute int) int) string {
 	}()), "[]")
 }
 
-// TestAlerts has promtool evaluate the alerts. None fires in healthy fleets, and each fires for its own trouble.
+// TestAlerts has promtool evaluate the alerts. None fires in healthy fleets, and each fires for its
+// own trouble.
 func TestAlerts(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {

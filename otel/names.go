@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods, so that recording allocates none. Further methods share
-// the attributes of method other.
+// names has the attributes of the first methods, so that recording allocates none. Further methods
+// share the attributes of method other.
 type names struct {
 	most int
 
@@ -35,7 +35,8 @@ func (n *names) allow(most int) {
 // other is the name that gRPC's plugin gives to methods that it does not tell apart.
 const other = "other"
 
-// of returns the attributes of a method, or of a target if key has no method, or of other beyond n.most.
+// of returns the attributes of a method, or of a target if key has no method, or of other beyond
+// n.most.
 func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,8 +59,8 @@ func (n *names) all() []*labels {
 	return append(slices.Clip(n.order), n.others)
 }
 
-// labels are the attributes of a target and a method, or of a target alone, and their counts. metrics.mu
-// guards the counts.
+// labels are the attributes of a target and a method, or of a target alone, and their counts.
+// metrics.mu guards the counts.
 type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption

@@ -141,7 +141,8 @@ func TestRecord_Late(t *testing.T) {
 	none.Ended(time.Since(now), true)
 }
 
-// TestCount_Silent checks that an address is listed once if several policies have silent connections to it.
+// TestCount_Silent checks that an address is listed once if several policies have silent
+// connections to it.
 func TestCount_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -167,8 +168,8 @@ func TestCount_Silent(t *testing.T) {
 	})
 }
 
-// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the first, to the log and to Methods
-// alike, until an answer, or a minute without a late call.
+// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the
+// first, to the log and to Methods alike, until an answer, or a minute without a late call.
 func TestCount_WorthTelling(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// The survival function of what was recorded is the share that is longer, at every edge of a bucket.
+// The survival function is the share of longer calls, at every edge of a bucket.
 func TestSurvivalOfAnswers(t *testing.T) {
 	w, ds := sketch.New(time.Minute), durations(10_000)
 	for _, d := range ds {

@@ -22,7 +22,7 @@ func count(w *sketch.Window, now time.Time) int64 {
 	return observed + bounded
 }
 
-// What is recorded stays until it is a window old, and is gone at 16/15 of that.
+// A call stays for a window, and is gone after 16/15 of it.
 func TestObservationsLeave(t *testing.T) {
 	const ms, s, day = time.Millisecond, time.Second, 24 * time.Hour
 	for _, tt := range []struct {
@@ -89,7 +89,8 @@ func TestTimesInAnyOrder(t *testing.T) {
 	}
 }
 
-// Rule 15: a snapshot is read again and again, by any number of callers, and never changes under them.
+// Rule 15: a snapshot is read again and again, by any number of callers, and never changes under
+// them.
 func TestRule15_SnapshotNeverChanges(t *testing.T) {
 	w := sketch.New(30 * time.Second)
 	for i := range 100 {

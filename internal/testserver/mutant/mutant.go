@@ -71,7 +71,8 @@ func Build(t testing.TB, files ...string) (binary string, bugs []Bug) {
 	return binary, bugs
 }
 
-// Run runs a test binary with one bug on, at the usual sizes: tests that plant bugs skip themselves.
+// Run runs a test binary with one bug on, at the usual sizes: tests that plant bugs skip
+// themselves.
 func (b Bug) Run(t testing.TB, binary string, args ...string) (out string, err error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), binary, args...)
