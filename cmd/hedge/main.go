@@ -1,6 +1,6 @@
-// Command hedge answers questions about hedging from what a user has already measured.
+// Command hedge answers questions about hedging from measured latencies.
 //
-//	hedge whatif FILE # what hedging would do to calls that took so long
+//	hedge whatif FILE # predicts the effect of hedging on calls with these latencies
 //
 // The exit code is 2 if a flag or the input is wrong, and 1 if anything else is.
 package main

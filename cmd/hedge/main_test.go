@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// whatIf runs the program with an input, and returns its exit code and what it wrote.
+// whatIf runs the program with an input, and returns its exit code and output.
 func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -21,7 +21,7 @@ func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stder
 	return code, out.String(), err.String()
 }
 
-// TestInput_Wrong checks that what is wrong is said with its line, what was found and what was expected.
+// TestInput_Wrong checks that an input error names the line, the text found and the text expected.
 func TestInput_Wrong(t *testing.T) {
 	const (
 		latency = "a latency with a unit, such as 12.5ms"
@@ -181,7 +181,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestBy checks that each value of a column has a table, the one with the most calls first, and that small ones are left out.
+// TestBy checks that each value of a column has a table, the one with the most calls first, and
+// that small ones are left out.
 func TestBy(t *testing.T) {
 	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 200) + "Delete,1ms\n" + numbered("List,%dms\n", 400)
 	code, got, stderr := whatIf(t, csv, "-field", "took", "-by", "method")
@@ -201,7 +202,7 @@ func TestBy(t *testing.T) {
 	}
 }
 
-// TestHistogram checks that a histogram whose buckets are narrow gives the same table as its calls.
+// TestHistogram checks that a histogram with narrow buckets gives the same table as its calls.
 func TestHistogram(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# HELP rpc_seconds What calls took.\n# TYPE rpc_seconds histogram\n")
@@ -229,8 +230,8 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestHistogram_LargeFiles checks that files with more buckets than are kept in memory give the same table as small ones, in
-// any order of their lines and with any memory.
+// TestHistogram_LargeFiles checks that files with more buckets than are kept in memory give the
+// same table as small ones, in any order of their lines and with any memory.
 func TestHistogram_LargeFiles(t *testing.T) {
 	edges := []string{"0.1", "0.2", "0.4", "0.8", "+Inf"}
 	line := func(pod, edge int, le string) string {
@@ -277,7 +278,8 @@ func TestHistogram_LargeFiles(t *testing.T) {
 	}
 }
 
-// TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's name.
+// TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's
+// name.
 func TestUnitOfAHistogram(t *testing.T) {
 	for _, tc := range []struct{ name, unit, args, want string }{
 		{"rpc_seconds", "", "", "2500.0 ms"},
@@ -302,7 +304,7 @@ func TestUnitOfAHistogram(t *testing.T) {
 	}
 }
 
-// TestWhere checks that only calls count whose column, field or label has the value.
+// TestWhere checks that only calls with the value in the column, field or label count.
 func TestWhere(t *testing.T) {
 	const le = `rpc_seconds_bucket{status="%s",method="%s",le="%s"} %d` + "\n"
 	var histogram strings.Builder

@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// TestDocs checks that docs/whatif.md shows what the program prints.
+// TestDocs checks that docs/whatif.md shows the program's output.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/whatif.md")
 	if err != nil {

@@ -49,8 +49,8 @@ type scrape struct {
 const (
 	// bucketSuffix ends the names of a histogram's buckets.
 	bucketSuffix = "_bucket"
-	// maxEdges bounds the buckets in memory. If a file has more, series whose lines follow each other are counted at once, and
-	// series whose lines are mixed are added up.
+	// maxEdges bounds the buckets in memory. Beyond it, a series whose lines are contiguous is
+	// counted at once, and interleaved series are added up.
 	maxEdges = 1 << 14
 	// maxBuckets bounds the buckets of one series.
 	maxBuckets = 1000
@@ -136,7 +136,8 @@ func (s *scrape) add(found sample, value string, line int) error {
 	return s.addEdge(h, found, line)
 }
 
-// makeRoom counts the series so far if each is complete and its lines follow each other. Otherwise it adds up series, from now on too.
+// makeRoom counts the series read if each is complete and contiguous. Otherwise it adds up this and
+// all later series.
 func (s *scrape) makeRoom() error {
 	incomplete := func(h *histogram) bool {
 		return len(h.edges) < 2 || !slices.ContainsFunc(h.edges, func(e edge) bool { return math.IsInf(e.at, 1) })
@@ -163,7 +164,7 @@ func (s *scrape) makeRoom() error {
 	return nil
 }
 
-// add adds an edge, or its calls to those of the same edge.
+// add adds an edge, or adds its calls to an equal edge.
 func (h *histogram) add(e edge) {
 	if i := h.find(e.at); i >= 0 {
 		h.edges[i].calls += e.calls
@@ -178,12 +179,14 @@ func (h *histogram) find(at float64) int {
 	return slices.IndexFunc(h.edges, func(e edge) bool { return e.at == at })
 }
 
-// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it says none.
+// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it
+// says none.
 func unitOf(name string) Unit {
 	return namedUnits[name[strings.LastIndexByte(name, '_')+1:]]
 }
 
-// comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of the histogram is known.
+// comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of
+// the histogram is known.
 func (s *scrape) comment(words []string) {
 	if len(words) == 4 && words[1] == "UNIT" && (s.name == "" || s.name == words[2]) {
 		s.of, s.unit = words[2], namedUnits[words[3]]
@@ -249,7 +252,8 @@ func (s *scrape) count() error {
 	return nil
 }
 
-// addBuckets counts the calls of a series, up to its last finite edge. It returns that and how many they are.
+// addBuckets counts the calls of a series, up to its last finite edge. It returns that and how many
+// they are.
 func (in *input) addBuckets(c *calls, edges []edge, unit Unit) (low time.Duration, before float64, err error) {
 	for i := range edges {
 		e := &edges[i]

@@ -9,7 +9,8 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// generated is a file whose lines are made when they are read. most is the largest heap so far, after a collection.
+// generated is a file whose lines are made as they are read. most is the largest heap after a
+// collection.
 type generated struct {
 	line    func(n int) string
 	n, of   int
@@ -36,7 +37,8 @@ func (g *generated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestMemory checks that memory does not grow with the file, whatever its format and the order of its lines.
+// TestMemory checks that memory does not grow with the file, whatever its format and the order of
+// its lines.
 func TestMemory(t *testing.T) {
 	edges := []string{"+Inf", "0.1", "0.2", "0.4", "0.8"}
 	const lines = 300_000

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// print writes a table for each group, and what the figures rest on.
+// print writes a table for each group, and the basis of its figures.
 func (in *input) print(w io.Writer, answers []answer) {
 	for i, a := range answers {
 		if i > 0 {
@@ -38,7 +38,7 @@ first one is. That is so where servers are slow by chance, or one at a time. Whe
 servers are slow at once, hedging gains less than this. It is also assumed that hedges slow no server down.
 `
 
-// apart says what telling calls apart does to the assumption.
+// apart describes the effect on the assumption of telling calls apart.
 func (in *input) apart() string {
 	if in.By != "" {
 		return fmt.Sprintf("Each table is of one %s, so that no difference between these counts as chance.\n", in.By)
@@ -64,7 +64,7 @@ func (r row) ratio(q float64) string {
 	return figure.Ratio(float64(r.With(q)) / float64(r.Without(q)))
 }
 
-// remarks says which figures not to rely on.
+// remarks lists the unreliable figures.
 func (in *input) remarks(answers []answer) []string {
 	var remarks []string
 	if in.fewGroups > 0 {
@@ -100,7 +100,7 @@ func (in *input) title(c *calls) string {
 	return in.By + " " + quote(c.value)
 }
 
-// count writes a number and what it counts.
+// count formats a number with its noun.
 func count(n float64, noun string) string {
 	whole := int64(math.Round(n))
 	if whole != 1 {

@@ -17,17 +17,17 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// TestReached compares what is predicted from a log of calls without hedging with what the same calls take with it, over
-// gRPC in virtual time and with nothing configured.
+// TestReached compares the prediction from a log of unhedged calls with the latencies of the same
+// calls with hedging, over gRPC in virtual time and with nothing configured.
 func TestReached(t *testing.T) {
 	for _, tc := range []struct {
 		workload string
-		// What was reached is this many times what was predicted, at least and at most.
+		// Bounds of the ratio of measured to predicted.
 		p99, p999 [2]float64
 	}{
 		{"straggler", [2]float64{0.9, 1.1}, [2]float64{0.8, 1.25}},
 		{"pareto", [2]float64{0.9, 1.1}, [2]float64{0.8, 1.25}},
-		{"sizes", [2]float64{1, 1.8}, [2]float64{1, 3}}, // requests differ, and the log does not say how
+		{"sizes", [2]float64{1, 1.8}, [2]float64{1, 3}}, // requests differ, and the log does not show it
 	} {
 		w := workload.Named(tc.workload)
 		results := compared(t, w, 20_000)
