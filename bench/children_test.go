@@ -20,9 +20,10 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend if the
-// child returns one, and that a ring hash keeps the owner of a key. It covers gRPC's balancing policies with dependencies that the core module does not have; the
-// tests of package balancer cover the others.
+// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend if
+// the child returns one, and that a ring hash keeps the owner of a key. It covers gRPC's balancing
+// policies with dependencies that the core module does not have; the tests of package balancer
+// cover the others.
 func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 	const backends, hedges, calls = 5, 2, 50
 	for _, tc := range []struct {

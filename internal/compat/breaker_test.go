@@ -19,8 +19,9 @@ import (
 
 func canceled(err error) bool { return status.Code(err) == codes.Canceled }
 
-// TestBreaker has the figures of docs/chaining.md: circuit breakers inside and outside of hedging, at calls of which one in twenty is
-// slow and none fails. A loser ends with CANCELED, which a breaker inside takes for a failure of the server, unless it is told.
+// TestBreaker has the figures of docs/chaining.md: circuit breakers inside and outside of hedging.
+// One call in twenty is slow and none fails. A loser ends with CANCELED, which a breaker inside
+// counts as a failure of the server unless it is configured otherwise.
 func TestBreaker(t *testing.T) {
 	const calls = 2000
 	failsafe := func(b circuitbreaker.Builder[any]) grpc.UnaryClientInterceptor {

@@ -64,7 +64,7 @@ func (token) RequireTransportSecurity() bool { return false }
 
 var _ credentials.PerRPCCredentials = token{}
 
-// nothing is a no-op stats.Handler.
+// nothing implements stats.Handler without effect.
 type nothing struct{}
 
 func (nothing) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }

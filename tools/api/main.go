@@ -1,5 +1,6 @@
-// Command api writes every exported name of the library's public packages, with its type, one a line, sorted. "make generate"
-// writes api/v0.txt with it, and "make lint" fails where the file differs, so that no change of the API is an accident.
+// Command api writes every exported name of the library's public packages, with its type, one a
+// line, sorted. "make generate" writes api/v0.txt with it, and "make lint" fails where the file
+// differs, so that no change of the API is an accident.
 package main
 
 import (
@@ -46,13 +47,15 @@ func main() {
 	}
 }
 
-// private says whether the package is not promised: it cannot be imported, or serves tests and examples.
+// private reports whether the package makes no promise: it cannot be imported, or serves tests and
+// examples.
 func private(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return slices.Contains([]string{"internal", "proto", "examples"}, part) })
 }
 
 func exported(p *types.Package) (lines []string) {
-	// Names of the package itself have no qualifier. Other names have their path, which tells two packages of one name apart.
+	// Names of the package itself have no qualifier. Other names have their path, which tells two
+	// packages of one name apart.
 	qualify := func(other *types.Package) string {
 		if other == p {
 			return ""

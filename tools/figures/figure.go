@@ -50,10 +50,10 @@ func (f figure) in(unit string) (float64, error) {
 
 // fresh reports whether the output's value is the page's: rounded, or within a share of it.
 func (f figure) fresh(now, within float64) bool {
-	return math.Abs(now-f.value) <= 1.02*f.half+within*math.Abs(f.value) // a fiftieth for those that were rounded twice
+	return math.Abs(now-f.value) <= 1.02*f.half+within*math.Abs(f.value) // a fiftieth for figures that were rounded twice
 }
 
-// reduce makes one line of several, which have so many columns.
+// reduce makes one line of several with an equal number of columns.
 func reduce(how string, values []float64, columns int) []float64 {
 	var reduced []float64
 	for column := range columns {

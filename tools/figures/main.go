@@ -1,4 +1,5 @@
-// Command figures runs the commands of docs/figures.txt and says which figures of the documentation they no longer print.
+// Command figures runs the commands of docs/figures.txt and lists the documentation's figures that
+// they do not print.
 package main
 
 import (
@@ -66,7 +67,8 @@ func chosen(c *command) bool {
 	return flag.NArg() == 0 || slices.ContainsFunc(flag.Args(), func(part string) bool { return c.page == part || strings.Contains(c.line, part) })
 }
 
-// show runs a command and says of each of its claims whether it is fresh. It reports whether all are.
+// show runs a command and says of each of its claims whether it is fresh. It reports whether all
+// are.
 func show(c *command) bool {
 	page, err := os.ReadFile(filepath.Join(*root, c.page))
 	if err != nil {
@@ -104,7 +106,7 @@ func show(c *command) bool {
 	return good
 }
 
-// run returns what a command prints to its standard output. Pages share commands, so it is kept.
+// run returns the standard output of a command. Pages share commands, so outputs are cached.
 func run(line string) (string, error) {
 	file := filepath.Join(*kept, strings.NewReplacer("/", "_", " ", "_").Replace(line))
 	if text, err := os.ReadFile(file); err == nil {

@@ -240,7 +240,7 @@ func build(work, copied string) error {
 	return nil
 }
 
-// copyTree copies a module out of the module cache, whose files are read-only.
+// copyTree copies a module out of the module cache, where files are read-only.
 func copyTree(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err

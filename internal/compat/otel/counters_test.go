@@ -104,8 +104,8 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters stay when one is collected. When all
-// have gone, the next one goes on from there.
+// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters
+// stay when one is collected. When all have gone, the next one goes on from there.
 func TestCounters_TwoSchedulers(t *testing.T) {
 	b := newBackend(t)
 	c := &counted{reader: b.reader, last: map[string]float64{}}

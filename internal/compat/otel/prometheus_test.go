@@ -127,7 +127,7 @@ func (p prometheusServer) get(t *testing.T, path string, query url.Values, into 
 	}
 }
 
-// query returns what a query returns now, or each minute of a time that ends now.
+// query returns the value of a query now, or each minute of a time that ends now.
 func (p prometheusServer) query(t *testing.T, expr string, over time.Duration) []result {
 	t.Helper()
 	var data struct{ Result []result }
@@ -158,10 +158,10 @@ func (p prometheusServer) firing(t *testing.T) (alerts []string) {
 
 type rule struct{ Alert, Expr, For string }
 
-// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus what it would have scraped in
-// ninety minutes. Each alert fires for the target that has its trouble, whose condition has held
-// for as long as the alert waits, and no other fires; alerts are evaluated without waiting. Every
-// query of the dashboard has an answer in the last twenty minutes.
+// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus the scrapes of ninety minutes.
+// Each alert fires for the target with its trouble, once its condition has held for the alert's
+// time, and no other alert fires; alerts are evaluated without waiting. Every query of the
+// dashboard has an answer in the last twenty minutes.
 func TestPrometheus_AlertsFireAndPanelsAnswer(t *testing.T) {
 	text, err := os.ReadFile("../../../otel/alerts.yml")
 	if err != nil {

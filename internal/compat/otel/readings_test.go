@@ -19,7 +19,7 @@ import (
 type read struct{ load, won, noBudget, saved, predicted, measured, unhedged float64 }
 
 // TestReadings checks the readings, each in a world in which the answer is known. An attempt takes
-// what is drawn for it, or for its request.
+// a latency drawn for it, or for its request.
 func TestReadings(t *testing.T) {
 	straggler := testserver.DistributionT(t, "straggler")
 	own := func(r *rand.Rand, _ time.Duration) time.Duration { return straggler.Draw(r) }
@@ -36,7 +36,7 @@ func TestReadings(t *testing.T) {
 			return r.load <= 0.10 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && r.saved > 0.2 && r.measured < 1.2*r.predicted && r.unhedged > r.measured
 		}},
 		{"stragglers, and a smaller budget", own, []hedge.Option{hedge.WithBudgetPercent(2)}, func(r read) bool {
-			two = r // more would help, and no_budget does not say so
+			two = r // more would help, and no_budget does not show it
 			return r.load <= 0.02 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && two.measured > 3*ten.measured
 		}},
 		{"slow requests", request, nil, func(r read) bool { return r.won < 0.05 && r.saved < 0.05 && r.load < ten.load/2 }},
@@ -80,7 +80,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestMetrics_FromTheFirstCall expects 0, and nothing of what may never happen.
+// TestMetrics_FromTheFirstCall expects zeros, and no metric of events that may never happen.
 func TestMetrics_FromTheFirstCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)

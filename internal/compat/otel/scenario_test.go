@@ -72,10 +72,9 @@ func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
 	})
 }
 
-// scenario returns what Prometheus would have scraped each minute of ninety, and what the scheduler
-// counted. Three backends with stragglers serve a connection, and one of them stands still for the
-// last ten minutes. A server counts the resets of another connection, and each of the troubles is a
-// target.
+// scenario returns Prometheus's scrapes for each of ninety minutes, and the scheduler's counts.
+// Three backends with stragglers serve a connection, and one of them is stalled for the last ten
+// minutes. A server counts the resets of another connection, and each trouble has its own target.
 func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
