@@ -16,7 +16,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestChoice_SaysWhatIsInForce compares what was predicted for a distribution with what then happened.
+// TestChoice_SaysWhatIsInForce compares the predictions for a distribution with the measurements.
 func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
@@ -48,7 +48,7 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
+// TestDryRun checks that no hedge is sent, and the forecasts against clients that hedge.
 func TestDryRun(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -77,7 +77,8 @@ func TestDryRun(t *testing.T) {
 				if name == "slow-one-percent" || name == "straggler" && f.BudgetPercent == 5 {
 					precise = 0.35 // where each slow call just gets its hedge, or does not
 				}
-				// A plan that was tried is preferred to one that costs less and is worth about as much.
+				// A plan that was tried is preferred to one that costs less and is worth about as
+				// much.
 				better := extra > f.Load+0.015 && extra <= f.BudgetPercent/100 && p99 < f.Tail
 				if !better && (!within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015) {
 					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent, f.Tail, f.Load, p99, extra)
@@ -90,7 +91,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least delay.
+// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least
+// delay.
 func TestWithTrigger_Fixed(t *testing.T) {
 	distribution := simulation.Drawing(testserver.Constant(20*ms), 1)
 	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
@@ -105,8 +107,8 @@ func TestWithTrigger_Fixed(t *testing.T) {
 	}
 }
 
-// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out does that needs only
-// the first few answers.
+// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out
+// does that needs only the first few answers.
 func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	longtest.Simulation(t)
 	distribution := straggler(t)
@@ -132,7 +134,8 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	})
 }
 
-// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
+// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
+// cannot be shown as JSON.
 func TestMethods_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
@@ -165,8 +168,8 @@ func TestMethods_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another. A client that is
-// not allowed to hedge at all has forecasts too.
+// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99
+// unless Auto has another. A client that is not allowed to hedge at all has forecasts too.
 func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 	longtest.Simulation(t)
 	for name, tc := range map[string]struct {
@@ -189,7 +192,8 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 	}
 }
 
-// TestRule12_UnbudgetedMethodsDoNotPayForOthers lets nine calls in ten go to a method whose hedges are free.
+// TestRule12_UnbudgetedMethodsDoNotPayForOthers sends nine calls in ten to a method with free
+// hedges.
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {

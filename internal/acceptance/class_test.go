@@ -19,8 +19,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestClass_AtMostSixteen names a hundred classes, and has a call without a name before most of them: there are sixteen and the one of all
-// others, which does not count.
+// TestClass_AtMostSixteen names a hundred classes, and has a call without a name before most of
+// them: there are sixteen and the one of all others, which does not count.
 func TestClass_AtMostSixteen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -45,8 +45,8 @@ func TestClass_AtMostSixteen(t *testing.T) {
 	})
 }
 
-// TestClass_EachHasItsOwnDelay has two classes of which one is ten times slower, one that is new, requests without a class, and calls that
-// are switched off, of which nothing is learned.
+// TestClass_EachHasItsOwnDelay has a fast class, one ten times slower, a new class, requests
+// without a class, and calls that are switched off, which are not learned.
 func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -98,8 +98,9 @@ func TestBySize(t *testing.T) {
 	}
 }
 
-// In TestClass_IdleOnesMakeRoom a method learns of twenty classes, of which one is called on, after an update with another function that
-// names it too. Classes that are new get places when those of the others have been idle for 15 minutes.
+// In TestClass_IdleOnesMakeRoom a method has twenty classes, one of them in use, also after an
+// update with another function that names it. New classes get places once the other classes have
+// been idle for 15 minutes.
 func TestClass_IdleOnesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -150,7 +151,8 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 	})
 }
 
-// TestClass_OneIdleMakesRoomForOne calls seventeen classes, and then all but the first for half an hour.
+// TestClass_OneIdleMakesRoomForOne calls seventeen classes, and then all but the first for half an
+// hour.
 func TestClass_OneIdleMakesRoomForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := 0

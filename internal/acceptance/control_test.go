@@ -16,8 +16,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestControl_TellsTheTruth has a control group of 5%: what it reports is what calls take without hedging, which is not to be
-// seen from the other calls where requests differ.
+// TestControl_TellsTheTruth has a control group of 5%, which reports the latency without hedging.
+// Where requests differ, the other calls do not show it.
 func TestControl_TellsTheTruth(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -58,7 +58,8 @@ func TestControl_TellsTheTruth(t *testing.T) {
 	}
 }
 
-// TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a hedge.
+// TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a
+// hedge.
 func TestControl_IsNeverHedged(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
@@ -75,8 +76,9 @@ func TestControl_IsNeverHedged(t *testing.T) {
 	}
 }
 
-// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other calls are hedged begins a new
-// comparison, and what does not change it leaves the figures as they are.
+// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other
+// calls are hedged begins a new comparison, and what does not change it leaves the figures as they
+// are.
 func TestControl_BeginsAgain(t *testing.T) {
 	fixed := func(d time.Duration) hedge.Option { return hedge.WithTrigger(hedge.Fixed(d)) }
 	for _, tc := range []struct {
@@ -115,7 +117,8 @@ func TestControl_BeginsAgain(t *testing.T) {
 	}
 }
 
-// TestControl_IsPlain asks no class of a call of the control group, and the tail that is measured is that of the other calls.
+// TestControl_IsPlain: a call of the control group is not asked for its class, and the measured
+// tail comes from the other calls.
 func TestControl_IsPlain(t *testing.T) {
 	longtest.Simulation(t)
 	var asked atomic.Int64

@@ -22,7 +22,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestDo_ReturnsTheWinnersValue races a function whose first run is slow.
+// TestDo_ReturnsTheWinnersValue races a function with a slow first run.
 func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 	type key struct{}
 	failure := errors.New("no status")
@@ -89,7 +89,8 @@ func ExamplePanic() {
 	// Output: in a hedge true
 }
 
-// A replica that lags behind has no orders yet. Its answer does not end the call: another replica is asked at once.
+// A replica that lags behind has no orders yet. Its answer does not end the call: another replica
+// is asked at once.
 func ExampleWithAcceptable() {
 	s, err := hedge.New(
 		hedge.WithReadOnlyMethods("/shop.Orders/List"),
@@ -112,7 +113,8 @@ func ExampleWithAcceptable() {
 	// Output: [a bicycle] <nil> 1
 }
 
-// TestDo_RejectedValues has the context of a rejected value live on while it may still be delivered, and no longer.
+// TestDo_RejectedValues has the context of a rejected value live on while it may still be
+// delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -151,7 +153,8 @@ func TestDo_RejectedValues(t *testing.T) {
 	}
 }
 
-// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end without a message.
+// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end
+// without a message.
 func TestDo_EOFIsAFailure(t *testing.T) {
 	asked := hedge.WithAcceptable(func(context.Context, string, any, error) bool {
 		t.Error("asked about a failure")
@@ -206,7 +209,7 @@ func TestNewContext(t *testing.T) {
 	}
 }
 
-// An attempt's context is derived from the call's, so what is called with it has the options too.
+// An attempt's context is derived from the call's, so calls under it have the options too.
 func TestNewContext_AttemptsInherit(t *testing.T) {
 	s := hedgetest.All(t)
 	ctx := hedge.NewContext(t.Context(), hedge.Off())

@@ -24,13 +24,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
+// trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in
+// twenty takes eight times as long.
 var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
 
 var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 
-// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up, they become few, so that
-// hardly more calls fail than without hedging, and where they do not, nothing changes.
+// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up,
+// they become few, so that hardly more calls fail than without hedging, and where they do not,
+// nothing changes.
 func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	longtest.Simulation(t)
 	calls := longtest.Size(8_000, 40_000)
@@ -68,7 +70,8 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 				more := func(calls simulation.Calls) float64 { return calls.Failed() - plain.Failed() }
 				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, without the guard %v; %+v",
 					seed, plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), rows[0].Guard)
-				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit is first met.
+				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit
+				// is first met.
 				if most := 0.1 * 40_000 / float64(calls); more(hedged) > most {
 					t.Errorf("seed %d: %.3f%% more calls fail, want at most %v%%", seed, more(hedged), most)
 				}
@@ -110,8 +113,8 @@ func TestRule19_FailuresByChance(t *testing.T) {
 	}
 }
 
-// TestRule19_FailuresAtADeadline: a call that fails at its deadline, without an answer, is no sign against hedges. The guard holds no
-// hedge back.
+// TestRule19_FailuresAtADeadline: a call that fails at its deadline, without an answer, is no sign
+// against hedges. The guard holds no hedge back.
 func TestRule19_FailuresAtADeadline(t *testing.T) {
 	longtest.Simulation(t)
 	for _, tc := range []struct {
@@ -153,8 +156,9 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 	}
 }
 
-// TestRule19_CutsForNoReason has a server that cuts the connection after 25 resets in a second and does not say why, so that all
-// calls in flight fail. Plain gRPC has no failure, and hedging hardly one after the first minute.
+// TestRule19_CutsForNoReason has a server that cuts the connection after 25 resets in a second
+// without a reason, so that all calls in flight fail. Plain gRPC has no failure, and hedging hardly
+// one after the first minute.
 func TestRule19_CutsForNoReason(t *testing.T) {
 	longtest.Simulation(t)
 	run := func(plain bool, opts ...hedge.Option) (first, later float64) {
@@ -203,8 +207,9 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 	}
 }
 
-// TestRule19_OtherTenants: RESOURCE_EXHAUSTED goes on whatever hedges do. If the method has no hedges, those of others are as
-// before, and if it has, nine in ten are sent again after some minutes.
+// TestRule19_OtherTenants: RESOURCE_EXHAUSTED continues with and without hedges. If the method has no
+// hedges, other methods' hedges are as before, and if it has, nine in ten are sent again after some
+// minutes.
 func TestRule19_OtherTenants(t *testing.T) {
 	longtest.Simulation(t)
 	const rate, minutes = 20, 15
@@ -238,8 +243,8 @@ func TestRule19_OtherTenants(t *testing.T) {
 	})
 }
 
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard lets it pass. The log says when
-// hedges are first held back, and when that is over.
+// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard
+// lets it pass. The log has the begin and the end.
 func TestGuard_HeldBack(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

@@ -27,7 +27,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// logged is what a scheduler has logged, without times.
+// logged has the records of a scheduler's log, without times.
 type logged struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -87,7 +87,8 @@ func TestLogger_IsRateLimited(t *testing.T) {
 	})
 }
 
-// TestLogger_HeldBack lets a throttle, the guard, a limit of resets and the budget hold hedges back, and then not.
+// TestLogger_HeldBack lets a throttle, the guard, a limit of resets and the budget hold hedges
+// back, and then not.
 func TestLogger_HeldBack(t *testing.T) {
 	down, quota := errors.New("down"), status.Error(codes.ResourceExhausted, "quota")
 	for _, tc := range []struct {
@@ -135,7 +136,7 @@ func TestLogger_HeldBack(t *testing.T) {
 	}
 }
 
-// TestLogger_SilentBackend lets one of three backends stand still for a while.
+// TestLogger_SilentBackend stalls one of three backends for a while.
 func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
@@ -150,7 +151,7 @@ func TestLogger_SilentBackend(t *testing.T) {
 		conn := cluster.ClientT(t, append(hedgetest.Interceptors(hedgetest.All(t, hedge.WithGuard(false), l.option())),
 			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 		testserver.ConnectT(t, conn)
-		for n := range 1200 { // it stands still for three minutes
+		for n := range 1200 { // it is stalled for three minutes
 			still.Store(300 <= n && n < 600)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
@@ -176,8 +177,9 @@ func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 	}
 }
 
-// TestLogger_NothingSelected has a target of whose first 100 calls none is selected: the log says so once, and which option to use.
-// It is silent where a method is selected, or somebody has said that none is to be.
+// TestLogger_NothingSelected: if none of a target's first 100 calls is selected, the log reports it
+// once, with the option to use. There is no record if a method is selected, or if the options
+// exclude all methods explicitly.
 func TestLogger_NothingSelected(t *testing.T) {
 	const (
 		none = `level=WARN msg="no method selected" target=there reason="no `

@@ -161,7 +161,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		conn     feature.Conn
 		call     []grpc.CallOption
 		before   func(*hedge.Scheduler)
-		selected bool         // the options say which methods are hedged
+		selected bool         // the options select the hedged methods
 		want     stats.Counts // beside Calls
 	}{
 		{name: "all hold", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
@@ -269,7 +269,8 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 		hedged  bool
 	}{{35 * ms, false}, {45 * ms, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms into the call.
+			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms
+			// into the call.
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {
 				hedgetest.Call(t, s, target, method, 20*ms)

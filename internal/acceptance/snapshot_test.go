@@ -23,7 +23,7 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// snapshotOf returns what a scheduler writes.
+// snapshotOf returns a scheduler's snapshot.
 func snapshotOf(t testing.TB, s *hedge.Scheduler) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -42,7 +42,7 @@ func takenOver(t testing.TB, snapshots [][]byte, opts ...hedge.Option) *hedge.Sc
 	return hedgetest.All(t, opts...)
 }
 
-// stragglers makes so many calls, 100 a second, one in twenty of which takes 100 ms and the others about 5 ms.
+// stragglers makes calls, 100 a second: one in twenty takes 100 ms and the others about 5 ms.
 func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed uint64) {
 	t.Helper()
 	distribution := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 20)
@@ -116,7 +116,7 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		}
 		synctest.Wait()
 
-		// What was taken over is in the next snapshot, and so on.
+		// Restored knowledge is in the next snapshot, and in the one after it.
 		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}))})
 		if got := quantiles(t, third, target, method); !near(want, got, 0.03) {
 			t.Errorf("the quantiles of the third are %v, want %v", got, want)
@@ -141,7 +141,7 @@ func TestSnapshot_OfClasses(t *testing.T) {
 	})
 }
 
-// TestSnapshot_OfSelectedMethods leaves out what the scheduler would not learn of.
+// TestSnapshot_OfSelectedMethods omits methods that the options do not select.
 func TestSnapshot_OfSelectedMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -191,8 +191,8 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestRule16_SnapshotsAreBounded takes over more methods than there is room for: those that the most calls are known of stay, and
-// there is room for others.
+// TestRule16_SnapshotsAreBounded restores more methods than there is room for: the methods with the
+// most calls stay, and there is room for new methods.
 func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -229,7 +229,8 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new methods come.
+// TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new
+// methods come.
 func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		donor := hedgetest.All(t)
@@ -266,8 +267,8 @@ func TestSnapshot_OfTheRate(t *testing.T) {
 	})
 }
 
-// TestSnapshot_CanBeRead has schedulers whose snapshots New must accept: with hedges at one target only, and with calls of a target
-// or method without a name.
+// TestSnapshot_CanBeRead has schedulers with snapshots that New must accept: with hedges at one
+// target only, and with calls of a target or method without a name.
 func TestSnapshot_CanBeRead(t *testing.T) {
 	for _, tc := range []struct {
 		name, target, method string

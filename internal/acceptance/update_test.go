@@ -38,7 +38,8 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 	return s.Stats().Hedges - before
 }
 
-// The most specific pattern wins, whatever the order, a method wins over its target, and a method at a target over both.
+// The most specific pattern wins, whatever the order, a method wins over its target, and a method
+// at a target over both.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
 	fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 	most := hedge.WithMaxHedges
@@ -70,7 +71,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				{"dns:///off", "/x/M", 0, []string{"dns:///*", "dns:///off"}},
 				{"dns:///off", "/s/M", 0, []string{"dns:///*", "dns:///off", "/s/*"}},
 			} {
-				// The first calls earn what the last one's hedges cost.
+				// The first calls earn the cost of the last one's hedges.
 				for range 4 {
 					hedgesOf(t, s, t.Context(), tc.target, tc.method)
 				}
@@ -178,8 +179,9 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// The file {"off": true} stops all hedges, also those of a program that starts with it, and needs no option that selects methods. What is
-// learned meanwhile is used once another file selects methods. No rule turns on what nothing selects.
+// The file {"off": true} stops all hedges, also at a program's start, and needs no option that
+// selects methods. Calls are learned until another file selects methods. No rule hedges a method
+// that is not selected.
 func TestOff_NeedsNoSelection(t *testing.T) {
 	parse := func(file string) []hedge.Option {
 		opts, err := config.Parse([]byte(file))
@@ -213,7 +215,7 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 			if err := s.Update(parse(step.file)...); err != nil {
 				t.Fatal(err)
 			}
-			for range 3 { // earn what a hedge costs
+			for range 3 { // earn the cost of a hedge
 				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
 			}
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != step.hedges {
@@ -255,7 +257,8 @@ func TestNew_DisabledByTheEnvironment(t *testing.T) {
 	}
 }
 
-// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this one.
+// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this
+// one.
 func TestHedgesOfHedges(t *testing.T) {
 	served := func(attempt string) context.Context {
 		return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", attempt))
@@ -283,8 +286,8 @@ func TestHedgesOfHedges(t *testing.T) {
 	}
 }
 
-// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then with others: those of New hear of
-// all calls, once, and the others of none.
+// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then
+// with others: the trace and the logger of New get all calls, once, and the others none.
 func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [2]int

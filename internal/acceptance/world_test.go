@@ -65,8 +65,8 @@ func drawWorld(seed uint64) *world {
 	return w
 }
 
-// drawLimit lets some servers count resets. What a server that says nothing allows must be known, except for a limit that is
-// hardly ever reached.
+// drawLimit lets some servers count resets. The limit of a server that cuts without a reason must
+// be configured, unless it is hardly ever reached.
 func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {
 		return
@@ -84,7 +84,7 @@ func (w *world) drawLimit(r *rand.Rand) {
 	}
 }
 
-// String says what was drawn.
+// String lists the draws.
 func (w *world) String() string {
 	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
 		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
@@ -135,7 +135,8 @@ func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
 	c.cluster = testserver.StartT(t, testserver.Config{
 		Backends: w.backends, InMemory: true, Seed: w.seed, DrawByID: true, CountsOnly: true, Limit: w.limit,
 	})
-	// gRPC waits a random time, of up to minutes, before it connects again, so that no two runs would have the same outage.
+	// gRPC waits a random time, of up to minutes, before it connects again, so that no two runs
+	// would have the same outage.
 	options = append(options, grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 200 * ms, Multiplier: 2}, MinConnectTimeout: 20 * time.Second,
 	}))
@@ -155,7 +156,7 @@ func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
 
 var usually = testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10)
 
-// script is what the servers do, with the faults of the moment.
+// script is the behavior of the servers, with the faults of the moment.
 func (c *client) script() testserver.Script {
 	var faults []func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
 	for _, f := range c.faults {
@@ -227,7 +228,7 @@ func ask(conn testpb.TestServiceClient, request *testpb.Request, streamed bool) 
 	return nil
 }
 
-// minute makes the calls of a minute and returns what came of them.
+// minute makes the calls of a minute and returns its tally.
 func (c *client) minute() minute {
 	count := func() (m minute) {
 		m.calls, m.hedges = c.calls.Load(), c.hedges.Load()
@@ -270,7 +271,7 @@ type settings struct {
 	trigger   hedge.Trigger
 }
 
-// drawSettings draws options; hedges go to other backends if it is said that they can.
+// drawSettings draws options; hedges go to other backends if the world allows it.
 func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	s := settings{
 		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(4), reads: chance(r, 0.5),
@@ -284,7 +285,7 @@ func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	return s
 }
 
-// options are those of a configuration.
+// options are the options of a configuration.
 func (w *world) options(s settings) []hedge.Option {
 	methods := hedge.WithMethods("/*/*")
 	if s.reads {
@@ -316,10 +317,10 @@ func (w *world) options(s settings) []hedge.Option {
 	return opts
 }
 
-// cost is what the function of WithCost says.
+// cost is the function of WithCost.
 func (s settings) cost(id uint64) float64 { return s.costs[id%uint64(len(s.costs))] }
 
-// price is what an attempt costs.
+// price is the cost of an attempt.
 func (s settings) price(id uint64) float64 {
 	if cost := s.cost(id); cost >= 0 && !math.IsInf(cost, 1) {
 		return cost
