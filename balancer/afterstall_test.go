@@ -30,28 +30,31 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 	const slice = 30 * time.Second
 	distribution, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
 	all, slow := make([]atomic.Int64, halfMinutes+1), make([]atomic.Int64, halfMinutes+1)
-	row := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, over(roundRobin), func(began time.Time) testserver.Script {
-		return func(a testserver.Attempt) testserver.Plan {
-			at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
-			if a.Number == 0 && at >= end {
-				if all[(at-end)/slice].Add(1); here {
-					slow[(at-end)/slice].Add(1)
+	row := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, over(roundRobin),
+		func(began time.Time) testserver.Script {
+			return func(a testserver.Attempt) testserver.Plan {
+				at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
+				if a.Number == 0 && at >= end {
+					if all[(at-end)/slice].Add(1); here {
+						slow[(at-end)/slice].Add(1)
+					}
 				}
+				if here && at >= b.from {
+					delay += b.later
+				}
+				if here && at >= time.Minute && at < end {
+					delay += end - at
+				}
+				return testserver.Plan{Delay: delay}
 			}
-			if here && at >= b.from {
-				delay += b.later
-			}
-			if here && at >= time.Minute && at < end {
-				delay += end - at
-			}
-			return testserver.Plan{Delay: delay}
-		}
-	}, traffic{kind: b.kind, rate: 200, lasts: end + time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}, b.options...).row
+		}, traffic{kind: b.kind, rate: 200, lasts: end +
+			time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}, b.options...).row
 	shares := make([]float64, halfMinutes)
 	for i := range shares {
 		shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
 	}
-	t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
+	t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls,
+		row.Delay, shares)
 	return shares
 }
 

@@ -50,8 +50,10 @@ func TestShards_Hedges(t *testing.T) {
 		t.Run(fmt.Sprint(tc.shard, tc.only), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const calls = 100
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Latency: testserver.Constant(50 * ms)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithBudgetPercent(400), hedge.WithOtherBackendOnly(tc.only))
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: 3, InMemory: true, Latency: testserver.Constant(50 * ms)})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithBudgetPercent(400),
+					hedge.WithOtherBackendOnly(tc.only))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(shards)))
 				synctest.Wait()
 				counts.picks.Store(0)
@@ -98,7 +100,8 @@ func TestShards_Silent(t *testing.T) {
 		synctest.Wait()
 		of := map[uint64][]int{}
 		var mu sync.Mutex
-		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
 			shard := [][]int{{0}, {1, 2}, {3}}[req.Id%3]
 			mu.Lock()
 			of[req.Id] = shard
@@ -131,8 +134,10 @@ func TestAsked_Even(t *testing.T) {
 		t.Run(fmt.Sprintf("only=%v,%d at once", tc.only, tc.parallel), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const backends, calls = 3, 300
-				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Latency: testserver.Constant(15 * ms)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithOtherBackendOnly(tc.only))
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: backends, InMemory: true, Latency: testserver.Constant(15 * ms)})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400),
+					hedge.WithOtherBackendOnly(tc.only))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 				synctest.Wait()
 				var group sync.WaitGroup
@@ -153,7 +158,8 @@ func TestAsked_Even(t *testing.T) {
 					}
 				}
 				for b := range backends {
-					if n := primaries[b] + hedges[b]; math.Abs(float64(n)-2*calls/backends) > 40 || primaries[b] < 40 || hedges[b] < 40 {
+					if n := primaries[b] + hedges[b]; math.Abs(float64(n)-2*calls/backends) > 40 ||
+						primaries[b] < 40 || hedges[b] < 40 {
 						t.Errorf("primaries %v, hedges %v", primaries, hedges)
 					}
 				}
@@ -226,7 +232,8 @@ func TestSilence_WritesAreNoProbes(t *testing.T) {
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()
 		var failed, there int // of writes
-		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
 			at := phase()
 			if req.Id%7 == 0 && at < ends-5*time.Second { // the last read comes before the backend answers
 				return c.Unary(ctx, req)
@@ -268,7 +275,8 @@ func TestConnections_NeverAnswers(t *testing.T) {
 				s := hedgetest.All(t, tc.option, hedge.WithMaxHedges(tc.hedges))
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, CountsOnly: true,
 					Latency: testserver.Straggler(testserver.Uniform(2*ms, 6*ms), 0.05, 250)})
-				conn, d, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(s), with(pickFirst, `"connections": 2`))...)
+				conn, d, _ := dialDealt(t, cluster, 1, true,
+					append(hedgetest.Interceptors(s), with(pickFirst, `"connections": 2`))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				run := func(lasts time.Duration) time.Duration {
@@ -295,7 +303,9 @@ func TestConnections_LeftAlone(t *testing.T) {
 		for _, n := range []int{2, 8} {
 			t.Run(fmt.Sprint(strings.Trim(child, `{}":`), n), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, ServerOptions: []grpc.ServerOption{idleLimit(10 * time.Second)}})
+					cluster := testserver.StartT(t,
+						testserver.Config{InMemory: true,
+							ServerOptions: []grpc.ServerOption{idleLimit(10 * time.Second)}})
 					conn, d, _ := dialIdle(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)),
 						with(child, fmt.Sprintf(`"connections": %d`, n)))...)
 					client := testpb.NewTestServiceClient(conn)
@@ -325,12 +335,13 @@ func TestConnections_LeftAlone(t *testing.T) {
 func TestConnections_Hashing(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		const keys, connections = 60, 2
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-			if a.ID >= keys {
-				return lastAnswers(1)(a)
-			}
-			return testserver.Plan{}
-		}})
+		cluster := testserver.StartT(t,
+			testserver.Config{Backends: 3, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				if a.ID >= keys {
+					return lastAnswers(1)(a)
+				}
+				return testserver.Plan{}
+			}})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 		conn, d, _ := dialIdle(t, cluster, 3, false, append(hedgetest.Interceptors(s), with(hashing, `"connections": 2`))...)
 		client := testpb.NewTestServiceClient(conn)
@@ -340,7 +351,8 @@ func TestConnections_Hashing(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(ms)
-			if at := visited(cluster, id); id >= keys && (len(at) != 2 || different(at) != 1 || at[0] != visited(cluster, id-keys)[0]) {
+			if at := visited(cluster, id); id >= keys && (len(at) != 2 || different(at) != 1 ||
+				at[0] != visited(cluster, id-keys)[0]) {
 				t.Errorf("key %d met the backends %v", id%keys, at)
 			}
 		}

@@ -32,7 +32,8 @@ type child struct {
 }
 
 func newChild(f *family, number int) *child {
-	state := balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
+	state := balancer.State{ConnectivityState: connectivity.Connecting,
+		Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
 }
 

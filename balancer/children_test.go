@@ -86,9 +86,10 @@ type hashingBuilder struct{}
 func (hashingBuilder) Name() string { return "test_hashing" }
 
 func (hashingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts, func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-		return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
-	}, endpointsharding.Options{DisableAutoReconnect: true})}
+	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts,
+		func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+			return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
+		}, endpointsharding.Options{DisableAutoReconnect: true})}
 }
 
 type hashingPolicy struct{ grpcbalancer.Balancer }
@@ -225,7 +226,8 @@ func (p *parent) UpdateClientConnState(state grpcbalancer.ClientConnState) error
 	return p.Balancer.UpdateClientConnState(state)
 }
 
-func (p *parent) NewSubConn(addresses []resolver.Address, opts grpcbalancer.NewSubConnOptions) (grpcbalancer.SubConn, error) {
+func (p *parent) NewSubConn(addresses []resolver.Address, opts grpcbalancer.NewSubConnOptions) (
+	grpcbalancer.SubConn, error) {
 	//lint:ignore SA1019 one address is all that it has.
 	sc, err := p.ClientConn.NewSubConn(addresses, opts)
 	return &parentSubConn{sc}, err

@@ -96,7 +96,8 @@ type grpcsKey struct{}
 
 // TestCost_PrimaryPick counts the allocations of a primary's pick.
 func TestCost_PrimaryPick(t *testing.T) {
-	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} { // 1: how an attempt ends is told to the child
+	// 1: how an attempt ends is told to the child
+	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} {
 		_, bare := pickerOf(t, child)
 		target, policy := pickerOf(t, wrapped(child))
 		plain, fresh := callContexts(t, target)

@@ -30,7 +30,8 @@ func Example() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	// this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -80,7 +81,8 @@ func Example_singleBackend() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, grpc.WaitForReady(true)); err != nil {
+	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1},
+		grpc.WaitForReady(true)); err != nil {
 		panic(err)
 	}
 	row := s.Methods()[0]

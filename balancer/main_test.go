@@ -73,7 +73,8 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options
 // kind is a way to make a call of one reply.
 type kind struct {
 	name string
-	call func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error)
+	call func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error)
 }
 
 // must makes a call that may not fail.
@@ -87,10 +88,12 @@ func (k kind) must(t *testing.T, c testpb.TestServiceClient, id uint64, opts ...
 }
 
 var kinds = []kind{
-	{"unary", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+	{"unary", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error) {
 		return c.Unary(ctx, req, opts...)
 	}},
-	{"stream", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+	{"stream", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error) {
 		req.Messages = 1
 		st, err := c.ServerStream(ctx, req, opts...)
 		if err != nil {
@@ -208,7 +211,8 @@ type simulated struct {
 }
 
 // simulate sends traffic to three backends in virtual time.
-func simulate(t *testing.T, c testserver.Config, option grpc.DialOption, script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
+func simulate(t *testing.T, c testserver.Config, option grpc.DialOption,
+	script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
 	c.Backends, c.InMemory, c.DrawByID = 3, true, true
 	synctest.Test(t, func(t *testing.T) {
 		s, cluster := hedgetest.All(t, opts...), testserver.StartT(t, c)

@@ -103,7 +103,8 @@ func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.Pick
 	return res
 }
 
-func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
+func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult,
+	error) {
 	r.Lock()
 	defer r.Unlock()
 	got, err := r.Reserved(p.place), error(nil)

@@ -119,7 +119,8 @@ func hedges(t *testing.T, servers []*process) (sum int) {
 }
 
 // dialServers returns a round robin over servers. A nil scheduler hedges nothing.
-func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option grpc.DialOption) testpb.TestServiceClient {
+func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler,
+	option grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("processes")
 	var state resolver.State
@@ -188,8 +189,10 @@ func TestStalledProcess(t *testing.T) {
 				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
 				load := float64(hedges(t, servers[3:6])) / float64(len(hedged))
 				row := s.Methods()[0]
-				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% extra load, %d of %d primaries moved",
-					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged, 0.999), q(hedged, 0.999),
+				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% "+
+					"extra load, %d of %d primaries moved",
+					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged,
+						0.999), q(hedged, 0.999),
 					q(floor, 0.50), q(floor, 0.99), q(floor, 0.999), 100*load, row.Moved, row.Calls)
 				if noise := float64(q(floor, 0.99)) / float64(q(unhedged, 0.99)); noise > 0.02 {
 					t.Skipf("the machine is too busy: where nothing is stopped p99 is %.3f of plain's", noise)

@@ -31,7 +31,9 @@ var calmDistributions = []calmDistribution{
 	{"straggler", 500, 0, distributionOf("straggler")},
 	{"straggler, few calls", 50, 0, distributionOf("straggler")},
 	{"sizes", 500, 0, func(time.Time) testserver.Script {
-		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
+		// median 5 ms, sigma 1
+		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond,
+			10_806*time.Microsecond), testserver.Exponential(ms)
 		return func(a testserver.Attempt) testserver.Plan {
 			rng := rand.New(rand.NewPCG(a.ID, 77))
 			delay := ofRequest.Draw(rng) + a.Draw(rest)
@@ -137,7 +139,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 			update(s, hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
 		}},
 		{name: "Off", off: func(*hedge.Scheduler, string) {}, option: []grpc.CallOption{hedge.Off()}},
-		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) }, hedged: true},
+		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) },
+			hedged: true},
 		{name: "WithDryRun", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithDryRun(true)) }, hedged: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -169,7 +172,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 				share := func(opts ...grpc.CallOption) float64 {
 					there.Store(0)
 					primaries.Store(0)
-					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+						_ ...grpc.CallOption) (*testpb.Reply, error) {
 						reply, err := k.call(ctx, c, req, opts...)
 						if err == nil && !tc.hedged {
 							if up, err := c.ClientStream(ctx, opts...); err == nil {

@@ -95,7 +95,8 @@ func (w *wire) Close() error {
 
 // dialDealt returns a connection to some addresses of a cluster through a dealer. The test may
 // change the addresses and the configuration.
-func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
+	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	conn, d, names := dialIdle(t, cluster, addressCount, deals, options...)
 	testserver.ConnectT(t, conn)
@@ -103,7 +104,8 @@ func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deal
 }
 
 // dialIdle is dialDealt for a child that connects for a pick.
-func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
+	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("dealt")

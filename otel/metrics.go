@@ -61,7 +61,8 @@ func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 // outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have
 // none.
 var outcomes = func() (names [len(counts{})]string) {
-	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
+	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget",
+		"OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
 	for n, f := range reflect.VisibleFields(reflect.TypeFor[stats.Counts]()) {
 		if f.Name != "Calls" && f.Name != "Hedged" && f.Name != "Hedges" {
@@ -75,7 +76,8 @@ var outcomes = func() (names [len(counts{})]string) {
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
-	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time saved per call."},
+	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time " +
+		"saved per call."},
 	{"saved", "", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
@@ -183,16 +185,19 @@ func newMetrics(o Options) (*metrics, error) {
 		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
 		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 	counter := func(name, unit, what string) metric.Int64ObservableCounter {
-		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit),
+			metric.WithDescription(what))
 		m.observed, errs = append(m.observed, c), append(errs, err)
 		return c
 	}
 	m.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
 	m.sent = counter("sent", "{hedge}", "Hedges sent.")
-	m.decisions = counter("decisions", "{decision}", "What became of hedged calls, and of hedges and calls that were held back, by outcome.")
+	m.decisions = counter("decisions", "{decision}",
+		"What became of hedged calls, and of hedges and calls that were held back, by outcome.")
 	m.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
 	for _, g := range gauges {
-		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
+		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit),
+			metric.WithDescription(g.what))
 		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
 	}
 	_, err := m.meter.RegisterCallback(m.observe, m.observed...)

@@ -22,7 +22,8 @@ type names struct {
 }
 
 func newNames(most int) *names {
-	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
+	return &names{most: most, known: map[stats.Names]*labels{},
+		others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
 }
 
 // allow raises the number of methods to most.
@@ -75,7 +76,8 @@ type labels struct {
 }
 
 func newLabels(of stats.Names, number int) *labels {
-	l := &labels{number: number, single: of.Method != other, attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
+	l := &labels{number: number, single: of.Method != other,
+		attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
 	if of.Method != "" {
 		l.attributes = append(l.attributes, attribute.String("grpc.method", of.Method))
 	}

@@ -90,11 +90,13 @@ func New(o Options) (hedge.Option, error) {
 }
 
 func traceSent(e stats.HedgeSent) {
-	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds()))
+	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
+		attribute.Float64("hedge.delay", e.Age.Seconds()))
 }
 
 func traceHeldBack(e stats.HedgeHeldBack) {
-	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason)))
+	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge),
+		attribute.String("hedge.reason", string(e.Reason)))
 }
 
 func traceDecided(e stats.CallDecided) {

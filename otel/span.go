@@ -35,7 +35,8 @@ func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace
 
 type tracer struct{ trace.Tracer }
 
-func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context,
+	trace.Span) {
 	attempt := ctx
 	ctx, inner := t.Tracer.Start(ctx, name, options...)
 	if !inner.IsRecording() {

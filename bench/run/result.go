@@ -62,10 +62,12 @@ func (r *Result) Err() error {
 	}
 	var errs []error
 	if r.Failed+r.Wrong > 0 {
-		errs = append(errs, fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.Policy.Name, r.Failed, r.Wrong, r.FirstErr))
+		errs = append(errs, fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.Policy.Name,
+			r.Failed, r.Wrong, r.FirstErr))
 	}
 	if r.Overspent > 0 {
-		errs = append(errs, fmt.Errorf("%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and what was saved",
+		errs = append(errs, fmt.Errorf(
+			"%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and what was saved",
 			r.Policy.Name, budgetWindow, r.Overspent, r.Policy.Budget))
 	}
 	return errors.Join(errs...)

@@ -166,15 +166,18 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 // once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
-	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
+	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable,
+		Pushback: race.PushbackAfter}
 	for name, tc := range map[string]struct {
 		report race.Report
 		want   float64
 		pushed int64
 	}{
-		"a failure":                        {race.Report{Err: unavailable}, 9, 1},
-		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
-		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
+		"a failure": {race.Report{Err: unavailable}, 9, 1},
+		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
+			GoneAt: ms}, 10, 0},
+		"one before the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
+			GoneAt: 2 * ms}, 9, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
@@ -186,7 +189,8 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 			}
 			c.Book(&tc.report)
 			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
-				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
+				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack,
+					tc.want, tc.pushed)
 			}
 		})
 	}

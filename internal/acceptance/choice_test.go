@@ -25,7 +25,8 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	row := rows[0]
 	c := row.Choice
 	t.Logf("%+v", c)
-	if c.Delay != row.Delay || c.Delay < 8*ms || c.Delay > 12*ms || c.Probability < 0.9 || c.Probability > 1 || c.MaxHedges < 1 || c.MaxHedges > 2 {
+	if c.Delay != row.Delay || c.Delay < 8*ms || c.Delay > 12*ms || c.Probability < 0.9 || c.Probability > 1 ||
+		c.MaxHedges < 1 || c.MaxHedges > 2 {
 		t.Errorf("delay %v (%v in force), probability %v, %d hedges", c.Delay, row.Delay, c.Probability, c.MaxHedges)
 	}
 	for name, p := range map[string]struct {
@@ -54,7 +55,8 @@ func TestDryRun(t *testing.T) {
 	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, name), 1), Calls: 20_000, Concurrency: 20, Seed: 1}
+			sim := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, name), 1),
+				Calls: 20_000, Concurrency: 20, Seed: 1}
 			sim.Options = []hedge.Option{hedge.WithDryRun(true)}
 			ended, rows := sim.Run(t)
 			row := rows[0]
@@ -81,7 +83,8 @@ func TestDryRun(t *testing.T) {
 				// much.
 				better := extra > f.Load+0.015 && extra <= f.BudgetPercent/100 && p99 < f.Tail
 				if !better && (!within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015) {
-					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent, f.Tail, f.Load, p99, extra)
+					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent,
+						f.Tail, f.Load, p99, extra)
 				}
 				if !within(f.UnhedgedTail, ended.Tail(0.99), 0.05) {
 					t.Errorf("unhedged p99 %v, seen %v", f.UnhedgedTail, ended.Tail(0.99))
@@ -150,7 +153,8 @@ func TestMethods_SaysWhatIsInForce(t *testing.T) {
 		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
 		"dry run":    {hedge.WithDryRun(true), 0, true},
 	} {
-		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10, Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
+		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10,
+			Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
 		row := rows[0]
 		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
 			t.Errorf("%s: delay %v", name, row.Delay)
@@ -162,7 +166,8 @@ func TestMethods_SaysWhatIsInForce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Constant(5*ms), 1), Calls: 20_000, Concurrency: 10, Seed: 1}.Run(t)
+	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Constant(5*ms), 1), Calls: 20_000,
+		Concurrency: 10, Seed: 1}.Run(t)
 	if row := rows[0]; row.Choice.PredictedLoad > 0.01 || row.Choice.Delay != row.Delay || row.Choice.MaxHedges != 2 {
 		t.Errorf("where there is nothing to gain it says %+v, and the delay is %v", row.Choice, row.Delay)
 	}
@@ -177,16 +182,20 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 		budget  float64
 		want    func(stats.Method) time.Duration
 	}{
-		"auto":        {hedge.Auto(), 10, func(row stats.Method) time.Duration { return row.P99 }},
-		"no budget":   {hedge.Auto(), 0, func(row stats.Method) time.Duration { return row.P99 }},
-		"p90":         {hedge.Percentile(0.9), 10, func(row stats.Method) time.Duration { return row.P99 }},
-		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), 10, func(row stats.Method) time.Duration { return row.P50 }},
-		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10, func(row stats.Method) time.Duration { return row.P90 }},
+		"auto":       {hedge.Auto(), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"no budget":  {hedge.Auto(), 0, func(row stats.Method) time.Duration { return row.P99 }},
+		"p90":        {hedge.Percentile(0.9), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"the median": {hedge.Auto(hedge.TargetPercentile(0.5)), 10, func(row stats.Method) time.Duration { return row.P50 }},
+		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10,
+			func(row stats.Method) time.Duration { return row.P90 }},
 	} {
-		_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1), Calls: 3000, Concurrency: 10, Seed: 1,
-			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
+		_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1),
+			Calls: 3000, Concurrency: 10, Seed: 1,
+			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger),
+				hedge.WithBudgetPercent(tc.budget)}}.Run(t)
 		row := rows[0]
-		if len(row.Forecasts) != 4 || (row.DryRun == 0) != (tc.budget == 0) || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
+		if len(row.Forecasts) != 4 || (row.DryRun == 0) != (tc.budget == 0) ||
+			!within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
 			t.Errorf("%s: %v forecast, of p50 %v, p90 %v, p99 %v", name, row.Forecasts, row.P50, row.P90, row.P99)
 		}
 	}
@@ -197,8 +206,10 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400), hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
-			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400),
+			hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, `+
+					`"hedgingDelay": "0.001s"}}]}`))
 		for i := range 5000 {
 			name := "/free.Svc/Get"
 			if i%10 == 0 {

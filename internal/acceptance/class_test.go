@@ -50,13 +50,14 @@ func TestClass_AtMostSixteen(t *testing.T) {
 func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithClass(func(ctx context.Context, name string, _ any) string {
-			if name != method {
-				t.Errorf("the method is %q", name)
-			}
-			class, _ := ctx.Value(key{}).(string)
-			return class
-		}))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)),
+			hedge.WithClass(func(ctx context.Context, name string, _ any) string {
+				if name != method {
+					t.Errorf("the method is %q", name)
+				}
+				class, _ := ctx.Value(key{}).(string)
+				return class
+			}))
 		delay := func(class string) time.Duration {
 			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil)
@@ -67,7 +68,8 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				class string
 				took  time.Duration
 				opts  []grpc.CallOption
-			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second, []grpc.CallOption{hedge.Off()}}} {
+			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
+				[]grpc.CallOption{hedge.Off()}}} {
 				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
 				c.Inspect(nil)
 				time.Sleep(of.took)
@@ -87,7 +89,8 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 }
 
 func TestBySize(t *testing.T) {
-	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B", 1000: "<1024B", 1022: "<4096B"} {
+	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B",
+		1000: "<1024B", 1022: "<4096B"} {
 		m := wrapperspb.Bytes(make([]byte, size)) // with two bytes more
 		if got := hedge.BySize(t.Context(), method, m); got != want {
 			t.Errorf("%d bytes: %q, want %q", size, got, want)

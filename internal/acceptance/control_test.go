@@ -21,7 +21,8 @@ import (
 func TestControl_TellsTheTruth(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	for name, distribution := range map[string]simulation.Latency{"sizes": sizes(1), "straggler": simulation.Drawing(testserver.DistributionT(t, "straggler"), 1)} {
+	for name, distribution := range map[string]simulation.Latency{"sizes": sizes(1),
+		"straggler": simulation.Drawing(testserver.DistributionT(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation.Client{Latency: distribution, Calls: 40_000, Rate: 40, Seed: 1}
 			sim.Options = []hedge.Option{hedge.WithControl(10)}
@@ -43,7 +44,8 @@ func TestControl_TellsTheTruth(t *testing.T) {
 				"saved per hedge": {g.SavedPerHedge, time.Duration(float64(saved) / all.Load())},
 			} {
 				wide := float64(check.got.High-check.got.Low)/4 + float64(check.got.Value)/100 // for the truth is drawn too
-				if truth, got := float64(check.truth), check.got; truth < float64(got.Low)-wide || truth > float64(got.High)+wide || got.Value < got.Low || got.Value > got.High {
+				if truth, got := float64(check.truth), check.got; truth < float64(got.Low)-wide ||
+					truth > float64(got.High)+wide || got.Value < got.Low || got.Value > got.High {
 					t.Errorf("%s is %+v, the truth is %v", what, check.got, check.truth)
 				}
 			}
@@ -64,7 +66,8 @@ func TestControl_IsNeverHedged(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "constant:20ms"), 1), Calls: 2000, Concurrency: 1,
-		Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
+		Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
+			hedge.WithBudgetPercent(400), hedge.WithControl(50)},
 	}.Run(t)
 	hedged := int64(0)
 	for _, c := range ended {
@@ -124,7 +127,8 @@ func TestControl_IsPlain(t *testing.T) {
 	var asked atomic.Int64
 	_, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 100,
-		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
+		Options: []hedge.Option{hedge.WithControl(90),
+			hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
 	}.Run(t)
 	row := rows[0]
 	if asked.Load() > 2200 || row.Gain.Calls > 2200 {

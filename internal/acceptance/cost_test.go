@@ -121,7 +121,8 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 	for name, budget := range map[string]func(percent float64) hedge.Option{
 		"the target's": hedge.WithBudgetPercent,
 		"a method's": func(percent float64) hedge.Option {
-			return hedge.WithTargetOptions("*", hedge.WithBudgetPercent(100), hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(percent)))
+			return hedge.WithTargetOptions("*", hedge.WithBudgetPercent(100),
+				hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(percent)))
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -148,7 +149,8 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 // hedge to spend.
 func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
+		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
 		s := hedgetest.All(t, opts[1:]...)
 		hedges := int64(0)
 		for range 20 {
@@ -180,7 +182,8 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 			t.Errorf("%d hedges would have been sent, and %d not been paid for", dry.DryRun, dry.BudgetExhausted)
 		}
 		if now := rows[1]; now.Tokens+now.Saved < 0.99*(before.Tokens+before.Saved) {
-			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved, before.Tokens, before.Saved)
+			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved,
+				before.Tokens, before.Saved)
 		}
 	})
 }

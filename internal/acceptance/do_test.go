@@ -103,12 +103,13 @@ func ExampleWithAcceptable() {
 	if err != nil {
 		panic(err)
 	}
-	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List", func(ctx context.Context) ([]string, error) {
-		if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
-			return nil, nil
-		}
-		return []string{"a bicycle"}, nil
-	})
+	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List",
+		func(ctx context.Context) ([]string, error) {
+			if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
+				return nil, nil
+			}
+			return []string{"a bicycle"}, nil
+		})
 	fmt.Println(orders, err, s.Stats().Rejected)
 	// Output: [a bicycle] <nil> 1
 }
@@ -129,7 +130,8 @@ func TestDo_RejectedValues(t *testing.T) {
 				good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
 					return simulation.AttemptOf(value.(context.Context)) == tc.good
 				})
-				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400),
+					hedge.WithMaxHedges(1))
 				attempts := make([]context.Context, 2)
 				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
 					time.Sleep(5 * ms)
@@ -184,12 +186,18 @@ func TestNewContext(t *testing.T) {
 		{"After", []func(context.Context) context.Context{with(hedge.After(ms))}, nil, ms},
 		{"After, derived from", []func(context.Context) context.Context{with(hedge.After(ms)), derived}, nil, ms},
 		{"the last option counts", []func(context.Context) context.Context{with(hedge.Off(), hedge.After(ms))}, nil, ms},
-		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived, with(hedge.After(2 * ms))}, nil, 2 * ms},
+		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived,
+			with(hedge.After(2 * ms))}, nil, 2 * ms},
 		{"an inner context of nothing", []func(context.Context) context.Context{with(hedge.After(ms)), with()}, nil, ms},
-		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)), with(hedge.Off())}, nil, never},
-		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())}, []grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
-		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))}, []grpc.CallOption{hedge.Off()}, never},
-		{"options of others", []func(context.Context) context.Context{with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
+		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)),
+			with(hedge.Off())}, nil, never},
+		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())},
+			[]grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
+		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))},
+			[]grpc.CallOption{hedge.Off()}, never},
+		{"options of others",
+			[]func(context.Context) context.Context{
+				with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := hedgetest.All(t)

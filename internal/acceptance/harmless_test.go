@@ -202,7 +202,8 @@ var words = []string{
 	"read tcp 10.0.0.7:52418->10.0.0.9:5432: read: connection reset by peer",
 	"write tcp 10.0.0.7:52418->10.0.0.9:5432: write: broken pipe",
 	"error reading from server: EOF",
-	"http2: server sent GOAWAY and closed the connection; LastStreamID=11, ErrCode=ENHANCE_YOUR_CALM, debug=\"too_many_resets\"",
+	"http2: server sent GOAWAY and closed the connection; LastStreamID=11, ErrCode=ENHANCE_YOUR_CALM, " +
+		"debug=\"too_many_resets\"",
 	"transport is closing",
 }
 
@@ -234,7 +235,8 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) happening {
 		h.until = min(h.until, h.from+time.Minute)
 	case "update":
 		h.settings = drawSettings(r, false)
-		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded, w.settings.resets, w.settings.costs, w.settings.rejected
+		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded,
+			w.settings.resets, w.settings.costs, w.settings.rejected
 		w.share = max(w.share, h.settings.share)
 	}
 	return h

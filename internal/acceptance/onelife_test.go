@@ -109,7 +109,8 @@ type decision struct {
 
 // firstMessage is a stream as a call: it has two messages, and is read to its end after the first
 // one was noted.
-func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request, ...grpc.CallOption) (*testpb.Reply, error) {
+func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request,
+	...grpc.CallOption) (*testpb.Reply, error) {
 	return func(ctx context.Context, r *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
 		r.Messages = 2
 		st, err := client.ServerStream(ctx, r, opts...)
@@ -154,7 +155,9 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		for _, deadline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.All(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
+					s := hedgetest.All(t,
+						append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms),
+							hedge.WithBudgetPercent(400)}, tc.opts...)...)
 					why := errors.New("why")
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)

@@ -200,10 +200,12 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 		{"WithMaxHedges(0)", share(100), []hedge.Option{fixed, hedge.WithMaxHedges(0)}, false},
 		{"WithOff", share(100), ruled(hedge.WithOff(true)), false},
 		{"WithBudgetPercent(0)", share(100), share(0), false},
-		{"WithBudgetPercent(0) for the target", share(100), []hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
+		{"WithBudgetPercent(0) for the target", share(100),
+			[]hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
 		{"WithBudgetPercent(0) for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
 			append(ruled(hedge.WithBudgetPercent(0)), hedge.WithBudgetPercent(100)), false},
-		{"WithBudgetPercent(0), but not for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
+		{"WithBudgetPercent(0), but not for the method",
+			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
 			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(0)), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -252,13 +254,19 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 		ends        [2]error // of the primary and the hedge
 		want        string
 	}{
-		{"a status that does not end it", with(all, hedge.WithNonFatalCodes(codes.Unavailable)), with(all, hedge.WithNonFatalCodes(codes.Aborted)), [2]error{unavailable, nil}, "hedge"},
-		{"a status that ends it", with(all, hedge.WithNonFatalCodes(codes.Aborted)), with(all, hedge.WithNonFatalCodes(codes.Unavailable)), [2]error{unavailable, nil}, "Unavailable"},
+		{"a status that does not end it", with(all, hedge.WithNonFatalCodes(codes.Unavailable)),
+			with(all, hedge.WithNonFatalCodes(codes.Aborted)), [2]error{unavailable, nil}, "hedge"},
+		{"a status that ends it", with(all, hedge.WithNonFatalCodes(codes.Aborted)),
+			with(all, hedge.WithNonFatalCodes(codes.Unavailable)), [2]error{unavailable, nil}, "Unavailable"},
 		{"an answer that is accepted", with(all, accepting("primary")), with(all, accepting("hedge")), [2]error{}, "primary"},
-		{"an answer that is not accepted", with(all, accepting("hedge")), with(all, accepting("primary")), [2]error{}, "hedge"},
-		{"a status that is not accepted", with(all, accepting("hedge")), with(all, accepting("hedge"), hedge.WithNonFatalCodes(codes.NotFound)), [2]error{notFound, nil}, "hedge"},
-		{"a hedge's error that answers", with(hedge.WithReadOnlyMethods(method)), with(hedge.WithMethods(method)), [2]error{nil, notFound}, "NotFound"},
-		{"a hedge's error that does not", with(hedge.WithMethods(method)), with(hedge.WithReadOnlyMethods(method)), [2]error{nil, notFound}, "primary"},
+		{"an answer that is not accepted", with(all, accepting("hedge")), with(all, accepting("primary")),
+			[2]error{}, "hedge"},
+		{"a status that is not accepted", with(all, accepting("hedge")),
+			with(all, accepting("hedge"), hedge.WithNonFatalCodes(codes.NotFound)), [2]error{notFound, nil}, "hedge"},
+		{"a hedge's error that answers", with(hedge.WithReadOnlyMethods(method)),
+			with(hedge.WithMethods(method)), [2]error{nil, notFound}, "NotFound"},
+		{"a hedge's error that does not", with(hedge.WithMethods(method)),
+			with(hedge.WithReadOnlyMethods(method)), [2]error{nil, notFound}, "primary"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.New(t, tc.first...)

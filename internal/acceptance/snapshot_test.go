@@ -126,7 +126,9 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 
 func TestSnapshot_OfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string { return strings.Repeat("ü", len(method)) })
+		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string {
+			return strings.Repeat("ü", len(method))
+		})
 		s := hedgetest.All(t, byMethod)
 		stragglers(t, s, method, 1_000, 1)
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
@@ -168,7 +170,8 @@ func TestSnapshot_Errors(t *testing.T) {
 	}{
 		{"no reader", "hedge: WithSnapshot(nil): must not be nil", nil},
 		{"nothing", "hedge: WithSnapshot: it is empty", strings.NewReader("")},
-		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ", strings.NewReader("<html>404</html>")},
+		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ",
+			strings.NewReader("<html>404</html>")},
 		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},
 		{"of nobody", "", &empty},
 	} {
@@ -181,7 +184,8 @@ func TestSnapshot_Errors(t *testing.T) {
 		}
 	}
 	full := errors.New("the disk is full")
-	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) || !strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
+	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) ||
+		!strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
 		t.Errorf("the error is %q", err)
 	}
 }
@@ -235,7 +239,8 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		donor := hedgetest.All(t)
 		stragglers(t, donor, method+"0", 1_000, 1)
-		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
+		s := takenOver(t, [][]byte{snapshotOf(t, donor)},
+			hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
 		rounds := longtest.Size(10, 50)
 		var group sync.WaitGroup
 		for i := range 4 {
@@ -274,7 +279,8 @@ func TestSnapshot_CanBeRead(t *testing.T) {
 		name, target, method string
 		opts                 []hedge.Option
 	}{
-		{"budget of one target", target, method, []hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
+		{"budget of one target", target, method,
+			[]hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
 		{"target without a name", "", method, nil},
 		{"method without a name", target, "", nil},
 	} {

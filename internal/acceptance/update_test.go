@@ -101,13 +101,19 @@ func TestRules_Errors(t *testing.T) {
 		{hedge.WithTargetOptions("", hedge.WithOff(true)), []string{`WithTargetOptions("")`, "empty"}},
 		{hedge.WithTargetOptions("\xff", hedge.WithOff(true)), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff(true)), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)), []string{"WithServiceConfig cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)),
+			[]string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)),
+			[]string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)),
+			[]string{"WithServiceConfig cannot be set for a method"}},
 		{hedge.WithTargetOptions("a", hedge.WithAllMethods()), []string{"WithAllMethods cannot be set for a target"}},
-		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")), []string{"WithTargetOptions cannot be set for a target"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))), []string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")), []string{`WithMethodOptions("/s/M")`, "given twice"}},
+		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")),
+			[]string{"WithTargetOptions cannot be set for a target"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))),
+			[]string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")),
+			[]string{`WithMethodOptions("/s/M")`, "given twice"}},
 	} {
 		_, err := hedge.New(hedge.WithAllMethods(), tc.option)
 		for _, want := range tc.want {
@@ -117,7 +123,8 @@ func TestRules_Errors(t *testing.T) {
 		}
 	}
 	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff(true))
-	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil || !strings.Contains(err.Error(), "given twice") {
+	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil ||
+		!strings.Contains(err.Error(), "given twice") {
 		t.Errorf("a pattern given twice: %v", err)
 	}
 }
@@ -144,8 +151,10 @@ func TestUpdate_Errors(t *testing.T) {
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
 			t.Errorf("%s: %v", tc.name, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || fmt.Sprint(registry.Of(s).Config()) != before):
-			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before, registry.Of(s).Config())
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) ||
+			fmt.Sprint(registry.Of(s).Config()) != before):
+			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before,
+				registry.Of(s).Config())
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
@@ -156,7 +165,8 @@ func TestUpdate_Errors(t *testing.T) {
 // A pause stops every target, and a scheduler that is paused still learns.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400),
+			hedge.WithMaxHedges(1))
 		for _, step := range []struct {
 			do     func()
 			paused string
@@ -221,7 +231,8 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != step.hedges {
 				t.Errorf("%s: %d hedges, want %d", step.file, got, step.hedges)
 			}
-			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t", "/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
+			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t",
+				"/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
 				t.Errorf("%s: %d hedges of a call with the option After", step.file, got)
 			}
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/Write"); got != 0 {
@@ -292,9 +303,11 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [2]int
 		var logs [2]logged
-		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
 		telemetry := func(n int) []hedge.Option {
-			return append(common, logs[n].option(), hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
+			return append(common, logs[n].option(),
+				hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
 		}
 		s := hedgetest.New(t, telemetry(0)...)
 		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {

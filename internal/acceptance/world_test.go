@@ -54,8 +54,9 @@ func drawWorld(seed uint64) *world {
 	if chance(r, 0.3) {
 		w.far = 15 * ms
 	}
-	w.policy = oneOf(r, `{"round_robin": {}}`, fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
-		oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
+	w.policy = oneOf(r, `{"round_robin": {}}`,
+		fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
+			oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
 	w.settings = drawSettings(r, strings.Contains(w.policy, "hedge_other"))
 	w.share = w.settings.share
 	w.drawLimit(r)
@@ -73,7 +74,8 @@ func (w *world) drawLimit(r *rand.Rand) {
 	}
 	switch r.IntN(4) {
 	case 0:
-		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm, Debug: "too many resets"}
+		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm,
+			Debug: "too many resets"}
 	case 1:
 		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseAfterCalls}
 	case 2:
@@ -86,7 +88,8 @@ func (w *world) drawLimit(r *rand.Rand) {
 
 // String lists the draws.
 func (w *world) String() string {
-	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
+	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit "+
+		"%+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
 		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
 }
 
@@ -98,7 +101,8 @@ func (w *world) hedging(t *testing.T) []grpc.DialOption {
 		t.Fatal(err)
 	}
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(w.scheduler)),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(
+			stream.Interceptor(w.scheduler)),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + w.policy + `]}`),
 	}
 }
@@ -293,7 +297,9 @@ func (w *world) options(s settings) []hedge.Option {
 	}
 	opts := []hedge.Option{
 		methods, hedge.WithTrigger(s.trigger), hedge.WithMaxHedges(s.hedges), hedge.WithBudgetPercent(100 * s.share),
-		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return s.cost(request.(*testpb.Request).Id) }),
+		hedge.WithCost(func(_ context.Context, _ string, request any) float64 {
+			return s.cost(request.(*testpb.Request).Id)
+		}),
 		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
 				w.book.add(event{wins: 1})

@@ -89,7 +89,8 @@ func TestPatientDelay_Limit(t *testing.T) {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
-		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64), false); patientDelay(other) != 0 || patientDelay(none) != 0 {
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64),
+			false); patientDelay(other) != 0 || patientDelay(none) != 0 {
 			t.Error("a call that is no probe is patient")
 		}
 	})

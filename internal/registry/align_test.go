@@ -43,7 +43,8 @@ func TestAlignment(t *testing.T) {
 			check(f.Type, path+"."+f.Name, first && i == 0)
 		}
 	}
-	for _, v := range []any{registry.Registry{}, registry.Target{}, registry.Method{}, registry.Class{}, call.Call{}, settings.Config{}, settings.Settings{}} {
+	for _, v := range []any{registry.Registry{}, registry.Target{}, registry.Method{}, registry.Class{},
+		call.Call{}, settings.Config{}, settings.Settings{}} {
 		check(reflect.TypeOf(v), reflect.TypeOf(v).Name(), true)
 	}
 }

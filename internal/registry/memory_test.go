@@ -67,14 +67,17 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		{"learning", 1_000, one, 2, 15, false, 6, nil, false},
 		{"busy", 50, one, 16, 50, false, 20, nil, false},
 		{"busy and hedged", 50, one, 16, 50, true, 35, nil, false},
-		{name: "busy, hedged and spread", entries: 50, target: one, steps: 16, calls: 1000, hedged: true, most: 100, spread: true},
+		{name: "busy, hedged and spread", entries: 50, target: one, steps: 16, calls: 1000, hedged: true,
+			most: 100, spread: true},
 		{"called once, on a target each", 5_000, each, 1, 1, false, 6, nil, false},
 		{"called once, of a class", 5_000, one, 1, 1, false, 6, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"called once, by rules", 5_000, one, 1, 1, false, 6, []hedge.Option{
-			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
+			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions(
+				"/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
 			hedge.WithTargetOptions("dns:*", hedge.WithDryRun(true)),
 		}, false},
-		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}, false},
+		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6,
+			[]hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}, false},
 		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}, false},
 	} {
@@ -200,7 +203,10 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	within("full")
 	calls := flood(s, names, busy, func(i int) (string, string) { return target, made("junk", i) }, used)
 	within("after a flood of methods")
-	calls += flood(s, targets, busy, func(i int) (string, string) { return fmt.Sprintf("dns:///host-%d", i), method }, used)
+	calls += flood(s, targets, busy, func(i int) (string, string) {
+		return fmt.Sprintf("dns:///host-%d", i),
+			method
+	}, used)
 	within("after a flood of targets")
 
 	rows := map[string]int64{}
@@ -297,7 +303,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 				}
 			}
 			for range calls {
-				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)), fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
+				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)),
+					fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
 				if i := random.IntN(len(open)); len(open) > 100 {
 					finish(&open[i])
 					open = slices.Delete(open, i, i+1)
@@ -313,7 +320,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	readers.Wait()
 	got := s.Stats()
 	got.BudgetExhausted = 0
-	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
+	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(),
+		HedgeWins: admitted.Load()}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if admitted.Load() < int64(goroutines*calls)/100 {

@@ -119,7 +119,8 @@ func (r *Registry) addTarget(name string) *Target {
 	if t := r.targetNamed(name); t != nil {
 		return t
 	}
-	t := &Target{Name: strings.Clone(name), registry: r, Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
+	t := &Target{Name: strings.Clone(name), registry: r,
+		Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
 	r.targets.Store(t.Name, t)
 	return t
 }

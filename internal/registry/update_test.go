@@ -47,8 +47,11 @@ func changing(i int) []hedge.Option {
 			hedgetest.Throttle(10+i%5, 0.1), hedge.WithResetLimit(10+i%3, time.Minute))
 	}
 	if i%5 == 0 {
-		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}), hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
+		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}),
+			hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": `+
+					`{"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
 	}
 	return opts
 }
@@ -124,7 +127,8 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 	quantiles := []float64{0.5, 0.9}
 	options := func(i int) []hedge.Option {
-		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1), hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
+		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1),
+			hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
 	}
 	s := hedgetest.All(t, options(0)...)
 	for i := range longtest.Size(1_000, 20_000) {

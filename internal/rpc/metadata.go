@@ -39,7 +39,8 @@ const InFlightHeader = "hedge-primary-in-flight"
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
-	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() && ctx.Value(wonKey{}) != nil
+	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() &&
+		ctx.Value(wonKey{}) != nil
 	if !marked || ctx.Value(hedgeKey{}) != nil {
 		return ctx
 	}

@@ -94,7 +94,8 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 					switch {
 					case p.says == "Off" && (delay != 0 || reason != stats.SwitchedOff):
 						t.Errorf("%s: delay %v, reason %q", where, delay, reason)
-					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected && reason != stats.NoDescriptor:
+					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected &&
+						reason != stats.NoDescriptor:
 						t.Errorf("%s: reason %q", where, reason)
 					case p.says != "After", reason == stats.InControlGroup && o.name == "WithControl":
 					case stop && (delay != 0 || reason != stopped):
@@ -110,7 +111,8 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 
 // After hedges no call that an option leaves unhedged.
 func TestAfter_DoesNotOverride(t *testing.T) {
-	policy := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
+	policy := hedge.WithServiceConfig(
+		`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
 	for _, tc := range []struct {
 		name   string
 		option hedge.Option
@@ -120,7 +122,8 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 	}{
 		{"no hedges", hedge.WithMaxHedges(0), false, 0, stats.NoHedgesConfigured},
 		{"no budget", hedge.WithBudgetPercent(0), false, 0, stats.NoHedgesConfigured},
-		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0, stats.NoHedgesConfigured},
+		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0,
+			stats.NoHedgesConfigured},
 		{"a pause", nil, true, 0, stats.Paused},
 		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
 	} {

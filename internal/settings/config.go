@@ -30,13 +30,17 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            rpc.Codes
 	OtherBackendOnly bool
-	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
-	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge, in calls; nil: 1 each
-	Acceptable       func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
-	Control          float64                                                             // the percentage of calls that are never hedged
-	ServiceConfig    *rpc.ServiceConfig                                                  // nil: none
-	ResetLimit       *resets.Limit                                                       // nil: none
-	Guard            bool                                                                // hold back hedges that use up a rate limit
+	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
+	// of a hedge, in calls; nil: 1 each
+	Cost func(ctx context.Context, method string, request any) float64
+	// whether an end is accepted; nil: each is
+	Acceptable func(ctx context.Context, method string, reply any, err error) bool
+	// the percentage of calls that are never hedged
+	Control       float64
+	ServiceConfig *rpc.ServiceConfig // nil: none
+	ResetLimit    *resets.Limit      // nil: none
+	// hold back hedges that use up a rate limit
+	Guard bool
 
 	WaitForMessage []string // WithWaitForMessage: patterns of streams on which Header waits for a message
 	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods whose caller sends one message

@@ -41,7 +41,8 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 	return &with
 }
 
-const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
+const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes " +
+	"WithClass WithCost " +
 	"WithAcceptable WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
 // Allowed are the options that can be set for a method, and for a target.

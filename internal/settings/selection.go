@@ -18,7 +18,8 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil || c.Off && !c.SaysWhich(), true
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
+		c.Off && !c.SaysWhich(), true
 }
 
 // SaysWhich reports whether an option selects the methods that may run twice. A configuration that

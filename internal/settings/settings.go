@@ -55,7 +55,8 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	s.Selected, s.Described = r.Selects(method)
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
-	if r != c {                                                           // a method's settings need no rules: they have been applied
+	// a method's settings need no rules: they have been applied
+	if r != c {
 		s.TargetRules, s.MethodRules = nil, nil
 	}
 	if s.Policy != nil {

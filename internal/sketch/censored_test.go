@@ -60,7 +60,8 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		// Half of the calls pass 20 ms, and the 25 cut short there share the fate of the other 25:
 		// S = 0.5·5/25 past 30 ms.
 		{"amid answers", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.89, 30 * ms},
-		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.91, 40 * ms},
+		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}},
+			0.91, 40 * ms},
 		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 −
 		// 30/80, with all 1 − 30/100.
 		{"in one bucket with answers", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.333, 10 * ms},
@@ -97,7 +98,8 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	}
 	for _, tt := range longtest.First(1, []traffic{
 		{"lognormal", testserver.LogNormal(5*time.Millisecond, 5*time.Millisecond), 400_000},
-		{"bimodal", either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2, testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)), 400_000},
+		{"bimodal", either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2,
+			testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)), 400_000},
 		{"straggler", testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10), 800_000},
 	}) {
 		r := rand.New(rand.NewPCG(1, 8))

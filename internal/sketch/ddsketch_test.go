@@ -17,7 +17,8 @@ var percentiles = []float64{0.01, 0.25, 0.5, 0.9, 0.99, 0.999}
 // TestDDSketch_MergesToOneWindow records into two windows, and into one all of it: the merged
 // sketches of the two have the quantiles of the one, there and back.
 func TestDDSketch_MergesToOneWindow(t *testing.T) {
-	now, r, straggler := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2)), testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10)
+	now, r, straggler := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2)), testserver.Straggler(
+		testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10)
 	a, b, both := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 	for range 5_000 {
 		d := straggler.Draw(r)

@@ -119,7 +119,8 @@ func TestEnded(t *testing.T) {
 	}
 	w.Record(at(0), time.Second, true)
 	d := w.Snapshot(at(0))
-	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond, 0.999: time.Second} {
+	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond,
+		0.999: time.Second} {
 		if got, ok := d.Ended(q); !ok || off(got, want) > 0.0100001 {
 			t.Errorf("Ended(%v) = %v, %v, want %v", q, got, ok, want)
 		}

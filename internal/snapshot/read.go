@@ -67,7 +67,8 @@ func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 
 // merged groups messages by name, converts each group with one, and drops empty results. Merging a
 // whole group at once keeps the time linear in the input.
-func merged[M interface{ GetName() string }, K any](what string, all []M, one func([]M) (known K, some bool, err error)) (map[string]K, error) {
+func merged[M interface{ GetName() string }, K any](what string, all []M,
+	one func([]M) (known K, some bool, err error)) (map[string]K, error) {
 	same := map[string][]M{}
 	for i, m := range all {
 		if m.GetName() == "" {
@@ -145,7 +146,8 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 			}
 		}
 	}
-	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil // merges outcomes of the same kind
+	// merges outcomes of the same kind
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil
 }
 
 func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {

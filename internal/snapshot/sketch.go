@@ -29,7 +29,8 @@ func (t *totals) addSketch(from *sketchpb.DDSketch) error {
 	}
 	bins, row := from.GetPositiveValues().GetBinCounts(), from.GetPositiveValues().GetContiguousBinCounts()
 	m := from.GetMapping()
-	same := m.GetInterpolation() == ours.Interpolation && m.GetIndexOffset() == ours.IndexOffset && math.Abs(m.GetGamma()-ours.Gamma) < 1e-9
+	same := m.GetInterpolation() == ours.Interpolation && m.GetIndexOffset() == ours.IndexOffset &&
+		math.Abs(m.GetGamma()-ours.Gamma) < 1e-9
 	if len(bins)+len(row) > 0 && !same {
 		return fmt.Errorf("the mapping is {%v}, allowed: {%v}", m, ours)
 	}

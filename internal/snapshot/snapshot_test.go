@@ -64,7 +64,8 @@ func written(t testing.TB, s map[string]*snapshot.TargetKnowledge) []byte {
 // differ takes ages for equal that differ by less than a microsecond: a snapshot has their
 // logarithms.
 func differ(a, b map[string]*snapshot.TargetKnowledge) string {
-	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
+	return cmp.Diff(a, b, cmpopts.EquateEmpty(),
+		cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }
 
 func TestRead_WhatWasWritten(t *testing.T) {
@@ -198,7 +199,8 @@ func TestRead_Refuses(t *testing.T) {
 		{"text", "no snapshot of a scheduler", []byte(`{"targets": [{"name": "a"}]}`)},
 		{"zeros", "no snapshot of a scheduler", make([]byte, 100)},
 		{"another message", "it has no version", []byte{0x3a, 1, 'x'}},
-		{"no version", "it has no version: it is cut off, or no snapshot", mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
+		{"no version", "it has no version: it is cut off, or no snapshot",
+			mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
 		{"a target too few", "it has 0 targets where 3 were written: it is cut off",
 			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1, 2}})},
 		{"a target without a name", "target 1: it has no name",
@@ -208,7 +210,8 @@ func TestRead_Refuses(t *testing.T) {
 		{"a method without a name", `target "t": method 1: it has no name`, marshalled(t, &snapshotpb.Method{})},
 		{"a class without a name", `target "t": method "/m": class 1: it has no name`, class("")},
 		{"a class with a long name", "65 bytes, allowed: 64", class(strings.Repeat("x", 65))},
-		{"no mapping", `target "t": method "/m": latency: the mapping is {`, mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
+		{"no mapping", `target "t": method "/m": latency: the mapping is {`,
+			mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
 		{"another gamma", "the mapping is {", gamma(1.01)},
 		{"gamma NaN", "the mapping is {", gamma(math.NaN())},
 		{"another offset", "the mapping is {", mapped(func(s *sketchpb.DDSketch) { s.Mapping.IndexOffset++ })},

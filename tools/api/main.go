@@ -19,12 +19,15 @@ import (
 func main() {
 	log.SetFlags(0)
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: api dir...\n\nWrites the exported names of all packages of the modules in these folders.")
+		fmt.Fprintln(flag.CommandLine.Output(),
+			"usage: api dir...\n\nWrites the exported names of all packages of the modules in these folders.")
 	}
 	flag.Parse()
 	var lines []string
 	for _, dir := range flag.Args() {
-		pkgs, err := packages.Load(&packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
+		pkgs, err := packages.Load(
+			&packages.Config{Dir: dir,
+				Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -50,7 +53,8 @@ func main() {
 // private reports whether the package makes no promise: it cannot be imported, or serves tests and
 // examples.
 func private(path string) bool {
-	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return slices.Contains([]string{"internal", "proto", "examples"}, part) })
+	return slices.ContainsFunc(strings.Split(path, "/"),
+		func(part string) bool { return slices.Contains([]string{"internal", "proto", "examples"}, part) })
 }
 
 func exported(p *types.Package) (lines []string) {
@@ -92,7 +96,8 @@ func exported(p *types.Package) (lines []string) {
 		methods := types.NewMethodSet(types.NewPointer(t.Type()))
 		for method := range methods.Methods() {
 			if method.Obj().Exported() {
-				say("method (%s) %s%s", name, method.Obj().Name(), strings.TrimPrefix(types.TypeString(method.Type(), qualify), "func"))
+				say("method (%s) %s%s", name, method.Obj().Name(),
+					strings.TrimPrefix(types.TypeString(method.Type(), qualify), "func"))
 			}
 		}
 	}

@@ -126,7 +126,8 @@ func (c claim) find(page string) (text string, figures []figure, err error) {
 }
 
 // compare returns the output's values for the page's figures, and whether they match.
-func (c claim) compare(page string, figures []figure, output string, within float64) (now []string, fresh bool, err error) {
+func (c claim) compare(page string, figures []figure, output string, within float64) (now []string, fresh bool,
+	err error) {
 	if c.rows {
 		return c.compareRows(page, output)
 	}

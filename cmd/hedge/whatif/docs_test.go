@@ -16,7 +16,8 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var answer strings.Builder
-	if err := (whatif.Question{}).Answer("latencies.txt", strings.NewReader(logOf("straggler", 50_000)), &answer, io.Discard); err != nil {
+	if err := (whatif.Question{}).Answer("latencies.txt", strings.NewReader(logOf("straggler", 50_000)), &answer,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "```text\n"+answer.String()+"```\n") {

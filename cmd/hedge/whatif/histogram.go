@@ -65,13 +65,16 @@ func (in *input) readHistogram(r io.Reader) error {
 	if s.first == "" {
 		return in.wrong(0, "no histogram", fmt.Sprintf("lines of %s{le=\"…\"}", cmp.Or(s.name, "NAME")+bucketSuffix))
 	}
-	in.notes = append(in.notes, "A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
+	in.notes = append(in.notes,
+		"A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
 	if err := s.count(); err != nil {
 		return err
 	}
 	if s.beyond > 0 {
-		in.notes = append(in.notes, fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it are too small.",
-			figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
+		in.notes = append(in.notes,
+			fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it "+
+				"are too small.",
+				figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
 	}
 	return nil
 }
@@ -228,11 +231,14 @@ func (s *scrape) count() error {
 		slices.SortFunc(h.edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 		highest := h.edges[len(h.edges)-1]
 		if len(h.edges) < 2 || !math.IsInf(highest.at, 1) {
-			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at), `others before it, and le="+Inf" last`)
+			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at),
+				`others before it, and le="+Inf" last`)
 		}
 		if i := slices.IndexFunc(h.edges, func(e edge) bool { return e.series != highest.series }); i >= 0 {
 			e := h.edges[i]
-			return s.in.wrong(e.line, fmt.Sprintf("le=\"%g\" in %d of %d series, and lines of a series apart from each other", e.at, e.series, highest.series),
+			return s.in.wrong(e.line,
+				fmt.Sprintf("le=\"%g\" in %d of %d series, and lines of a series apart from each other", e.at,
+					e.series, highest.series),
 				"the same buckets in all series, or each series on consecutive lines")
 		}
 		c, err := s.in.group(highest.line, h.value)

@@ -154,7 +154,8 @@ func (in *input) eachLine(r io.Reader, read func(number int, line []byte) error)
 func (in *input) readLines(r io.Reader) error {
 	if in.By != "" || len(in.Where) > 0 {
 		names := cmp.Or(in.By, in.Where.String())
-		return in.wrong(1, "latencies alone", fmt.Sprintf("a file with %q; -by and -where need -field, unless the file is a Prometheus histogram", names))
+		return in.wrong(1, "latencies alone",
+			fmt.Sprintf("a file with %q; -by and -where need -field, unless the file is a Prometheus histogram", names))
 	}
 	all, err := in.group(1, "")
 	if err != nil {
@@ -178,7 +179,8 @@ func (in *input) group(line int, value string) (*calls, error) {
 	c := in.groups[value]
 	if c == nil {
 		if len(in.groups) == maxGroups {
-			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By), fmt.Sprintf("at most %s, as of methods", figure.Count(maxGroups)))
+			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By),
+				fmt.Sprintf("at most %s, as of methods", figure.Count(maxGroups)))
 		}
 		c = &calls{value: strings.Clone(value)}
 		in.groups[c.value] = c

@@ -49,11 +49,14 @@ func TestMemory(t *testing.T) {
 		q    whatif.Question
 		line func(n int) string
 	}{
-		"lines":           {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
-		"CSV":             {whatif.Question{Field: "took"}, func(n int) string { return []string{"id,took\n", fmt.Sprintf("%d,5ms\n", n)}[min(n, 1)] }},
-		"JSON":            {whatif.Question{Field: "took"}, func(n int) string { return fmt.Sprintf(`{"id":%d,"took":"5ms"}`+"\n", n) }},
+		"lines": {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
+		"CSV": {whatif.Question{Field: "took"},
+			func(n int) string { return []string{"id,took\n", fmt.Sprintf("%d,5ms\n", n)}[min(n, 1)] }},
+		"JSON": {whatif.Question{Field: "took"},
+			func(n int) string { return fmt.Sprintf(`{"id":%d,"took":"5ms"}`+"\n", n) }},
 		"series together": {whatif.Question{}, func(n int) string { return bucket(n/len(edges), n%len(edges)) }},
-		"series apart":    {whatif.Question{}, func(n int) string { return bucket(n%(lines/len(edges)), n/(lines/len(edges))) }},
+		"series apart": {whatif.Question{},
+			func(n int) string { return bucket(n%(lines/len(edges)), n/(lines/len(edges))) }},
 		"units": {whatif.Question{}, func(n int) string {
 			if n > lines-5 {
 				return bucket(0, lines-n-1)

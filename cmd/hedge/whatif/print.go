@@ -52,8 +52,10 @@ func (a answer) print(w io.Writer) {
 	rows.AppendRow(table.Row("none", "", "", "", figure.Millis(first.Without(0.5)), figure.Millis(first.Without(0.99)), "",
 		figure.Millis(first.Without(0.999)), "", ""))
 	for _, r := range a.rows {
-		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay), fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
-			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
+		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay),
+			fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
+			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(
+				r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
 	}
 	for line := range strings.Lines(rows.Render()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
@@ -81,7 +83,9 @@ func (in *input) remarks(answers []answer) []string {
 		}
 	}
 	if len(few) > 0 {
-		remarks = append(remarks, fmt.Sprintf("Fewer than ten calls are slower than p99.9, so that it may be far off: %s.", strings.Join(few, ", ")))
+		remarks = append(remarks,
+			fmt.Sprintf("Fewer than ten calls are slower than p99.9, so that it may be far off: %s.",
+				strings.Join(few, ", ")))
 	}
 	return remarks
 }

@@ -53,7 +53,8 @@ func startPrometheus(t *testing.T, scrapes []string, rules string) prometheusSer
 	}
 	samples.WriteString("# EOF\n")
 	data := filepath.Join(directory, "data")
-	if out, err := exec.Command("promtool", "tsdb", "create-blocks-from", "openmetrics", file("samples", samples.String()), data).CombinedOutput(); err != nil {
+	if out, err := exec.Command("promtool", "tsdb", "create-blocks-from", "openmetrics",
+		file("samples", samples.String()), data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool: %v\n%s", err, out)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
@@ -68,7 +69,8 @@ func startPrometheus(t *testing.T, scrapes []string, rules string) prometheusSer
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, "prometheus", "--config.file="+file("prometheus.yml", config), "--storage.tsdb.path="+data, "--web.listen-address="+address)
+	server := exec.CommandContext(ctx, "prometheus", "--config.file="+file("prometheus.yml", config),
+		"--storage.tsdb.path="+data, "--web.listen-address="+address)
 	server.Stdout, server.Stderr = output, output
 	if err := server.Start(); err != nil {
 		t.Fatal(err)

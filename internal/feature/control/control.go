@@ -90,7 +90,8 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 		gain.Saved = saved(unhedged, hedged)
 		if gain.Load > 0 {
 			per := func(d time.Duration) time.Duration { return time.Duration(float64(d) / gain.Load) }
-			gain.SavedPerHedge = stats.Interval{Value: per(gain.Saved.Value), Low: per(gain.Saved.Low), High: per(gain.Saved.High)}
+			gain.SavedPerHedge = stats.Interval{Value: per(gain.Saved.Value), Low: per(gain.Saved.Low),
+				High: per(gain.Saved.High)}
 		}
 	}
 	return gain

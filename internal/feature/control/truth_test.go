@@ -156,7 +156,8 @@ func TestGain_HoldsTheTruth(t *testing.T) {
 					wide[i] += float64(check.got.High-check.got.Low) / float64(check.truth) / float64(runs)
 				}
 			}
-			t.Logf("p99 %v, with hedging %v, saved %v: held %.1f%%, %.1f%% and %.1f%%; width %.2f, %.2f and %.2f", truth.unhedged, truth.hedged,
+			t.Logf("p99 %v, with hedging %v, saved %v: held %.1f%%, %.1f%% and %.1f%%; width %.2f, %.2f "+
+				"and %.2f", truth.unhedged, truth.hedged,
 				truth.saved, held[0], held[1], held[2], wide[0], wide[1], wide[2])
 			for i, held := range held {
 				if i == 2 && tc.name == "pareto" {

@@ -98,7 +98,10 @@ type Gate struct {
 // Admit admits the guard's share of hedges, and every hedge that its call needs in order not to
 // fail. A hedge keeps its ticket when it is considered again.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
-	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool { return !a.HasEnded || a.End != race.NonFatal }) {
+	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool {
+		return !a.HasEnded ||
+			a.End != race.NonFatal
+	}) {
 		return feature.Pass
 	}
 	share := g.Guard.Share(d.Now, g.Traffic())
@@ -119,7 +122,8 @@ func (g *Gate) Ended(_ *feature.CallState, e *feature.End) {
 	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
 	if r := e.Race; r != nil {
 		primary = ranOut(r.Attempts[0])
-		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
+		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1],
+			func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
 	}
 	if primary || hedge {
 		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)

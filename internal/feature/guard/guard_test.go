@@ -74,10 +74,13 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 		rate    float64
 	}
 	var causes []cause
-	for _, perSecond := range []float64{5, 2, 1, 0.5, 0.2, 1.0 / 20, 1.0 / 60, 1.0 / 120, 1.0 / 300, 1.0 / 660, 1.0 / 1800} {
+	for _, perSecond := range []float64{5, 2, 1, 0.5, 0.2, 1.0 / 20, 1.0 / 60, 1.0 / 120, 1.0 / 300, 1.0 / 660,
+		1.0 / 1800} {
 		for _, rate := range longtest.First(2, []float64{100, 1, 10, 0.2}) {
 			if perSecond < rate {
-				causes = append(causes, cause{time.Duration(float64(second)/perSecond).String() + " between failures", otherTenant(perSecond), rate})
+				causes = append(causes,
+					cause{time.Duration(float64(second)/perSecond).String() + " between failures",
+						otherTenant(perSecond), rate})
 			}
 		}
 	}
@@ -216,7 +219,8 @@ func TestGuard_Limit(t *testing.T) {
 				more := run(0.1) - run(0)
 				sum, worst = sum+more, max(worst, more)
 			}
-			t.Logf("%d methods, %v calls a second: %.3f points more fail, %.3f at worst", methods, offered, sum/float64(seeds), worst)
+			t.Logf("%d methods, %v calls a second: %.3f points more fail, %.3f at worst", methods, offered,
+				sum/float64(seeds), worst)
 			if sum/float64(seeds) > 0.1 {
 				t.Errorf("%d methods, %v calls a second: %.3f points more calls fail", methods, offered, sum/float64(seeds))
 			}
@@ -332,7 +336,8 @@ func TestGuard_AClockSetBack(t *testing.T) {
 		for second := range 1200 {
 			var share [2]float64
 			for i := range clocks {
-				now, traffic := begin.Add(time.Duration(second)*time.Second), guard.Traffic{Method: float64(second), Target: float64(second)}
+				now, traffic := begin.Add(time.Duration(second)*time.Second), guard.Traffic{
+					Method: float64(second), Target: float64(second)}
 				if i == 1 && second >= at {
 					now = setBack(now)
 				}

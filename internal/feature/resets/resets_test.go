@@ -30,7 +30,9 @@ type server struct {
 // word.
 var silent = status.Error(codes.Unavailable, "error reading from server: EOF")
 
-var tooMany = status.Error(codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
+var tooMany = status.Error(codes.Unavailable,
+	`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: `+
+		`code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
 
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0), err: tooMany} }
 
@@ -122,7 +124,8 @@ func TestResets_SilentCuts(t *testing.T) {
 // TestResets_SilentCutsOfOtherKinds: cuts for another reason cost a tenth of the hedges at most, at
 // any frequency.
 func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
-	for _, every := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second, 90 * time.Second, 5 * time.Minute} {
+	for _, every := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second, 90 * time.Second,
+		5 * time.Minute} {
 		for _, hedges := range []int{1, 8, 50, 200} {
 			s := newServer()
 			for range time.Hour / every {
@@ -150,7 +153,8 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	for _, want := range []float64{4, 4.76, 5.66, 6.73} {
 		s.now = s.now.Add(time.Second)
 		r := s.limits.Report(s.now)
-		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt || r.Until != cutAt.Add(time.Hour) {
+		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt ||
+			r.Until != cutAt.Add(time.Hour) {
 			t.Errorf("%v after the cut: %+v, want about %v a minute", s.now.Sub(cutAt), r, 600*want/8)
 		}
 		s.serves(15*time.Minute-time.Second, 10, 0, 0)
@@ -169,7 +173,8 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 
 // TestResets_WithResetLimit: at most n hedges in any time of per, and as many on average.
 func TestResets_WithResetLimit(t *testing.T) {
-	for _, limit := range []resets.Limit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second}, {N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
+	for _, limit := range []resets.Limit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
+		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
 		s, most, total := newServer(), 0, 0
 		s.limits.SetLimit(&limit)
 		for range 10 {
@@ -243,8 +248,10 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 		"no reason":             unavailable(begins),
 		"one cut for no reason": silent,
 		"another reason":        unavailable(begins + ", received prior goaway: code: NO_ERROR"),
-		"too many pings":        unavailable(begins + `, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
-		"a server's debug data": unavailable(begins + `, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),
+		"too many pings": unavailable(begins +
+			`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
+		"a server's debug data": unavailable(begins +
+			`, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),
 	} {
 		s := newServer()
 		s.serves(time.Minute, 10, 0, 0)
