@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// slowBackend is a cluster of three backends. The first one is slower than the others from some time on,
-// and stalls once, after a minute.
+// slowBackend is a cluster of three backends. The first one is slower than the others from some
+// time on, and stalls once, after a minute.
 type slowBackend struct {
 	name     string
 	kind     kind
@@ -23,40 +23,44 @@ type slowBackend struct {
 	options  []hedge.Option
 }
 
-// run makes 200 calls per second at random times, until halfMinutes after the stall. It returns the share of
-// primaries on the slow backend in each of these half minutes; 1 is a third of the primaries.
+// run makes 200 calls per second at random times, until halfMinutes after the stall. It returns the
+// share of primaries on the slow backend in each of these half minutes; 1 is a third of the
+// primaries.
 func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 	const slice = 30 * time.Second
 	distribution, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
 	all, slow := make([]atomic.Int64, halfMinutes+1), make([]atomic.Int64, halfMinutes+1)
-	row := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, over(roundRobin), func(began time.Time) testserver.Script {
-		return func(a testserver.Attempt) testserver.Plan {
-			at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
-			if a.Number == 0 && at >= end {
-				if all[(at-end)/slice].Add(1); here {
-					slow[(at-end)/slice].Add(1)
+	row := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, over(roundRobin),
+		func(began time.Time) testserver.Script {
+			return func(a testserver.Attempt) testserver.Plan {
+				at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
+				if a.Number == 0 && at >= end {
+					if all[(at-end)/slice].Add(1); here {
+						slow[(at-end)/slice].Add(1)
+					}
 				}
+				if here && at >= b.from {
+					delay += b.later
+				}
+				if here && at >= time.Minute && at < end {
+					delay += end - at
+				}
+				return testserver.Plan{Delay: delay}
 			}
-			if here && at >= b.from {
-				delay += b.later
-			}
-			if here && at >= time.Minute && at < end {
-				delay += end - at
-			}
-			return testserver.Plan{Delay: delay}
-		}
-	}, traffic{kind: b.kind, rate: 200, lasts: end + time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}, b.options...).row
+		}, traffic{kind: b.kind, rate: 200, lasts: end +
+			time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}, b.options...).row
 	shares := make([]float64, halfMinutes)
 	for i := range shares {
 		shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
 	}
-	t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
+	t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls,
+		row.Delay, shares)
 	return shares
 }
 
-// In TestSilence_AfterAStall a healthy but slow backend stalls once. During the stall the delay that is
-// learned from the other backends becomes too short for it. Two minutes later it has half of its share
-// again, and after five minutes 95%.
+// In TestSilence_AfterAStall a healthy but slow backend stalls once. During the stall the delay
+// that is learned from the other backends becomes too short for it. Two minutes later it has half
+// of its share again, and after five minutes 95%.
 func TestSilence_AfterAStall(t *testing.T) {
 	longtest.Simulation(t)
 	unary, stream := kinds[0], kinds[1]
@@ -87,8 +91,8 @@ func TestSilence_AfterAStall(t *testing.T) {
 	}
 }
 
-// TestSilence_ProbesMeetDeadlines makes calls with a deadline of 200 ms while a backend stalls. Some calls
-// are probes of it, and none fails.
+// TestSilence_ProbesMeetDeadlines makes calls with a deadline of 200 ms while a backend stalls.
+// Some calls are probes of it, and none fails.
 func TestSilence_ProbesMeetDeadlines(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

@@ -33,8 +33,8 @@ func toShard(ctx context.Context, cluster *testserver.Cluster, backends ...int) 
 	return ctx
 }
 
-// TestShards_Hedges makes calls to a shard of two backends and to a shard of one. Hedges stay in the
-// shard of their call, and WithOtherBackendOnly sends none where the shard has one backend.
+// TestShards_Hedges makes calls to a shard of two backends and to a shard of one. Hedges stay in
+// the shard of their call, and WithOtherBackendOnly sends none where the shard has one backend.
 func TestShards_Hedges(t *testing.T) {
 	for _, tc := range []struct {
 		only   bool
@@ -50,8 +50,10 @@ func TestShards_Hedges(t *testing.T) {
 		t.Run(fmt.Sprint(tc.shard, tc.only), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const calls = 100
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Latency: testserver.Constant(50 * ms)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithBudgetPercent(400), hedge.WithOtherBackendOnly(tc.only))
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: 3, InMemory: true, Latency: testserver.Constant(50 * ms)})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithBudgetPercent(400),
+					hedge.WithOtherBackendOnly(tc.only))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(shards)))
 				synctest.Wait()
 				counts.picks.Store(0)
@@ -77,8 +79,9 @@ func TestShards_Hedges(t *testing.T) {
 	}
 }
 
-// In TestShards_Silent the only backend of a shard hangs, and so does one of the two of another shard.
-// Calls that are not selected fail in the first shard as without the policy, and never reach another.
+// In TestShards_Silent the only backend of a shard hangs, and so does one of the two of another
+// shard. Calls that are not selected fail in the first shard as without the policy, and never reach
+// another.
 func TestShards_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 4, InMemory: true})
@@ -97,7 +100,8 @@ func TestShards_Silent(t *testing.T) {
 		synctest.Wait()
 		of := map[uint64][]int{}
 		var mu sync.Mutex
-		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
 			shard := [][]int{{0}, {1, 2}, {3}}[req.Id%3]
 			mu.Lock()
 			of[req.Id] = shard
@@ -120,7 +124,8 @@ func TestShards_Silent(t *testing.T) {
 	})
 }
 
-// TestAsked_Even has a hedge for each call. A round robin spreads attempts as evenly as without the policy.
+// TestAsked_Even has a hedge for each call. A round robin spreads attempts as evenly as without the
+// policy.
 func TestAsked_Even(t *testing.T) {
 	for _, tc := range []struct {
 		only     bool
@@ -129,8 +134,10 @@ func TestAsked_Even(t *testing.T) {
 		t.Run(fmt.Sprintf("only=%v,%d at once", tc.only, tc.parallel), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const backends, calls = 3, 300
-				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Latency: testserver.Constant(15 * ms)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithOtherBackendOnly(tc.only))
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: backends, InMemory: true, Latency: testserver.Constant(15 * ms)})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400),
+					hedge.WithOtherBackendOnly(tc.only))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 				synctest.Wait()
 				var group sync.WaitGroup
@@ -151,7 +158,8 @@ func TestAsked_Even(t *testing.T) {
 					}
 				}
 				for b := range backends {
-					if n := primaries[b] + hedges[b]; math.Abs(float64(n)-2*calls/backends) > 40 || primaries[b] < 40 || hedges[b] < 40 {
+					if n := primaries[b] + hedges[b]; math.Abs(float64(n)-2*calls/backends) > 40 ||
+						primaries[b] < 40 || hedges[b] < 40 {
 						t.Errorf("primaries %v, hedges %v", primaries, hedges)
 					}
 				}
@@ -160,8 +168,8 @@ func TestAsked_Even(t *testing.T) {
 	}
 }
 
-// TestAsked_Bounded has a child that always picks the same of two connections. It is asked 16 times for
-// an attempt at most, and seldom if that never helps. Each pick is given back or used.
+// TestAsked_Bounded has a child that always picks the same of two connections. It is asked 16 times
+// for an attempt at most, and seldom if that never helps. Each pick is given back or used.
 func TestAsked_Bounded(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
@@ -201,8 +209,9 @@ type counter int64
 
 func (c *counter) Add(n int64) int64 { *c += counter(n); return int64(*c) }
 
-// In TestSilence_WritesAreNoProbes a backend hangs for 40 seconds. Once all primaries are moved, only
-// calls that may be hedged are probes. When those have ended, other calls find that the backend answers.
+// In TestSilence_WritesAreNoProbes a backend hangs for 40 seconds. Once all primaries are moved,
+// only calls that may be hedged are probes. When those have ended, other calls find that the
+// backend answers.
 func TestSilence_WritesAreNoProbes(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +232,8 @@ func TestSilence_WritesAreNoProbes(t *testing.T) {
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()
 		var failed, there int // of writes
-		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+		call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
 			at := phase()
 			if req.Id%7 == 0 && at < ends-5*time.Second { // the last read comes before the backend answers
 				return c.Unary(ctx, req)
@@ -245,8 +255,9 @@ func TestSilence_WritesAreNoProbes(t *testing.T) {
 	})
 }
 
-// TestConnections_NeverAnswers has a second connection whose packets vanish, from its beginning or after
-// a minute, and a server of which one call in twenty takes a second. Hedges then use the first connection.
+// TestConnections_NeverAnswers has a second connection that loses its packets, from its beginning
+// or after a minute, and a server that answers one call in twenty after a second. Hedges then use
+// the first connection.
 func TestConnections_NeverAnswers(t *testing.T) {
 	longtest.Simulation(t)
 	for _, tc := range []struct {
@@ -264,7 +275,8 @@ func TestConnections_NeverAnswers(t *testing.T) {
 				s := hedgetest.All(t, tc.option, hedge.WithMaxHedges(tc.hedges))
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, CountsOnly: true,
 					Latency: testserver.Straggler(testserver.Uniform(2*ms, 6*ms), 0.05, 250)})
-				conn, d, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(s), with(pickFirst, `"connections": 2`))...)
+				conn, d, _ := dialDealt(t, cluster, 1, true,
+					append(hedgetest.Interceptors(s), with(pickFirst, `"connections": 2`))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				run := func(lasts time.Duration) time.Duration {
@@ -284,14 +296,16 @@ func TestConnections_NeverAnswers(t *testing.T) {
 	}
 }
 
-// TestConnections_LeftAlone has a server that closes connections on which nothing happens. They are made
-// again when a call begins, and not before.
+// TestConnections_LeftAlone has a server that closes connections on which nothing happens. They are
+// made again when a call begins, and not before.
 func TestConnections_LeftAlone(t *testing.T) {
 	for _, child := range []string{pickFirst, hashing} {
 		for _, n := range []int{2, 8} {
 			t.Run(fmt.Sprint(strings.Trim(child, `{}":`), n), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, ServerOptions: []grpc.ServerOption{idleLimit(10 * time.Second)}})
+					cluster := testserver.StartT(t,
+						testserver.Config{InMemory: true,
+							ServerOptions: []grpc.ServerOption{idleLimit(10 * time.Second)}})
 					conn, d, _ := dialIdle(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)),
 						with(child, fmt.Sprintf(`"connections": %d`, n)))...)
 					client := testpb.NewTestServiceClient(conn)
@@ -315,17 +329,19 @@ func TestConnections_LeftAlone(t *testing.T) {
 	}
 }
 
-// TestConnections_Hashing makes calls of many keys to three addresses. Each copy connects to the address
-// of a key when its first call begins, and hedges use the other connection to the address of their key.
+// TestConnections_Hashing makes calls of many keys to three addresses. Each copy connects to the
+// address of a key when its first call begins, and hedges use the other connection to the address
+// of their key.
 func TestConnections_Hashing(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		const keys, connections = 60, 2
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-			if a.ID >= keys {
-				return lastAnswers(1)(a)
-			}
-			return testserver.Plan{}
-		}})
+		cluster := testserver.StartT(t,
+			testserver.Config{Backends: 3, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				if a.ID >= keys {
+					return lastAnswers(1)(a)
+				}
+				return testserver.Plan{}
+			}})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 		conn, d, _ := dialIdle(t, cluster, 3, false, append(hedgetest.Interceptors(s), with(hashing, `"connections": 2`))...)
 		client := testpb.NewTestServiceClient(conn)
@@ -335,7 +351,8 @@ func TestConnections_Hashing(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(ms)
-			if at := visited(cluster, id); id >= keys && (len(at) != 2 || different(at) != 1 || at[0] != visited(cluster, id-keys)[0]) {
+			if at := visited(cluster, id); id >= keys && (len(at) != 2 || different(at) != 1 ||
+				at[0] != visited(cluster, id-keys)[0]) {
 				t.Errorf("key %d met the backends %v", id%keys, at)
 			}
 		}

@@ -1,38 +1,40 @@
-// Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of
-// their call has used.
+// Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt
+// of their call has used.
 //
-// A stalled backend stalls a hedge as it stalls the primary. Import this package, as hedgebalancer beside
-// gRPC's own package balancer, and wrap the connection's policy:
+// A stalled backend stalls a hedge as it stalls the primary. Import this package, as hedgebalancer
+// beside gRPC's own package balancer, and wrap the connection's policy:
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
 //		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 //
-// Every attempt goes to a connection that the child policy returns for it. For a hedge the child is asked
-// up to 16 times, until it returns a connection that the call has not used. If it returns none, the hedge
-// uses the child's first pick, and counts in stats.Counts.SameBackend; with hedge.WithOtherBackendOnly it
-// is not sent. If the child returns an error, the hedge waits or fails as a primary does. Unused picks are
-// released with an empty [balancer.DoneInfo].
+// Every attempt goes to a connection that the child policy returns for it. For a hedge the child is
+// asked up to 16 times, until it returns a connection that the call has not used. If it returns
+// none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend; with
+// hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
+// fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo].
 //
-// Put an outlier_detection below this policy, not above: it is then told of no error for an attempt that
-// was canceled because another attempt won.
+// Put an outlier_detection below this policy, not above: it is then told of no error for an attempt
+// that was canceled because another attempt won.
 //
-// Two backends are the same if they have the same address and server name and, with several connections
-// to each address, the same connection number. Backends that gRPC's retries use count as used.
+// Two backends are the same if they have the same address and server name and, with several
+// connections to each address, the same connection number. Backends that gRPC's retries use count
+// as used.
 //
 // # Silence
 //
-// A connection is silent after two late calls with no answer between them. A share of its primaries is
-// then moved to other connections that the child returns, primaries of unhedged calls included. Some
-// primaries still go to the silent connection as probes. Any answer ends the silence. If hedging is paused
-// or off for a call, the child alone places the call. The field "silence": false turns all of it off.
-// docs/other-backends.md has the details.
+// A connection is silent after two late calls with no answer between them. A share of its primaries
+// is then moved to other connections that the child returns, primaries of unhedged calls included.
+// Some primaries still go to the silent connection as probes. Any answer ends the silence. If
+// hedging is paused or off for a call, the child alone places the call. The field "silence": false
+// turns all of it off. docs/other-backends.md has the details.
 //
 // # Several connections
 //
-// With "connections": n, 2 to 8, the policy runs n copies of the child, and each copy makes connections of
-// its own. Primaries use the first copy that is ready, or all in turn with "spread": true. A hedge goes to
-// another address if the child returns one, and otherwise over a connection that its call has not used,
-// which counts as another backend. Set a keepalive: see docs/other-backends.md.
+// With "connections": n, 2 to 8, the policy runs n copies of the child, and each copy makes
+// connections of its own. Primaries use the first copy that is ready, or all in turn with "spread":
+// true. A hedge goes to another address if the child returns one, and otherwise over a connection
+// that its call has not used, which counts as another backend. Set a keepalive: see
+// docs/other-backends.md.
 package balancer
 
 import (
@@ -48,13 +50,15 @@ import (
 )
 
 // Name is the name of the policy in a service config. Its configuration has one required field,
-// childPolicy: a list of policies as in loadBalancingConfig, of which the first registered one becomes the
-// child. The optional fields are connections (1 to 8, default 1), spread (default false, needs connections
-// above 1) and silence (default true). A later configuration may name another child. The new child takes
-// effect when it is ready, or when the current child no longer is.
+// childPolicy: a list of policies as in loadBalancingConfig, of which the first registered one
+// becomes the child. The optional fields are connections (1 to 8, default 1), spread (default
+// false, needs connections above 1) and silence (default true). A later configuration may name
+// another child. The new child takes effect when it is ready, or when the current child no longer
+// is.
 const Name = "hedge_other_backend"
 
-// ServiceConfig is the service config that puts the policy above round_robin, for grpc.WithDefaultServiceConfig.
+// ServiceConfig is the service config that puts the policy above round_robin, for
+// grpc.WithDefaultServiceConfig.
 const ServiceConfig = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
 
 func init() { balancer.Register(builder{}) }
@@ -64,7 +68,8 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	// The target as the user wrote it, which is the scheduler's name for it. The target in opts is parsed.
+	// The target as the user wrote it, which is the scheduler's name for it. The target in opts is
+	// parsed.
 	//lint:ignore SA1019 nothing else has it.
 	target := cc.Target()
 	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
@@ -85,11 +90,12 @@ type config struct {
 
 const maxConnections = 8
 
-// MarshalJSON returns the JSON that was parsed, for parents that pass configurations on as JSON, such as
-// random_subsetting.
+// MarshalJSON returns the JSON that was parsed, for parents that pass configurations on as JSON,
+// such as random_subsetting.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
-// ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}.
+// ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false,
+// "silence": true}.
 func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	c := &config{Connections: 1, Silence: true, js: slices.Clone(js)}
 	if err := json.Unmarshal(js, c); err != nil {

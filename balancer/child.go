@@ -25,18 +25,20 @@ type child struct {
 	state    balancer.State // the last one
 	subConns map[*subConn]struct{}
 
-	// telling serializes calls to the child, as gRPC does. Some of our calls run on goroutines of their own.
-	// telling is acquired before any lock of the child and before policy.mu.
+	// telling serializes calls to the child, as gRPC does. Some of our calls run on goroutines of
+	// their own. telling is acquired before any lock of the child and before policy.mu.
 	telling sync.Mutex
 	closed  bool
 }
 
 func newChild(f *family, number int) *child {
-	state := balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
+	state := balancer.State{ConnectivityState: connectivity.Connecting,
+		Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
 }
 
-// build builds the child, which may call UpdateState before build returns, as gRPC's package lazy does.
+// build builds the child, which may call UpdateState before build returns, as gRPC's package lazy
+// does.
 func (c *child) build() {
 	c.tell(func() { c.balancer = c.family.builder.Build(c, c.family.policy.opts) })
 }
@@ -67,7 +69,8 @@ func (c *child) UpdateState(state balancer.State) {
 	}
 }
 
-// ResolveNow passes the request of the latest child to the parent. Other children get no new addresses.
+// ResolveNow passes the request of the latest child to the parent. Other children get no new
+// addresses.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
 	if c.family == c.family.policy.latest() {
 		c.family.policy.parent.ResolveNow(opts)

@@ -22,7 +22,7 @@ const (
 	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
 	hashing  = `{"test_hashing": {}}`  // picks by the call's header "key", and connects when it picks, as ring_hash does
 	shards   = `{"test_shards": {}}`   // a round robin over the addresses in the call's header "shard"
-	counting = `{"test_counting": {}}` // a round robin that counts what it picks and what it is told
+	counting = `{"test_counting": {}}` // a round robin that counts its picks and updates
 )
 
 func init() {
@@ -86,9 +86,10 @@ type hashingBuilder struct{}
 func (hashingBuilder) Name() string { return "test_hashing" }
 
 func (hashingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts, func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-		return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
-	}, endpointsharding.Options{DisableAutoReconnect: true})}
+	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts,
+		func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+			return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
+		}, endpointsharding.Options{DisableAutoReconnect: true})}
 }
 
 type hashingPolicy struct{ grpcbalancer.Balancer }
@@ -171,8 +172,8 @@ func (p *shardPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult,
 	return of[p.next.Add(1)%uint32(len(of))].Pick(info)
 }
 
-// parentBuilder builds policies that give their child the first three endpoints, and connections of their own around
-// those of gRPC, as outlier_detection does.
+// parentBuilder builds policies that give their child the first three endpoints, and connections of
+// their own around gRPC's own, as outlier_detection does.
 type parentBuilder struct{}
 
 type parentConfig struct {
@@ -225,7 +226,8 @@ func (p *parent) UpdateClientConnState(state grpcbalancer.ClientConnState) error
 	return p.Balancer.UpdateClientConnState(state)
 }
 
-func (p *parent) NewSubConn(addresses []resolver.Address, opts grpcbalancer.NewSubConnOptions) (grpcbalancer.SubConn, error) {
+func (p *parent) NewSubConn(addresses []resolver.Address, opts grpcbalancer.NewSubConnOptions) (
+	grpcbalancer.SubConn, error) {
 	//lint:ignore SA1019 one address is all that it has.
 	sc, err := p.ClientConn.NewSubConn(addresses, opts)
 	return &parentSubConn{sc}, err

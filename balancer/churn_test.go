@@ -28,11 +28,11 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 	return state
 }
 
-// TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in a hundred
-// never ends by itself, so that backends become silent and answer again while their connections are made,
-// copied and closed. The race detector reports any field that is not guarded. No call may fail, because a
-// backend whose address is removed lets its calls end. The test runs in real time: it has more timers than
-// the race detector of Go 1.26 can handle in a bubble.
+// TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in
+// a hundred never ends by itself, so that backends become silent and answer again while their
+// connections are made, copied and closed. The race detector reports any field that is not guarded.
+// No call may fail, because a backend whose address is removed lets its calls end. The test runs in
+// real time: it has more timers than the race detector of Go 1.26 can handle in a bubble.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
 	updates := longtest.Table(64, 1_000, 10_000) // which is every child once
@@ -43,9 +43,12 @@ func TestChurn_EveryField(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
+	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)),
+		hedge.WithWarmup(20, 20*ms),
 		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
-	conn, d, names := dialDealt(t, cluster, backends, false, append(hedgetest.Interceptors(s), with(roundRobin, `"connections": 2`), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
+	conn, d, names := dialDealt(t, cluster, backends, false,
+		append(hedgetest.Interceptors(s), with(roundRobin, `"connections": 2`),
+			grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 	client := testpb.NewTestServiceClient(conn)
 	calm, stop := context.WithCancel(t.Context())
 	var next atomic.Int64
@@ -67,7 +70,8 @@ func TestChurn_EveryField(t *testing.T) {
 	for n := range updates {
 		state := addresses(cluster, 2+n%(backends-1), n)
 		state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
-			`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], "connections": %d, "spread": %v, "silence": %v}}]}`,
+			`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], "connections": %d, "spread": `+
+				`%v, "silence": %v}}]}`,
 			children[n/16%len(children)], 1+n%4, n%4 > 0 && n%3 == 0, n%8 != 0))
 		names.UpdateState(state)
 		for at := next.Load() + 2; next.Load() < at; { // some calls between updates

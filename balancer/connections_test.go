@@ -19,8 +19,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestConnections counts connections, and the backends of attempts at the servers. One address stands for
-// several backends.
+// TestConnections counts connections, and the backends of attempts at the servers. One address
+// stands for several backends.
 func TestConnections(t *testing.T) {
 	for _, tc := range []struct {
 		child, fields string
@@ -42,14 +42,16 @@ func TestConnections(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%s", tc.child, tc.fields), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const backends = 8 // each connection is dealt one of its own
-				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID >= 1000 {
-						return testserver.Plan{}
-					}
-					return lastAnswers(2)(a)
-				}})
+				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true,
+					Script: func(a testserver.Attempt) testserver.Plan {
+						if a.ID >= 1000 {
+							return testserver.Plan{}
+						}
+						return lastAnswers(2)(a)
+					}})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
-				conn, d, _ := dialDealt(t, cluster, tc.addresses, true, append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
+				conn, d, _ := dialDealt(t, cluster, tc.addresses, true,
+					append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
 				if open := len(d.open()); open != tc.want {
 					t.Fatalf("%d connections, want %d", open, tc.want)
@@ -72,7 +74,8 @@ func TestConnections(t *testing.T) {
 					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
 				}
 				row := s.Methods()[0]
-				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses || row.SingleConnection != (tc.want == 1) {
+				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses ||
+					row.SingleConnection != (tc.want == 1) {
 					t.Errorf("%+v", row)
 				}
 				if conn.Close(); len(d.open()) != 0 {
@@ -87,7 +90,8 @@ func TestConnections(t *testing.T) {
 func TestConnections_Resized(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
-		conn, d, names := dialDealt(t, cluster, 3, false, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), over(roundRobin))...)
+		conn, d, names := dialDealt(t, cluster, 3, false,
+			append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), over(roundRobin))...)
 		client := testpb.NewTestServiceClient(conn)
 		for i, step := range []struct {
 			addresses int
@@ -120,17 +124,21 @@ func TestConnections_Resized(t *testing.T) {
 	})
 }
 
-// TestConnections_Lost ends connections one by one during calls, by GOAWAY and without notice. No call that
-// can be sent again fails. Every connection is made again when a call begins, until the channel is idle.
+// TestConnections_Lost ends connections one by one during calls, by GOAWAY and without notice. No
+// call that can be sent again fails. Every connection is made again when a call begins, until the
+// channel is idle.
 func TestConnections_Lost(t *testing.T) {
 	for _, child := range []string{pickFirst, roundRobin} {
 		t.Run(child, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
-				}})
-				conn, d, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
-					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
+					}})
+				conn, d, _ := dialDealt(t, cluster, 1, true,
+					append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)),
+						with(child, `"connections": 2, "spread": true`),
+						grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				for id := range uint64(500) {
@@ -164,8 +172,8 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and there is no
-// policy.
+// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and
+// there is no policy.
 func TestSingleConnection(t *testing.T) {
 	for _, tc := range []struct {
 		policy string
@@ -194,8 +202,8 @@ func TestSingleConnection(t *testing.T) {
 	}
 }
 
-// TestServiceAddress has one address deal connections to three backends. The backend of the first connection is stalled for 1 s in
-// every 5.
+// TestServiceAddress has one address deal connections to three backends. The backend of the first
+// connection is stalled for 1 s in every 5.
 func TestServiceAddress(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -214,7 +222,8 @@ func TestServiceAddress(t *testing.T) {
 				a.Backend -= stalls // the one that is used is the first of the script
 				return script(a)
 			})
-			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.run(t, client)
+			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute,
+				rng: generator(1, 2)}.run(t, client)
 			return quantile(all, 0.99), s.Methods()[0]
 		}
 		plain, _ := run(bare(pickFirst), hedge.WithMaxHedges(0))
@@ -228,8 +237,8 @@ func TestServiceAddress(t *testing.T) {
 	})
 }
 
-// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a hedge cannot leave its ClientConn, with
-// the policy or without.
+// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a
+// hedge cannot leave its ClientConn, with the policy or without.
 func TestSingleConnection_OfAPool(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -264,8 +273,8 @@ func TestSingleConnection_OfAPool(t *testing.T) {
 	}
 }
 
-// TestVanishingPackets drops the packets of the first connection during traffic. It compares the latency in
-// the next seconds with the time that gRPC needs to notice.
+// TestVanishingPackets drops the packets of the first connection during traffic. It compares the
+// latency in the next seconds with the time that gRPC needs to notice.
 func TestVanishingPackets(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -285,11 +294,15 @@ func TestVanishingPackets(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				run := func(option grpc.DialOption, hedges int) (tail, noticed time.Duration) {
 					s := hedgetest.All(t, hedge.WithMaxHedges(hedges))
-					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, Latency: testserver.LogNormal(ms, ms/2),
-						ServerOptions: []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
+					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1,
+						Latency: testserver.LogNormal(ms, ms/2),
+						ServerOptions: []grpc.ServerOption{
+							grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
 					options := append(hedgetest.Interceptors(s), option)
 					if tc.keepalive {
-						options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+						options = append(options,
+							grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second,
+								Timeout: 5 * time.Second}))
 					}
 					conn, d, _ := dialDealt(t, cluster, 1, true, options...)
 					client := testpb.NewTestServiceClient(conn)
@@ -303,7 +316,7 @@ func TestVanishingPackets(t *testing.T) {
 					first.sending.Store(tc.sending)
 					first.coming.Store(tc.coming)
 					all := pace()
-					if !tc.keepalive || hedges > 0 { // nobody would notice
+					if !tc.keepalive || hedges > 0 { // unnoticed otherwise
 						_ = conn.Close()
 					}
 					<-first.closed

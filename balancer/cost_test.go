@@ -46,8 +46,8 @@ func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picke
 	return conn.Target(), three
 }
 
-// taps get the pickers of test_tap policies: target → func(grpcbalancer.Picker). A tap needs no lock, because
-// gRPC serializes the calls of its policy.
+// taps get the pickers of test_tap policies: target → func(grpcbalancer.Picker). A tap needs no
+// lock, because gRPC serializes the calls of its policy.
 var (
 	taps     sync.Map
 	tapCount atomic.Int32
@@ -74,8 +74,8 @@ func (c tappedConn) UpdateState(state grpcbalancer.State) {
 	c.ClientConn.UpdateState(state)
 }
 
-// callContexts returns contexts of picks. plain is a caller's context with a deadline and metadata, and
-// gRPC's values. fresh returns the same for a call that may be hedged.
+// callContexts returns contexts of picks. plain is a caller's context with a deadline and metadata,
+// and gRPC's values. fresh returns the same for a call that may be hedged.
 func callContexts(tb testing.TB, target string) (plain context.Context, fresh func() context.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	tb.Cleanup(cancel)
@@ -96,7 +96,8 @@ type grpcsKey struct{}
 
 // TestCost_PrimaryPick counts the allocations of a primary's pick.
 func TestCost_PrimaryPick(t *testing.T) {
-	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} { // 1: how an attempt ends is told to the child
+	// 1: how an attempt ends is told to the child
+	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} {
 		_, bare := pickerOf(t, child)
 		target, policy := pickerOf(t, wrapped(child))
 		plain, fresh := callContexts(t, target)
@@ -120,8 +121,8 @@ func TestCost_PrimaryPick(t *testing.T) {
 	}
 }
 
-// TestCost_Call counts the allocations of a call that needs no hedge: none more without a policy, and one
-// more with a policy.
+// TestCost_Call counts the allocations of a call that needs no hedge: none more without a policy,
+// and one more with a policy.
 func TestCost_Call(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	plain := cluster.ClientT(t)

@@ -19,8 +19,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the backends of
-// the attempts at the servers, also where another policy makes connections of its own and hides addresses.
+// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the
+// backends of the attempts at the servers, also where another policy makes connections of its own
+// and hides addresses.
 func TestHedgeGoesElsewhere(t *testing.T) {
 	parent := func(child string) string { return fmt.Sprintf(`{"test_parent": {"childPolicy": [%s]}}`, child) }
 	for _, tc := range []struct {
@@ -48,19 +49,22 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.policy, tc.backends, tc.hedges), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				calls := int64(longtest.Size(12, 40))
-				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
+				cluster := testserver.StartT(t,
+					testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
 				synctest.Wait()
 				for id := range uint64(calls) {
 					reply := k.must(t, client, id, tc.options...)
 					at := visited(cluster, id)
-					if len(at) != tc.hedges+1 || different(at) != tc.hedges+1-int(tc.same) || int(reply.Backend) != at[tc.hedges] || slices.Max(at) >= tc.ready {
+					if len(at) != tc.hedges+1 || different(at) != tc.hedges+1-int(tc.same) ||
+						int(reply.Backend) != at[tc.hedges] || slices.Max(at) >= tc.ready {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
 				row := s.Methods()[0]
-				if row.Hedges != int64(tc.hedges)*calls || row.SameBackend != tc.same*calls || row.Ready != tc.ready || row.SingleConnection != (tc.ready == 1) {
+				if row.Hedges != int64(tc.hedges)*calls || row.SameBackend != tc.same*calls ||
+					row.Ready != tc.ready || row.SingleConnection != (tc.ready == 1) {
 					t.Errorf("%+v", row)
 				}
 			})
@@ -87,7 +91,8 @@ func TestOtherBackendOnly(t *testing.T) {
 		for _, after := range []time.Duration{0, 10 * ms} {
 			t.Run(fmt.Sprintf("%s,after=%v", tc.name, after), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
-					cluster := testserver.StartT(t, testserver.Config{Backends: tc.count, InMemory: true, Latency: testserver.Constant(time.Second)})
+					cluster := testserver.StartT(t, testserver.Config{Backends: tc.count, InMemory: true,
+						Latency: testserver.Constant(time.Second)})
 					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 					client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
 					synctest.Wait()
@@ -100,7 +105,8 @@ func TestOtherBackendOnly(t *testing.T) {
 					if tc.held {
 						held = calls
 					}
-					// A hedge that is due at once may come before the primary's own pick, and then it waits for that.
+					// A hedge that is due at once may come before the primary's own pick, and then
+					// it waits for that.
 					early := after == 0 && stats.NoOtherBackend > held
 					if none := s.Methods()[0].Connections == 0; none != (tc.name == "no policy") {
 						t.Errorf("there is no policy: %v", none)

@@ -30,7 +30,8 @@ func Example() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	// this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -80,7 +81,8 @@ func Example_singleBackend() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, grpc.WaitForReady(true)); err != nil {
+	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1},
+		grpc.WaitForReady(true)); err != nil {
 		panic(err)
 	}
 	row := s.Methods()[0]
@@ -91,7 +93,8 @@ func Example_singleBackend() {
 	// hedges: 0 held back: 1
 }
 
-// Behind one address, with gRPC's default pick_first, all calls share one connection. With two, a hedge takes the other one.
+// Behind one address, with gRPC's default pick_first, all calls share one connection. With two, a
+// hedge takes the other one.
 func Example_connections() {
 	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID == 1 {

@@ -151,7 +151,7 @@ func (p onePicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) 
 	return grpcbalancer.PickResult{SubConn: p.sc}, nil
 }
 
-// build returns a policy whose parent is fake, and the way to configure it.
+// build returns a policy with a fake parent, and the function to configure it.
 func build(t *testing.T) (*fakeConn, grpcbalancer.Balancer, func(config string) error) {
 	t.Helper()
 	conn := &fakeConn{}

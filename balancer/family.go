@@ -22,9 +22,9 @@ type family struct {
 	turn atomic.Uint32 // counts primaries, with spread
 }
 
-// changed must be called when the state of a copy has changed. policy.mu must be held. A pending family
-// replaces the current one when the current one is no longer ready, or when the pending one is no longer
-// connecting.
+// changed must be called when the state of a copy has changed. policy.mu must be held. A pending
+// family replaces the current one when the current one is no longer ready, or when the pending one
+// is no longer connecting.
 func (f *family) changed() {
 	p, state := f.policy, f.connectivity()
 	switch {

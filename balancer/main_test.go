@@ -61,8 +61,8 @@ const (
 	pickFirst    = `{"pick_first": {}}`
 )
 
-// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the policy
-// connects to by itself is connected.
+// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the
+// policy connects to by itself is connected.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
@@ -73,7 +73,8 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options
 // kind is a way to make a call of one reply.
 type kind struct {
 	name string
-	call func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error)
+	call func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error)
 }
 
 // must makes a call that may not fail.
@@ -87,10 +88,12 @@ func (k kind) must(t *testing.T, c testpb.TestServiceClient, id uint64, opts ...
 }
 
 var kinds = []kind{
-	{"unary", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+	{"unary", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error) {
 		return c.Unary(ctx, req, opts...)
 	}},
-	{"stream", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+	{"stream", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+		opts ...grpc.CallOption) (*testpb.Reply, error) {
 		req.Messages = 1
 		st, err := c.ServerStream(ctx, req, opts...)
 		if err != nil {
@@ -176,11 +179,12 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 				defer cancel()
 				ctx = with
 			}
-			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
+			began := time.Now() // no call waits for another: late pacing is due to the machine
 			reply, err := tr.kind.call(ctx, client, &testpb.Request{Id: id})
 			if status.Code(err) == codes.Canceled && tr.deadline > 0 && time.Since(began) >= tr.deadline {
-				// In virtual time the server's copy of the deadline passes in the same instant as the
-				// client's, and gRPC returns CANCELED if the server's end of the stream comes first.
+				// In virtual time the server's copy of the deadline passes in the same instant as
+				// the client's, and gRPC returns CANCELED if the server's end of the stream comes
+				// first.
 				err = status.Error(codes.DeadlineExceeded, err.Error())
 			}
 			if err == nil && reply.Id != id {
@@ -207,7 +211,8 @@ type simulated struct {
 }
 
 // simulate sends traffic to three backends in virtual time.
-func simulate(t *testing.T, c testserver.Config, option grpc.DialOption, script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
+func simulate(t *testing.T, c testserver.Config, option grpc.DialOption,
+	script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
 	c.Backends, c.InMemory, c.DrawByID = 3, true, true
 	synctest.Test(t, func(t *testing.T) {
 		s, cluster := hedgetest.All(t, opts...), testserver.StartT(t, c)

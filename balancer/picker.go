@@ -30,8 +30,8 @@ type picker struct {
 // none after 16 has its weight, or its hash, on the connections that are used.
 const maxPicks = 16
 
-// A child that picks by the request returns the same connection each time. Each pick advances it, and
-// counts as a success where it counts those. After few searches in a row that found no other
+// A child that picks by the request returns the same connection each time. Each pick advances it,
+// and counts as a success where it counts those. After few searches in a row that found no other
 // connection, one search in seldom is made.
 const few, seldom = 4, 32
 
@@ -63,8 +63,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return watched(info.Ctx, r, got), nil
 }
 
-// wake asks the other copies for the pick of the first primary at b, and gives their picks back. Copies
-// that are idle then connect, and so do children that connect for a pick.
+// wake asks the other copies for the pick of the first primary at b, and gives their picks back.
+// Copies that are idle then connect, and so do children that connect for a pick.
 func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 	if _, done := p.woken.LoadOrStore(b, nil); done {
 		return
@@ -103,7 +103,8 @@ func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.Pick
 	return res
 }
 
-func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
+func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult,
+	error) {
 	r.Lock()
 	defer r.Unlock()
 	got, err := r.Reserved(p.place), error(nil)

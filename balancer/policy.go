@@ -12,14 +12,16 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// policy is the balancer of one connection, or of one node in its tree of policies. It passes everything
-// through to the child, which is a family of copies. While one child replaces another, there are two.
+// policy is the balancer of one connection, or of one node in its tree of policies. It passes
+// everything through to the child, which is a family of copies. While one child replaces another,
+// there are two.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
 	place  *place.Roster
 
-	// mu must not be held in a call to a child, which may hold locks of its own while it calls back.
+	// mu must not be held in a call to a child, which may hold locks of its own while it calls
+	// back.
 	mu      sync.Mutex
 	current *family // nil before the first configuration, and once closed
 	pending *family // replaces current when it is ready; usually nil
@@ -53,7 +55,8 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 	return latest.update(state)
 }
 
-// switchTo builds a family, which becomes the current one, or the pending one if there is a current one.
+// switchTo builds a family, which becomes the current one, or the pending one if there is a current
+// one.
 func (p *policy) switchTo(c *config) (*family, error) {
 	f := &family{policy: p, builder: c.builder, spread: c.Spread}
 	for n := range c.Connections {

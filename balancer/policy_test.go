@@ -24,10 +24,12 @@ const (
 )
 
 // newSubConn makes a connection of the child. Its states go to UpdateSubConnState or listener.
-func newSubConn(t *testing.T, c *fakeChild, address string, listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
+func newSubConn(t *testing.T, c *fakeChild, address string,
+	listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
 	t.Helper()
 	//lint:ignore SA1019 one address is all that it has.
-	sc, err := c.cc.NewSubConn([]resolver.Address{{Addr: address}}, grpcbalancer.NewSubConnOptions{StateListener: listener})
+	sc, err := c.cc.NewSubConn([]resolver.Address{{Addr: address}},
+		grpcbalancer.NewSubConnOptions{StateListener: listener})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +43,10 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 // TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
-	b.ExitIdle() // nobody there yet
+	b.ExitIdle() // no backend so far
 	b.ResolverError(errors.New("no address"))
-	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{}); !slices.Equal(conn.states, []connectivity.State{connectivity.TransientFailure}) || err == nil || err.Error() != "no address" {
+	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{}); !slices.Equal(conn.states,
+		[]connectivity.State{connectivity.TransientFailure}) || err == nil || err.Error() != "no address" {
 		t.Errorf("%v, %v", conn.states, err)
 	}
 	if err := b.UpdateClientConnState(grpcbalancer.ClientConnState{}); err != grpcbalancer.ErrBadResolverState {
@@ -74,10 +77,12 @@ func TestPassesThrough(t *testing.T) {
 	if got := a.heard(); heard != "READY " || got != "state CONNECTING" {
 		t.Errorf("the child heard %q and %q", heard, got)
 	}
-	if !slices.Equal(conn.made[0].told, []string{"connect"}) || !slices.Equal(conn.made[1].told, []string{"addresses", "shutdown"}) || conn.resolves != 1 {
+	if !slices.Equal(conn.made[0].told, []string{"connect"}) ||
+		!slices.Equal(conn.made[1].told, []string{"addresses", "shutdown"}) || conn.resolves != 1 {
 		t.Errorf("the parent heard %v, %v, %d", conn.made[0].told, conn.made[1].told, conn.resolves)
 	}
-	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil || res.SubConn != grpcbalancer.SubConn(conn.made[0]) {
+	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil ||
+		res.SubConn != grpcbalancer.SubConn(conn.made[0]) {
 		t.Errorf("picked %v, %v", res, err)
 	}
 	a.say(connectivity.TransientFailure, base.NewErrPicker(errFake))
@@ -93,7 +98,8 @@ func TestPassesThrough(t *testing.T) {
 	a.say(connectivity.Ready, onePicker{sc})
 	conn.made[0].listener(state(connectivity.Shutdown))
 	//lint:ignore SA1019 one address is all that it has.
-	if _, err := a.cc.NewSubConn([]resolver.Address{{Addr: "late"}}, grpcbalancer.NewSubConnOptions{}); err == nil || len(conn.states) != states || a.heard() != "" {
+	if _, err := a.cc.NewSubConn([]resolver.Address{{Addr: "late"}},
+		grpcbalancer.NewSubConnOptions{}); err == nil || len(conn.states) != states || a.heard() != "" {
 		t.Errorf("after Close: %v, %v", err, conn.states)
 	}
 	if err := configure(fakeA); err == nil {
@@ -109,7 +115,7 @@ func TestSwitch(t *testing.T) {
 	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
 	for _, tc := range []struct {
 		name     string
-		old, new []connectivity.State // what the children say, the old one after the new one is there
+		old, new []connectivity.State // the states of the children, the old child after the new one exists
 		switched bool
 	}{
 		{"the new one connects", nil, []connectivity.State{connecting}, false},
@@ -149,7 +155,8 @@ func TestSwitch(t *testing.T) {
 					t.Errorf("the old child heard %q, its connection %v", got, conn.made[0].told)
 				}
 				if len(tc.new) > 0 {
-					if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil || res.SubConn != grpcbalancer.SubConn(want) {
+					if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil ||
+						res.SubConn != grpcbalancer.SubConn(want) {
 						t.Errorf("picked %v, %v", res, err)
 					}
 				}
@@ -236,16 +243,25 @@ func TestReady(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for _, tc := range []struct{ config, want string }{
-		{`{}`, `hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as [{"round_robin": {}}]`},
-		{`{"childPolicy": []}`, `hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as [{"round_robin": {}}]`},
-		{`{"childPolicy": [{"not_there": {}}, {"nor_there": {}}]}`, `hedge: hedge_other_backend: childPolicy: no policy of these is registered: ["not_there" "nor_there"]`},
-		{`{"childPolicy": [{"round_robin": {}, "pick_first": {}}]}`, `hedge: hedge_other_backend: childPolicy: entry 0 has 2 policies instead of one`},
-		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`, `hedge: hedge_other_backend: childPolicy: test_fake_a: mark: bad`},
+		{`{}`, `hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as ` +
+			`[{"round_robin": {}}]`},
+		{`{"childPolicy": []}`,
+			`hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as ` +
+				`[{"round_robin": {}}]`},
+		{`{"childPolicy": [{"not_there": {}}, {"nor_there": {}}]}`,
+			`hedge: hedge_other_backend: childPolicy: no policy of these is registered: ["not_there" "nor_there"]`},
+		{`{"childPolicy": [{"round_robin": {}, "pick_first": {}}]}`,
+			`hedge: hedge_other_backend: childPolicy: entry 0 has 2 policies instead of one`},
+		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`,
+			`hedge: hedge_other_backend: childPolicy: test_fake_a: mark: bad`},
 		{`{"childPolicy": 7}`, `hedge: hedge_other_backend: json: cannot unmarshal number`},
 		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `hedge: hedge_other_backend: connections: 0, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `hedge: hedge_other_backend: connections: 9, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `hedge: hedge_other_backend: spread: needs connections above 1`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`,
+			`hedge: hedge_other_backend: connections: 0, allowed 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`,
+			`hedge: hedge_other_backend: connections: 9, allowed 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`,
+			`hedge: hedge_other_backend: spread: needs connections above 1`},
 		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "spread": true, "silence": false}`, ``},
 		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
 	} {
@@ -263,15 +279,16 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock does not
-// wait for.
+// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock
+// does not wait for.
 func giveWay() {
 	for range 20_000 {
 		runtime.Gosched()
 	}
 }
 
-// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and not before.
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and
+// not before.
 func TestConnections_IdleCopies(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()

@@ -31,8 +31,8 @@ const serverVariable = "HEDGE_TEST_SERVER"
 
 func init() { serveInstead = serve }
 
-// serve runs a server in this process. It prints its address, and its counts for each line of input. It
-// returns at the end of the input.
+// serve runs a server in this process. It prints its address, and its counts for each line of
+// input. It returns at the end of the input.
 func serve() bool {
 	if os.Getenv(serverVariable) == "" {
 		return false
@@ -49,7 +49,7 @@ func serve() bool {
 	return true
 }
 
-// process is such a server, as its test sees it.
+// process is the test's handle of a server.
 type process struct {
 	*exec.Cmd
 	address string
@@ -119,7 +119,8 @@ func hedges(t *testing.T, servers []*process) (sum int) {
 }
 
 // dialServers returns a round robin over servers. A nil scheduler hedges nothing.
-func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option grpc.DialOption) testpb.TestServiceClient {
+func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler,
+	option grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("processes")
 	var state resolver.State
@@ -155,9 +156,9 @@ func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 	}
 }
 
-// TestStalledProcess stops server processes by signals for a second in every five. Plain calls, and hedged
-// calls with default options, go to servers of the same kind at the same time. Plain calls to servers that
-// are never stopped measure the noise of the machine.
+// TestStalledProcess stops server processes by signals for a second in every five. Plain calls, and
+// hedged calls with default options, go to servers of the same kind at the same time. Plain calls
+// to servers that are never stopped measure the noise of the machine.
 func TestStalledProcess(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -188,8 +189,10 @@ func TestStalledProcess(t *testing.T) {
 				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
 				load := float64(hedges(t, servers[3:6])) / float64(len(hedged))
 				row := s.Methods()[0]
-				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% extra load, %d of %d primaries moved",
-					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged, 0.999), q(hedged, 0.999),
+				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% "+
+					"extra load, %d of %d primaries moved",
+					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged,
+						0.999), q(hedged, 0.999),
 					q(floor, 0.50), q(floor, 0.99), q(floor, 0.999), 100*load, row.Moved, row.Calls)
 				if noise := float64(q(floor, 0.99)) / float64(q(unhedged, 0.99)); noise > 0.02 {
 					t.Skipf("the machine is too busy: where nothing is stopped p99 is %.3f of plain's", noise)

@@ -19,8 +19,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDiscardedPicksAreReleased counts at the child: Done is called once for each pick, with an empty
-// DoneInfo if and only if the pick is not used.
+// TestDiscardedPicksAreReleased counts at the child: Done is called once for each pick, with an
+// empty DoneInfo if and only if the pick is not used.
 func TestDiscardedPicksAreReleased(t *testing.T) {
 	for _, tc := range []struct {
 		backends int
@@ -97,8 +97,8 @@ type funcPicker func() (grpcbalancer.PickResult, error)
 
 func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
 
-// TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no pick at some
-// point of a search. The hedge then uses the child's first pick.
+// TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no
+// pick at some point of a search. The hedge then uses the child's first pick.
 func TestPicker_NoPickHalfWay(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()

@@ -31,7 +31,9 @@ var calmDistributions = []calmDistribution{
 	{"straggler", 500, 0, distributionOf("straggler")},
 	{"straggler, few calls", 50, 0, distributionOf("straggler")},
 	{"sizes", 500, 0, func(time.Time) testserver.Script {
-		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
+		// median 5 ms, sigma 1
+		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond,
+			10_806*time.Microsecond), testserver.Exponential(ms)
 		return func(a testserver.Attempt) testserver.Plan {
 			rng := rand.New(rand.NewPCG(a.ID, 77))
 			delay := ofRequest.Draw(rng) + a.Draw(rest)
@@ -81,16 +83,16 @@ func standstill(distribution testserver.Distribution, phase time.Duration) func(
 	}
 }
 
-// TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if no backend
-// stalls.
+// TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if
+// no backend stalls.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, l := range calmDistributions {
 		t.Run(l.name, func(t *testing.T) {
 			calls := longtest.Table(5_000, 5_000, 20_000)
-			// The tail of a queue depends on the order of a few calls, so several seeds are averaged, and
-			// near saturation the tail is not checked.
+			// The tail of a queue depends on the order of a few calls, so several seeds are
+			// averaged, and near saturation the tail is not checked.
 			seeds := uint64(1)
 			if l.workers > 0 {
 				seeds, calls = 8, max(calls, 10_000)
@@ -118,8 +120,8 @@ func TestSilence_FalseAlarms(t *testing.T) {
 	}
 }
 
-// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all calls are
-// placed as without the policy.
+// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all
+// calls are placed as without the policy.
 func TestSilence_SwitchedOff(t *testing.T) {
 	update := func(s *hedge.Scheduler, opts ...hedge.Option) {
 		if err := s.Update(append(opts, hedge.WithAllMethods())...); err != nil {
@@ -137,7 +139,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 			update(s, hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
 		}},
 		{name: "Off", off: func(*hedge.Scheduler, string) {}, option: []grpc.CallOption{hedge.Off()}},
-		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) }, hedged: true},
+		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) },
+			hedged: true},
 		{name: "WithDryRun", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithDryRun(true)) }, hedged: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -164,11 +167,13 @@ func TestSilence_SwitchedOff(t *testing.T) {
 					}
 					return testserver.Plan{Ending: testserver.Hang}
 				})
-				// share makes calls for 3 s, and returns the share of them on the backend that is silent from 3 s on.
+				// share makes calls for 3 s, and returns the share of them on the backend that is
+				// silent from 3 s on.
 				share := func(opts ...grpc.CallOption) float64 {
 					there.Store(0)
 					primaries.Store(0)
-					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+						_ ...grpc.CallOption) (*testpb.Reply, error) {
 						reply, err := k.call(ctx, c, req, opts...)
 						if err == nil && !tc.hedged {
 							if up, err := c.ClientStream(ctx, opts...); err == nil {
@@ -195,8 +200,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 	}
 }
 
-// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s. It is as
-// silent as a backend that sends nothing.
+// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s.
+// It is as silent as a backend that sends nothing.
 func TestSilence_HeadersAreNoAnswer(t *testing.T) {
 	longtest.Simulation(t)
 	for _, headers := range []bool{false, true} {

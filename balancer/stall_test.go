@@ -13,16 +13,16 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// The first backend stalls for a second in every five, as in a long garbage collection: it answers calls
-// that arrive in this second afterwards.
+// The first backend stalls for a second in every five, as in a long garbage collection: it answers
+// calls that arrive in this second afterwards.
 const (
 	stallEvery = 5 * time.Second
 	stallFor   = time.Second
 	stalled    = 0
 )
 
-// runStall makes 200 calls per second at random times, for 20 seconds. again is the number of hedges on the
-// stalled backend whose calls had used it.
+// runStall makes 200 calls per second at random times, for 20 seconds. again is the number of
+// hedges on the stalled backend whose calls had used it.
 func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option) (r simulated, again int) {
 	r = simulate(t, testserver.Config{Seed: 1}, option, func(began time.Time) testserver.Script {
 		script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(began)
@@ -44,7 +44,7 @@ func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option
 	return r, again
 }
 
-// TestStalledBackend measures the tail of calls to three backends of which one stalls.
+// TestStalledBackend measures the tail of calls to three backends, one of them stalled for a while.
 func TestStalledBackend(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -64,7 +64,8 @@ func TestStalledBackend(t *testing.T) {
 				t.Errorf("p99 with least request %v, hedged %v", fewest, both)
 			}
 			for _, hedges := range []int{2, 1} {
-				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
+				// A third of the calls meets the stall while it lasts, which is more than the
+				// default of 10% pays for.
 				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}
 				hedged, again, _ := run(fmt.Sprintf("hedged, up to %d", hedges), plain, opts...)
 				elsewhere, never, row := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), over(roundRobin), opts...)

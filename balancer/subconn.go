@@ -35,8 +35,8 @@ func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// deliver runs change and then passes state to the child, unless the child is closed. In this order, the
-// list of ready connections is no older than the child's picker.
+// deliver runs change and then passes state to the child, unless the child is closed. In this
+// order, the list of ready connections is no older than the child's picker.
 func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
 	s.child.tell(func() {
 		s.update(change)

@@ -16,8 +16,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// dealer stands for one address in front of a cluster, such as a Kubernetes service's. It connects to the
-// backends in turn.
+// dealer stands for one address in front of a cluster, such as a Kubernetes service's. It connects
+// to the backends in turn.
 type dealer struct {
 	cluster *testserver.Cluster
 
@@ -29,12 +29,13 @@ type dealer struct {
 type wire struct {
 	net.Conn
 	backend         int
-	sending, coming atomic.Bool // what is lost
+	sending, coming atomic.Bool // lost writes
 	closed          chan struct{}
 	once            sync.Once
 }
 
-// dialer is the dial option for connections through the dealer. If deals is false, they keep their address.
+// dialer is the dial option for connections through the dealer. If deals is false, they keep their
+// address.
 func (d *dealer) dialer(deals bool) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		d.mu.Lock()
@@ -92,9 +93,10 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// dialDealt returns a connection to some addresses of a cluster through a dealer. The test may change
-// the addresses and the configuration.
-func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+// dialDealt returns a connection to some addresses of a cluster through a dealer. The test may
+// change the addresses and the configuration.
+func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
+	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	conn, d, names := dialIdle(t, cluster, addressCount, deals, options...)
 	testserver.ConnectT(t, conn)
@@ -102,7 +104,8 @@ func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deal
 }
 
 // dialIdle is dialDealt for a child that connects for a pick.
-func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
+	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("dealt")

@@ -20,9 +20,10 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend if the
-// child returns one, and that a ring hash keeps the owner of a key. It covers gRPC's balancing policies with dependencies that the core module does not have; the
-// tests of package balancer cover the others.
+// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend if
+// the child returns one, and that a ring hash keeps the owner of a key. It covers gRPC's balancing
+// policies with dependencies that the core module does not have; the tests of package balancer
+// cover the others.
 func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 	const backends, hedges, calls = 5, 2, 50
 	for _, tc := range []struct {
@@ -31,19 +32,28 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 		same         int64 // hedges of a call that use a used connection
 	}{
 		{"weighted_round_robin", `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`, hedges + 1, 0},
-		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}]}}`, 1, hedges},
-		{"ring_hash without a key", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "none"}}]}}`, hedges + 1, 0},
-		{"ring_hash, three connections", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}], "connections": 3}}`, 1, 0},
-		{"below random_subsetting", `{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}}`, hedges + 1, 0},
+		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
+			`"key"}}]}}`, 1, hedges},
+		{"ring_hash without a key",
+			`{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
+				`"none"}}]}}`, hedges + 1, 0},
+		{"ring_hash, three connections",
+			`{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}], ` +
+				`"connections": 3}}`, 1, 0},
+		{"below random_subsetting",
+			`{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": ` +
+				`{"childPolicy": [{"round_robin": {}}]}}]}}`, hedges + 1, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true})
-				s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 10*time.Millisecond), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(hedges))
+				s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 10*time.Millisecond),
+					hedge.WithBudgetPercent(400), hedge.WithMaxHedges(hedges))
 				if err != nil {
 					t.Fatal(err)
 				}
-				conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)),
+				conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+					grpc.WithStreamInterceptor(stream.Interceptor(s)),
 					grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, tc.config)))
 				client := testpb.NewTestServiceClient(conn)
 				// A ring connects to a backend when the first call's hash is there.
@@ -87,7 +97,8 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 						t.Errorf("call %d met %v", id, met)
 					}
 				}
-				t.Logf("the primaries went to %v; %d hedges, %d met a used backend", primaries, s.Stats().Hedges, s.Stats().SameBackend)
+				t.Logf("the primaries went to %v; %d hedges, %d met a used backend", primaries, s.Stats().Hedges,
+					s.Stats().SameBackend)
 				if stats := s.Stats(); stats.Hedges != hedges*calls || stats.SameBackend != tc.same*calls {
 					t.Errorf("%+v", stats)
 				}

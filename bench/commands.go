@@ -47,70 +47,93 @@ func commands(w, log io.Writer) []*ffcli.Command {
 func demoCommand(w, log io.Writer) *ffcli.Command {
 	var d demo.Demo
 	flags := func(fs *flag.FlagSet) {
-		wholeFlag(fs, &d.Calls, "calls", 40_000, 1, maxCalls, "`number` of unary calls, made once without and once with hedging")
+		wholeFlag(fs, &d.Calls, "calls", 40_000, 1, maxCalls,
+			"`number` of unary calls, made once without and once with hedging")
 		wholeFlag(fs, &d.Streams, "streams", 3_000, 0, maxCalls, "`number` of token streams, likewise; 0 for none")
-		wholeFlag(fs, &d.Concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls or streams under way at a time")
+		wholeFlag(fs, &d.Concurrency, "concurrency", 20, 1, maxConcurrency,
+			"`number` of calls or streams under way at a time")
 		wholeFlag(fs, &d.Backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
 		wholeFlag(fs, &d.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
 		distributionFlag(fs, &d.Distribution, "distribution", workload.Named("straggler").Distribution)
-		optionFlag(fs, &d.Options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
-		optionFlag(fs, &d.Options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)", parseInt, hedge.WithMaxHedges)
+		optionFlag(fs, &d.Options, "budget",
+			"most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for "+
+				"streams)", parseFloat, hedge.WithBudgetPercent)
+		optionFlag(fs, &d.Options, "hedges",
+			"most hedges of one call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)",
+			parseInt, hedge.WithMaxHedges)
 		pictureFlag(fs, &d.Picture, "picture", "./hedge-demo.png")
-		fs.StringVar(&d.Debug, "debug", "127.0.0.1:0", "`address` at which a page shows what is hedged and why, while the demo runs; empty for none")
+		fs.StringVar(&d.Debug, "debug", "127.0.0.1:0",
+			"`address` at which a page shows what is hedged and why, while the demo runs; empty for none")
 	}
-	return command("demo", "the same calls without and with hedging: a table and a picture", flags, func(ctx context.Context) error {
-		return d.Run(ctx, w, log)
-	})
+	return command("demo", "the same calls without and with hedging: a table and a picture", flags,
+		func(ctx context.Context) error {
+			return d.Run(ctx, w, log)
+		})
 }
 
 // reportFlags sets the flags that compare and report share.
 func reportFlags(fs *flag.FlagSet, r *report.Report) {
-	namesFlag(fs, &r.Workloads, "workload", workload.Names(), "`names` with commas between of the workloads to run (default all)")
-	namesFlag(fs, &r.Policies, "policy", policy.Names(), "`names` with commas between of the policies to compare (default for each workload those that tell something there)")
-	wholeFlag(fs, &r.Calls, "calls", 0, 0, maxCalls, "`number` of calls under each policy; 0 for the size of each workload")
-	wholeFlag(fs, &r.Concurrency, "concurrency", 0, 0, maxConcurrency, "`number` of calls under way at a time; 0 for what each workload has")
+	namesFlag(fs, &r.Workloads, "workload", workload.Names(),
+		"`names` with commas between of the workloads to run (default all)")
+	namesFlag(fs, &r.Policies, "policy", policy.Names(),
+		"`names` with commas between of the policies to compare (default for each workload those that tell "+
+			"something there)")
+	wholeFlag(fs, &r.Calls, "calls", 0, 0, maxCalls,
+		"`number` of calls under each policy; 0 for the size of each workload")
+	wholeFlag(fs, &r.Concurrency, "concurrency", 0, 0, maxConcurrency,
+		"`number` of calls under way at a time; 0 for what each workload has")
 	wholeFlag(fs, &r.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies and arrivals are drawn")
-	namesFlag(fs, &r.Clocks, "clock", report.ClockNames, "which `clock` to go by (default both, where a workload has both)")
+	namesFlag(fs, &r.Clocks, "clock", report.ClockNames,
+		"which `clock` to go by (default both, where a workload has both)")
 	folderFlag(fs, &r.Folder, "out", "results", "`folder` for the tables, as CSV and Markdown, and the pictures")
 }
 
 func compareCommand(w, log io.Writer) *ffcli.Command {
 	var r report.Report
 	flags := func(fs *flag.FlagSet) { reportFlags(fs, &r) }
-	return command("compare", "workloads under policies, ours, fixed ones and a peer's: tables and pictures", flags, func(ctx context.Context) error {
-		if err := r.Check(); err != nil {
-			return misuse{err}
-		}
-		_, err := r.Compare(ctx, w, log)
-		return err
-	})
+	return command("compare", "workloads under policies, ours, fixed ones and a peer's: tables and pictures",
+		flags, func(ctx context.Context) error {
+			if err := r.Check(); err != nil {
+				return misuse{err}
+			}
+			_, err := r.Compare(ctx, w, log)
+			return err
+		})
 }
 
 func reportCommand(w, log io.Writer) *ffcli.Command {
 	var r report.Report
 	flags := func(fs *flag.FlagSet) {
 		reportFlags(fs, &r)
-		fs.BoolVar(&r.Short, "short", false, "a small part of all calls, to see that everything works: the figures say little")
+		fs.BoolVar(&r.Short, "short", false,
+			"a small part of all calls, to see that everything works: the figures say little")
 	}
-	return command("report", "all workloads at full size by the right clocks, where each policy is weak, and an index of it all", flags, func(ctx context.Context) error {
-		if err := r.Check(); err != nil {
-			return misuse{err}
-		}
-		return r.Full(ctx, w, log)
-	})
+	return command("report",
+		"all workloads at full size by the right clocks, where each policy is weak, and an index of it all",
+		flags, func(ctx context.Context) error {
+			if err := r.Check(); err != nil {
+				return misuse{err}
+			}
+			return r.Full(ctx, w, log)
+		})
 }
 
 func tailCommand(w, log io.Writer) *ffcli.Command {
 	var t tail.Tail
 	flags := func(fs *flag.FlagSet) {
-		wholeFlag(fs, &t.Calls, "calls", 20_000, 1, maxCalls, "`number` of calls, made once without and once with hedging at each concurrency")
-		wholesFlag(fs, &t.Concurrency, "concurrency", []int{1, 20, 100}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
+		wholeFlag(fs, &t.Calls, "calls", 20_000, 1, maxCalls,
+			"`number` of calls, made once without and once with hedging at each concurrency")
+		wholesFlag(fs, &t.Concurrency, "concurrency", []int{1, 20, 100}, 1, maxConcurrency,
+			"`numbers` of calls under way at a time, with commas between")
 		wholeFlag(fs, &t.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
-		wholeFlag(fs, &t.Slowest, "slowest", 0, 0, maxCalls, "`number` of the slowest hedged calls to list, with what the server saw of their attempts")
+		wholeFlag(fs, &t.Slowest, "slowest", 0, 0, maxCalls,
+			"`number` of the slowest hedged calls to list, with what the server saw of their attempts")
 	}
-	return command("tail", "p99, p99.9 and extra load of the straggler workload, nothing configured: pass or fail", flags, func(ctx context.Context) error {
-		return t.Run(ctx, w, log)
-	})
+	return command("tail",
+		"p99, p99.9 and extra load of the straggler workload, nothing configured: pass or fail", flags, func(
+			ctx context.Context) error {
+			return t.Run(ctx, w, log)
+		})
 }
 
 // How long cost runs.
@@ -124,30 +147,36 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 	var short, serve bool
 	flags := func(fs *flag.FlagSet) {
 		namesFlag(fs, &c.Kinds, "kind", cost.KindNames, "`kinds` of calls to make, with a comma between (default all)")
-		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
-		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour, "`time` of the whole run, without the warm-up")
-		durationFlag(fs, &c.Warmup, "warmup", 10*time.Second, time.Millisecond, time.Hour, "`time` for which this library serves each kind of calls before it is measured")
-		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a contestant calls before the next one takes its turn")
+		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency,
+			"`numbers` of calls under way at a time, with commas between")
+		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour,
+			"`time` of the whole run, without the warm-up")
+		durationFlag(fs, &c.Warmup, "warmup", 10*time.Second, time.Millisecond, time.Hour,
+			"`time` for which this library serves each kind of calls before it is measured")
+		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute,
+			"`time` for which a contestant calls before the next one takes its turn")
 		wholeFlag(fs, &c.Seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
 		fs.BoolVar(&c.All, "all", false, "also this library with no hedge ever due and with a dry run, and failsafe-go")
 		fs.BoolVar(&short, "short", false, fmt.Sprintf("the same as -duration %v", shortCostDuration))
-		fs.StringVar(&c.Profile, "cpuprofile", "", "`path` of a profile of the processor time, with a label for each client; empty for none")
+		fs.StringVar(&c.Profile, "cpuprofile", "",
+			"`path` of a profile of the processor time, with a label for each client; empty for none")
 		fs.BoolVar(&serve, "serve", false, "only run the server, until standard input ends; cost starts it so")
 	}
-	return command("cost", "processor time of calls that need no hedge, as a ratio to plain gRPC's", flags, func(ctx context.Context) error {
-		if serve {
-			return cost.Serve(os.Stdin, w)
-		}
-		if short {
-			c.Duration = shortCostDuration
-		}
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		c.Server = []string{self, "cost", "-serve"}
-		return c.Run(ctx, w, log)
-	})
+	return command("cost", "processor time of calls that need no hedge, as a ratio to plain gRPC's", flags,
+		func(ctx context.Context) error {
+			if serve {
+				return cost.Serve(os.Stdin, w)
+			}
+			if short {
+				c.Duration = shortCostDuration
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			c.Server = []string{self, "cost", "-serve"}
+			return c.Run(ctx, w, log)
+		})
 }
 
 func busyCommand(w, log io.Writer) *ffcli.Command {

@@ -28,7 +28,8 @@ func compareTiny(t *testing.T, args string) string {
 func TestCompare(t *testing.T) {
 	longtest.Computation(t)
 	folder := t.TempDir()
-	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
+	printed := compareTiny(t,
+		"compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
 	for _, line := range []string{
 		`oracle, two hedges, 10% +published +4\.8 ms +8\.7 ms +12\.2 ms +16\.1 ms +23\.8 ms +8\.9%`,
 		`none +loopback( +[\d.]+ ms){5} +0\.0% +0 +0 +0 +0 +0 +300 +7`,
@@ -63,7 +64,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"## straggler\n", "| policy | measured | p50 | p90 | p95 | p99 | p99.9 | extra load |", "| none | loopback |", "](straggler.png)"} {
+	for _, text := range []string{"## straggler\n",
+		"| policy | measured | p50 | p90 | p95 | p99 | p99.9 | extra load |", "| none | loopback |", "](straggler.png)"} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("the page does not say %q:\n%s", text, page)
 		}
@@ -80,7 +82,8 @@ func TestCompareRepeats(t *testing.T) {
 	longtest.Computation(t)
 	folders := [2]string{t.TempDir(), t.TempDir()}
 	for _, folder := range folders {
-		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy none,adaptive -calls 600 -out "+folder)
+		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy "+
+			"none,adaptive -calls 600 -out "+folder)
 	}
 	files, err := filepath.Glob(filepath.Join(folders[0], "*"))
 	if err != nil || len(files) < 15 {
@@ -106,7 +109,9 @@ func TestCompareRepeats(t *testing.T) {
 func TestReport(t *testing.T) {
 	longtest.Computation(t)
 	folder := t.TempDir()
-	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift,sizes,bursts -policy none,static-10ms,adaptive -out "+folder)
+	printed := compareTiny(t,
+		"report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift,sizes,bursts "+
+			"-policy none,static-10ms,adaptive -out "+folder)
 	if !regexp.MustCompile(`(?m)^ static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`).MatchString(printed) {
 		t.Errorf("hedging everything at a saturated backend is no weak spot:\n%s", printed)
 	}
@@ -114,7 +119,10 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"| [correlated](correlated.md) | one request in ten is slow on every backend | `make bench BENCH_FLAGS=\"-workload correlated\"` |", "(saturated.md)", "(shift.md)", "## Weak spots", "| adaptive | this library", "This was a short run"} {
+	for _, text := range []string{
+		"| [correlated](correlated.md) | one request in ten is slow on every backend | `make bench " +
+			"BENCH_FLAGS=\"-workload correlated\"` |", "(saturated.md)", "(shift.md)", "## Weak spots",
+		"| adaptive | this library", "This was a short run"} {
 		if !strings.Contains(string(index), text) {
 			t.Errorf("the index does not say %q:\n%s", text, index)
 		}
@@ -123,19 +131,23 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"](docs/results/overview.png)\n\n| workload ", "| correlated |", "| [correlated](docs/results/correlated.md) | one request in ten is slow on every backend |",
+	for _, text := range []string{"](docs/results/overview.png)\n\n| workload ", "| correlated |",
+		"| [correlated](docs/results/correlated.md) | one request in ten is slow on every backend |",
 		"### Where something else is better\n", "### Weak spots\n"} {
 		if !strings.Contains(string(summary), text) {
 			t.Errorf("the summary does not say %q:\n%s", text, summary)
 		}
 	}
-	if rows := regexp.MustCompile(`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).FindAllString(string(summary), -1); len(rows) != 6 {
+	if rows := regexp.MustCompile(
+		`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).FindAllString(
+		string(summary), -1); len(rows) != 6 {
 		t.Errorf("the overview shows %d workloads, want 6 without the peer, which did not run:\n%s", len(rows), summary)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "bursts-time.png")); !os.IsNotExist(err) {
 		t.Errorf("the course of bursts, most seconds of which have no call: %v", err)
 	}
-	for _, name := range []string{"overview.png", "overview.csv", "sizes-time.png", "shift-time.png", "shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
+	for _, name := range []string{"overview.png", "overview.csv", "sizes-time.png", "shift-time.png",
+		"shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
 		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

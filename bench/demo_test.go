@@ -16,7 +16,8 @@ func TestDemo(t *testing.T) {
 	longtest.Computation(t)
 	path := filepath.Join(t.TempDir(), "demo.png")
 	var stdout, stderr bytes.Buffer
-	args := []string{"demo", "-calls", "400", "-streams", "300", "-concurrency", "20", "-distribution", "straggler:10%,8", "-hedges", "1", "-budget", "20", "-picture", path}
+	args := []string{"demo", "-calls", "400", "-streams", "300", "-concurrency", "20", "-distribution",
+		"straggler:10%,8", "-hedges", "1", "-budget", "20", "-picture", path}
 	if code := run(t.Context(), args, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
 	}
@@ -27,7 +28,8 @@ func TestDemo(t *testing.T) {
 	for i, lines := range [][]string{{`failed calls +0 +0`}, {`failed streams +0 +0`}} {
 		checkScene(t, scenes[i], lines)
 	}
-	for _, text := range []string{`distribution "ttft", seed 1.`, "(budget 30%, at most 3 hedges, then the flags)", "time to first message",
+	for _, text := range []string{`distribution "ttft", seed 1.`,
+		"(budget 30%, at most 3 hedges, then the flags)", "time to first message",
 		"\nAll 2,400 tokens arrived intact and in order, those of each stream from one attempt.\n"} {
 		if !strings.Contains(scenes[1], text) || strings.Contains(scenes[0], text) {
 			t.Errorf("%q is not in the second scene alone:\n%s", text, &stdout)

@@ -90,7 +90,8 @@ type distribution struct{ value *string }
 
 func distributionFlag(fs *flag.FlagSet, value *string, name, preset string) {
 	*value = preset
-	fs.Var(distribution{value}, name, "`distribution` of what one attempt of a unary call takes: "+strings.Join(testserver.DistributionForms(), ", "))
+	fs.Var(distribution{value}, name, "`distribution` of what one attempt of a unary call takes: "+strings.Join(
+		testserver.DistributionForms(), ", "))
 }
 
 func (l distribution) String() string {
@@ -110,7 +111,8 @@ func (l distribution) Set(s string) error {
 
 // optionFlag is a flag that adds a scheduler option. Without the flag the option is unset. The
 // library itself rejects values out of range.
-func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage string, parse func(string) (T, error), option func(T) hedge.Option) {
+func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage string,
+	parse func(string) (T, error), option func(T) hedge.Option) {
 	fs.Func(name, usage, func(s string) error {
 		value, err := parse(s)
 		if err != nil {
@@ -145,20 +147,21 @@ func parseInt(s string) (int, error) {
 // anything runs.
 func pictureFlag(fs *flag.FlagSet, path *string, name, preset string) {
 	*path = preset
-	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset), func(s string) error {
-		if s != "" {
-			if !picture.CanDraw(s) {
-				return fmt.Errorf("must end in .png or .svg, not %q", filepath.Ext(s))
+	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset),
+		func(s string) error {
+			if s != "" {
+				if !picture.CanDraw(s) {
+					return fmt.Errorf("must end in .png or .svg, not %q", filepath.Ext(s))
+				}
+				if info, err := os.Stat(filepath.Dir(s)); err != nil {
+					return err
+				} else if !info.IsDir() {
+					return fmt.Errorf("%s is not a directory", filepath.Dir(s))
+				}
 			}
-			if info, err := os.Stat(filepath.Dir(s)); err != nil {
-				return err
-			} else if !info.IsDir() {
-				return fmt.Errorf("%s is not a directory", filepath.Dir(s))
-			}
-		}
-		*path = s
-		return nil
-	})
+			*path = s
+			return nil
+		})
 }
 
 // duration is a flag for a time within bounds.

@@ -51,7 +51,8 @@ func TestMisuse(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)
 		if code != 2 || !strings.Contains(stderr.String(), want) || stdout.Len() > 0 {
-			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q; want 2, %q, nothing", args, code, &stderr, &stdout, want)
+			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q; want 2, %q, nothing", args,
+				code, &stderr, &stdout, want)
 		}
 	}
 }
@@ -60,13 +61,15 @@ func TestMisuse(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "-h", "demo -h", "compare -h", "report -h", "tail -h", "cost -h", "busy -h"} {
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 || stdout.Len() == 0 {
+		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 ||
+			stdout.Len() == 0 {
 			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q", args, code, &stderr, &stdout)
 		}
 		if args != "demo -h" {
 			continue
 		}
-		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "distribution", "budget", "hedges", "seed", "picture"} {
+		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "distribution", "budget",
+			"hedges", "seed", "picture"} {
 			if !strings.Contains(stdout.String(), "\n  -"+flag+" ") {
 				t.Errorf("bench demo -h does not name -%s:\n%s", flag, &stdout)
 			}

@@ -1,5 +1,5 @@
-// Command bench shows what hedging does and costs, on real gRPC calls over loopback sockets and in
-// virtual time.
+// Command bench shows the effects and costs of hedging, on real gRPC calls over loopback sockets
+// and in virtual time.
 //
 //	go run . demo    # the same calls without and with hedging
 //	go run . compare # any workloads under any policies, a peer's among them: tables and pictures

@@ -13,10 +13,13 @@ import (
 type scrapes struct{ strings.Builder }
 
 func (s *scrapes) add(metric string, instance int, values, labels string) {
-	fmt.Fprintf(s, "      - {series: 'grpc_client_hedge_%s{grpc_target=\"shop\",grpc_method=\"Get\",instance=\"%d\"%s}', values: '%s'}\n", metric, instance, labels, values)
+	fmt.Fprintf(s, "      - {series: "+
+		"'grpc_client_hedge_%s{grpc_target=\"shop\",grpc_method=\"Get\",instance=\"%d\"%s}', values: '%s'}\n",
+		metric, instance, labels, values)
 }
 
-// decisions adds the counters of one client: values by outcome, and by "calls" and "sent" for these.
+// decisions adds the counters of one client: values by outcome, and by "calls" and "sent" for
+// these.
 func (s *scrapes) decisions(instance int, values map[string]string) {
 	for outcome, v := range values {
 		if outcome == "calls" || outcome == "sent" {
@@ -37,7 +40,8 @@ func each(value func(minute int) int) string {
 	}()), "[]")
 }
 
-// TestAlerts has promtool evaluate the alerts. None fires in healthy fleets, and each fires for its own trouble.
+// TestAlerts has promtool evaluate the alerts. None fires in healthy fleets, and each fires for its
+// own trouble.
 func TestAlerts(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {
@@ -72,15 +76,22 @@ func TestAlerts(t *testing.T) {
 		alert  string // "": none
 		times  []int  // minutes
 	}{
-		{"a fleet in which some client has a short silence each minute, and each holds some hedges back", &fleet, "", []int{20, 60, 100}},
+		{"a fleet in which some client has a short silence each minute, and each holds some hedges back", &fleet,
+			"", []int{20, 60, 100}},
 		{"clients of two calls a minute", &few, "", []int{20, 60, 100}},
 		{"four hedged calls an hour, all lost, and some held back", &rare, "", []int{20, 60, 100}},
-		{"budget", one(map[string]string{"calls": "0+600x120", "sent": "0+60x120", "no_budget": "0+300x120"}), "HedgingBudgetDry", []int{40, 100}},
-		{"no wins", one(map[string]string{"calls": "0+600x120", "sent": "0+60x120", "won": "0+1x120", "lost": "0+59x120"}), "HedgingWithoutWins", []int{70}},
-		{"no win at all", one(map[string]string{"calls": "0+600x120", "sent": "0+3x120", "won": "0x120", "lost": "0+3x120"}), "HedgingWithoutWins", []int{70}},
-		{"throttle", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "throttled": "0+6x120"}), "HedgingThrottled", []int{40}},
-		{"guard", one(map[string]string{"calls": "0+600x120", "sent": "0+10x120", "guarded": "0+30x120"}), "HedgingGuarded", []int{40}},
-		{"resets", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "resets_spent": "0+1x120"}), "HedgingResetsSpent", []int{40}},
+		{"budget", one(map[string]string{"calls": "0+600x120", "sent": "0+60x120", "no_budget": "0+300x120"}),
+			"HedgingBudgetDry", []int{40, 100}},
+		{"no wins", one(map[string]string{"calls": "0+600x120", "sent": "0+60x120", "won": "0+1x120",
+			"lost": "0+59x120"}), "HedgingWithoutWins", []int{70}},
+		{"no win at all", one(map[string]string{"calls": "0+600x120", "sent": "0+3x120", "won": "0x120",
+			"lost": "0+3x120"}), "HedgingWithoutWins", []int{70}},
+		{"throttle", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "throttled": "0+6x120"}),
+			"HedgingThrottled", []int{40}},
+		{"guard", one(map[string]string{"calls": "0+600x120", "sent": "0+10x120", "guarded": "0+30x120"}),
+			"HedgingGuarded", []int{40}},
+		{"resets", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "resets_spent": "0+1x120"}),
+			"HedgingResetsSpent", []int{40}},
 		{"one client of 50 has a silent backend", &silent, "HedgingBackendSilent", []int{70}},
 		{"pause", one(map[string]string{"calls": "0+60x120", "paused": "0+60x120"}), "HedgingPaused", []int{70}},
 		{"load", one(map[string]string{"calls": "0+600x120", "sent": "0+80x120"}), "HedgingOverBudget", []int{40}},
@@ -88,9 +99,11 @@ func TestAlerts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var file strings.Builder
-			fmt.Fprintf(&file, "rule_files: [%q]\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n%s    promql_expr_test:\n", rules, tc.series.String())
+			fmt.Fprintf(&file, "rule_files: [%q]\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n "+
+				"   input_series:\n%s    promql_expr_test:\n", rules, tc.series.String())
 			for _, at := range tc.times {
-				fmt.Fprintf(&file, "      - {expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})', eval_time: %dm, exp_samples: [", at)
+				fmt.Fprintf(&file, "      - {expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})', "+
+					"eval_time: %dm, exp_samples: [", at)
 				if tc.alert != "" {
 					fmt.Fprintf(&file, "{labels: '{alertname=%q}', value: 1}", tc.alert)
 				}

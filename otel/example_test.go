@@ -12,7 +12,7 @@ import (
 	hedgeotel "github.com/grpchedge/hedge/otel"
 )
 
-// A client whose calls, attempts and hedges are all measured.
+// A client with metrics for its calls, attempts and hedges.
 func Example() {
 	meters := noop.NewMeterProvider() // the SDK's, in a program
 	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters})

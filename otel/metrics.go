@@ -20,8 +20,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the most series of an instrument, beside those of other. OpenTelemetry's SDK drops series
-// beyond 2,000.
+// maxSeries is the most series of an instrument, beside those of other. OpenTelemetry's SDK drops
+// series beyond 2,000.
 const maxSeries = 1900
 
 type metrics struct {
@@ -58,9 +58,11 @@ type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have none.
+// outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have
+// none.
 var outcomes = func() (names [len(counts{})]string) {
-	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
+	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget",
+		"OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
 	for n, f := range reflect.VisibleFields(reflect.TypeFor[stats.Counts]()) {
 		if f.Name != "Calls" && f.Name != "Hedged" && f.Name != "Hedges" {
@@ -74,18 +76,20 @@ var outcomes = func() (names [len(counts{})]string) {
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
-	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time saved per call."},
-	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales of latency and percentile."},
+	{"gain", "s", "The measurement of a control group: the target percentile with and without hedging, and " +
+		"the time saved per call."},
+	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. which names the value, as an attribute, if the gauge has several.
+// A report reports a value of a gauge. which names the value, as an attribute, if the gauge has
+// several.
 type report func(gauge string, value float64, which ...string)
 
-// report returns a report under l. Method other has no gauges. A gauge of several values, nine at most,
-// has only the first maxSeries/9 methods.
+// report returns a report under l. Method other has no gauges. A gauge of several values, nine at
+// most, has only the first maxSeries/9 methods.
 func (m *metrics) report(to metric.Observer, l *labels) report {
 	return func(gauge string, value float64, which ...string) {
 		option := l.option
@@ -134,15 +138,15 @@ func readTarget(m *stats.Method, report report) {
 	report("silent.connections", float64(silent))
 }
 
-// providers has the metrics of each provider, by its address. Schedulers that share a provider share
-// counters, so that no counter falls when one of the schedulers is garbage collected.
+// providers has the metrics of each provider, by its address. Schedulers that share a provider
+// share counters, so that no counter falls when one of the schedulers is garbage collected.
 var providers struct {
 	sync.Mutex
 	metrics map[uintptr]weak.Pointer[metrics]
 }
 
-// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as OpenTelemetry's
-// no-op provider, has new metrics each time.
+// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as
+// OpenTelemetry's no-op provider, has new metrics each time.
 func metricsOf(o Options) (*metrics, error) {
 	address := uintptr(0)
 	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
@@ -181,16 +185,19 @@ func newMetrics(o Options) (*metrics, error) {
 		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
 		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 	counter := func(name, unit, what string) metric.Int64ObservableCounter {
-		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit),
+			metric.WithDescription(what))
 		m.observed, errs = append(m.observed, c), append(errs, err)
 		return c
 	}
 	m.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
 	m.sent = counter("sent", "{hedge}", "Hedges sent.")
-	m.decisions = counter("decisions", "{decision}", "What became of hedged calls, and of hedges and calls that were held back, by outcome.")
+	m.decisions = counter("decisions", "{decision}",
+		"What became of hedged calls, and of hedges and calls that were held back, by outcome.")
 	m.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
 	for _, g := range gauges {
-		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
+		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit),
+			metric.WithDescription(g.what))
 		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
 	}
 	_, err := m.meter.RegisterCallback(m.observe, m.observed...)
@@ -204,7 +211,8 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 	m.schedulers = append(m.schedulers, &scheduler{Pointer: weak.Make(s)})
 }
 
-// observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in order.
+// observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in
+// order.
 func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,9 +234,9 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 		}
 	}
 
-	// Method other has the rest of the schedulers' own counts, which never fall. So it includes the counts
-	// since the last reading of a method that was removed from memory. The sum was read first: calls since
-	// then were read with their methods.
+	// Method other has the rest of the schedulers' own counts, which never fall. So it includes the
+	// counts since the last reading of a method that was removed from memory. The sum was read
+	// first: calls since then were read with their methods.
 	sum, all := m.gone, m.methods.all()
 	for _, w := range m.schedulers {
 		add(&sum, w.sum)
@@ -250,8 +258,8 @@ func add(sum *stats.Counts, of stats.Counts) {
 	}
 }
 
-// read adds the counts of a scheduler's methods since the last reading, and reports their gauges. m.mu
-// must be held.
+// read adds the counts of a scheduler's methods since the last reading, and reports their gauges.
+// m.mu must be held.
 func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 	last, moved := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {
@@ -275,8 +283,8 @@ func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 	w.last, w.moved = last, moved
 }
 
-// count reports the counters. A decision has a series once it has happened. Beyond maxSeries, further
-// decisions count in other.
+// count reports the counters. A decision has a series once it has happened. Beyond maxSeries,
+// further decisions count in other.
 func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
 	for _, l := range all { // other is the last
@@ -309,9 +317,9 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 	}
 }
 
-// add adds the counts of a method since before, its last reading, and returns the counts to compare the
-// next reading with. If a count has fallen, the method was removed from memory and began at 0, except that
-// a count of hedges may fall by one.
+// add adds the counts of a method since before, its last reading, and returns the counts to compare
+// the next reading with. If a count has fallen, the method was removed from memory and began at 0,
+// except that a count of hedges may fall by one.
 func (l *labels) add(now, before stats.Counts) stats.Counts {
 	for n, was := range fields(&before) {
 		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {

@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods, so that recording allocates none. Further methods share
-// the attributes of method other.
+// names has the attributes of the first methods, so that recording allocates none. Further methods
+// share the attributes of method other.
 type names struct {
 	most int
 
@@ -22,7 +22,8 @@ type names struct {
 }
 
 func newNames(most int) *names {
-	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
+	return &names{most: most, known: map[stats.Names]*labels{},
+		others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
 }
 
 // allow raises the number of methods to most.
@@ -35,7 +36,8 @@ func (n *names) allow(most int) {
 // other is the name that gRPC's plugin gives to methods that it does not tell apart.
 const other = "other"
 
-// of returns the attributes of a method, or of a target if key has no method, or of other beyond n.most.
+// of returns the attributes of a method, or of a target if key has no method, or of other beyond
+// n.most.
 func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,8 +60,8 @@ func (n *names) all() []*labels {
 	return append(slices.Clip(n.order), n.others)
 }
 
-// labels are the attributes of a target and a method, or of a target alone, and their counts. metrics.mu
-// guards the counts.
+// labels are the attributes of a target and a method, or of a target alone, and their counts.
+// metrics.mu guards the counts.
 type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption
@@ -74,7 +76,8 @@ type labels struct {
 }
 
 func newLabels(of stats.Names, number int) *labels {
-	l := &labels{number: number, single: of.Method != other, attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
+	l := &labels{number: number, single: of.Method != other,
+		attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
 	if of.Method != "" {
 		l.attributes = append(l.attributes, attribute.String("grpc.method", of.Method))
 	}

@@ -18,20 +18,21 @@
 //
 // # Metrics
 //
-// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the target. The
-// values are those of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on,
-// and a decision once it was taken; "won" and "lost" are 0 before. No instrument has more series than the
-// SDK keeps. Schedulers with the same MeterProvider add up, and no counter falls.
+// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the
+// target. The values are those of gRPC's plugin: see [stats.Names]. A metric of a method exists
+// from its first call on, and a decision once it was taken; "won" and "lost" are 0 before. No
+// instrument has more series than the SDK keeps. Schedulers with the same MeterProvider add up, and
+// no counter falls.
 //
 // docs/observability.md lists the instruments, with kinds, units and attributes. All begin with
-// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are absent
-// while their value is unknown, and without the option or the policy that they need.
+// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are
+// absent while their value is unknown, and without the option or the policy that they need.
 //
 // # Traces
 //
-// The span in the caller's context gets an event when a hedge is sent, when a hedge is held back, and when
-// a hedged call is decided. With [DialOptions] that is the span of gRPC's plugin. Attempts are gRPC's own
-// spans. With otelgrpc in place of gRPC's plugin, see [TracerProvider].
+// The span in the caller's context gets an event when a hedge is sent, when a hedge is held back,
+// and when a hedged call is decided. With [DialOptions] that is the span of gRPC's plugin. Attempts
+// are gRPC's own spans. With otelgrpc in place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
 import (
@@ -54,16 +55,16 @@ import (
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the most pairs of a target and a method with metrics of their own. Further pairs have the
-	// grpc.method "other", as in gRPC's plugin. 0 means 1,000, and 1,900 is the maximum, because
-	// OpenTelemetry's SDK drops series beyond 2,000. Of schedulers with the same MeterProvider the largest
-	// value holds.
+	// MaxMethods is the most pairs of a target and a method with metrics of their own. Further
+	// pairs have the grpc.method "other", as in gRPC's plugin. 0 means 1,000, and 1,900 is the
+	// maximum, because OpenTelemetry's SDK drops series beyond 2,000. Of schedulers with the same
+	// MeterProvider the largest value holds.
 	MaxMethods int
 }
 
-// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics end
-// when the last scheduler with the MeterProvider is garbage collected. The counters of an earlier one
-// stay, without the counts since the last reading.
+// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics
+// end when the last scheduler with the MeterProvider is garbage collected. The counters of an
+// earlier one stay, without the counts since the last reading.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
 		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
@@ -89,11 +90,13 @@ func New(o Options) (hedge.Option, error) {
 }
 
 func traceSent(e stats.HedgeSent) {
-	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds()))
+	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
+		attribute.Float64("hedge.delay", e.Age.Seconds()))
 }
 
 func traceHeldBack(e stats.HedgeHeldBack) {
-	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason)))
+	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge),
+		attribute.String("hedge.reason", string(e.Reason)))
 }
 
 func traceDecided(e stats.CallDecided) {
@@ -107,14 +110,14 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 	}
 }
 
-// DialOptions returns gRPC's OpenTelemetry plugin, the dial options between, and the hedging interceptors
-// of s, in this order. So grpc.client.call.duration is the caller's latency,
-// grpc.client.attempt.duration the latency of each attempt, and a call has one span with a child for each
-// attempt. Pass interceptors for retries, timeouts and logging as between: each sees a call once, and the
-// plugin measures them. Do not add the hedging interceptors a second time.
+// DialOptions returns gRPC's OpenTelemetry plugin, the dial options between, and the hedging
+// interceptors of s, in this order. So grpc.client.call.duration is the caller's latency,
+// grpc.client.attempt.duration the latency of each attempt, and a call has one span with a child
+// for each attempt. Pass interceptors for retries, timeouts and logging as between: each sees a
+// call once, and the plugin measures them. Do not add the hedging interceptors a second time.
 //
-// The span of a losing attempt has the attribute hedge.lost and is no error. gRPC's plugin alone marks the
-// span as an error, because the attempt was canceled.
+// The span of a losing attempt has the attribute hedge.lost and is no error. gRPC's plugin alone
+// marks the span as an error, because the attempt was canceled.
 func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...grpc.DialOption) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)

@@ -7,13 +7,15 @@ import (
 
 func TestNew_MaxMethods(t *testing.T) {
 	for _, n := range []int{-1, 1901} {
-		if _, err := New(Options{MaxMethods: n}); err == nil || !strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options.MaxMethods: value ") {
+		if _, err := New(Options{MaxMethods: n}); err == nil ||
+			!strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options.MaxMethods: value ") {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
 }
 
-// TestOutcomes has the names that dashboards and alerts use. A new count has one, and a count that is renamed fails here.
+// TestOutcomes has the names that dashboards and alerts use. A new count has one, and a count that
+// is renamed fails here.
 func TestOutcomes(t *testing.T) {
 	const want = "won lost same_backend repeated learning no_budget not_drawn not_ready no_other_backend deadline_near paused of_hedge off not_selected " +
 		"no_descriptor throttled guarded pushed_back not_replayable resets_spent client_busy dry_run early_headers passed_through second_request rejected invalid_costs " +

@@ -11,14 +11,14 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// TracerProvider returns a provider for a tracer of attempts inside of the hedging interceptors, such as
-// the stats.Handler of otelgrpc:
+// TracerProvider returns a provider for a tracer of attempts inside of the hedging interceptors,
+// such as the stats.Handler of otelgrpc:
 //
 //	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
 //
-// The span of a losing attempt has the attribute hedge.lost and is no error: the status Error is not set on
-// a span whose context ended with the cause [hedge.ErrLost]. p makes the spans. A nil p is OpenTelemetry's
-// global provider. [DialOptions] does the same for gRPC's own plugin.
+// The span of a losing attempt has the attribute hedge.lost and is no error: the status Error is
+// not set on a span whose context ended with the cause [hedge.ErrLost]. p makes the spans. A nil p
+// is OpenTelemetry's global provider. [DialOptions] does the same for gRPC's own plugin.
 func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
 	if p == nil {
 		p = otel.GetTracerProvider()
@@ -35,7 +35,8 @@ func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace
 
 type tracer struct{ trace.Tracer }
 
-func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context,
+	trace.Span) {
 	attempt := ctx
 	ctx, inner := t.Tracer.Start(ctx, name, options...)
 	if !inner.IsRecording() {

@@ -49,10 +49,12 @@ var contestants = []contestant{
 	{label: "plain gRPC again", policy: policy.None},
 	{label: "the floor", policy: policy.Floor},
 	{label: "hedge", policy: policy.Adaptive},
-	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
+	{label: "hedge, never due", policy: policy.Adaptive,
+		options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
 	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun(true)}, extra: true},
-	{label: "hedge, each call", policy: policy.Adaptive, options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Microsecond)),
-		hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}, extra: true},
+	{label: "hedge, each call", policy: policy.Adaptive,
+		options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Microsecond)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}, extra: true},
 	{label: "failsafe-go", policy: policy.FailsafeCost, extra: true, unaryOnly: true},
 }
 
@@ -93,10 +95,12 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	defer endProfile()
 	cells := c.cells()
 	rounds := c.rounds(cells)
-	fmt.Fprintf(w, "Calls to a server process on loopback that answers at once; %d rounds of each kind at each concurrency. In a\n"+
+	fmt.Fprintf(w, "Calls to a server process on loopback that answers at once; %d rounds of each kind at each "+
+		"concurrency. In a\n"+
 		"round each contestant calls for %v, in random order. GOMAXPROCS is %d.\n\n", rounds, c.Slice, runtime.GOMAXPROCS(0))
 
-	t := table.New(w, 3, "calls", "at a time", "client", "µs of processor", "of plain", "95% of it", "calls/s of plain", "hedges/100 calls", "wrong")
+	t := table.New(w, 3, "calls", "at a time", "client", "µs of processor", "of plain", "95% of it",
+		"calls/s of plain", "hedges/100 calls", "wrong")
 	p := progress.Start(log, "cost", int64(len(cells)*rounds))
 	defer p.End()
 	for i, cell := range cells {
@@ -108,14 +112,18 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 			t.AppendSeparator()
 		}
 		for j := range scores {
-			t.AppendRow(table.Row(append([]string{cell.kind.name, strconv.Itoa(cell.concurrency)}, scores[j].texts(&scores[0])...)...))
+			t.AppendRow(table.Row(append([]string{cell.kind.name, strconv.Itoa(cell.concurrency)},
+				scores[j].texts(&scores[0])...)...))
 		}
 	}
 	p.End()
 	t.Render()
-	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC in the same round, the median\n"+
-		"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an interceptor with\n"+
-		"the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped with the call.\n"+
+	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC in the "+
+		"same round, the median\n"+
+		"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an "+
+		"interceptor with\n"+
+		"the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped "+
+		"with the call.\n"+
 		"This library has served calls before, so that it knows when hedging gains nothing.\n"+
 		"To meet: at most the floor + 0.05 for unary calls, + 0.10 for streams.\n")
 	return nil

@@ -31,7 +31,8 @@ func TestCost(t *testing.T) {
 		contestants = slices.DeleteFunc(slices.Clone(all), func(c contestant) bool { return policy.Named(c.policy).Peer })
 	}
 	var stdout, log bytes.Buffer
-	c := Cost{Server: []string{os.Args[0], "serve"}, Concurrency: []int{1, 4}, Duration: time.Second, Slice: 5 * time.Millisecond, Seed: 1, All: true, Profile: t.TempDir() + "/profile"}
+	c := Cost{Server: []string{os.Args[0], "serve"}, Concurrency: []int{1, 4}, Duration: time.Second,
+		Slice: 5 * time.Millisecond, Seed: 1, All: true, Profile: t.TempDir() + "/profile"}
 	if err := c.Run(t.Context(), &stdout, &log); err != nil {
 		t.Fatalf("%v\n%s", err, &stdout)
 	}
@@ -76,7 +77,8 @@ func TestScoreTexts(t *testing.T) {
 		return slice{calls: calls, took: time.Second, busy: busy * time.Millisecond}
 	}
 	plain := score{label: "plain", slices: []slice{at(1000, 100), at(1000, 200), at(1000, 100)}}
-	s := score{label: "x", slices: []slice{at(1000, 110), at(800, 200), at(900, 99)}, hedges: func() float64 { return 0.5 }}
+	s := score{label: "x", slices: []slice{at(1000, 110), at(800, 200), at(900, 99)},
+		hedges: func() float64 { return 0.5 }}
 	if got, want := strings.Join(s.texts(&plain), " "), "x 110.0 1.100 1.100–1.250 0.900 0.50 0"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

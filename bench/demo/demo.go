@@ -138,7 +138,8 @@ func (d *Demo) announce(w io.Writer, s scene, c *run.Comparison, distribution st
 	fmt.Fprintf(w, "%s %s, %d at a time, to %s on loopback; distribution %q, seed %d.\n",
 		figure.Count(int64(c.Calls)), s.title, c.Concurrency, plural(c.Backends, "real backend"), distribution, d.Seed)
 	fmt.Fprintf(w, "The same %s go out without and with hedging (%s), in alternating slices of %s,\n"+
-		"so that drift of the machine hits both alike. The percentiles are of the %s.\n\n", s.noun, configured, figure.Count(int64(c.SliceSize())), s.value)
+		"so that drift of the machine hits both alike. The percentiles are of the %s.\n\n", s.noun, configured,
+		figure.Count(int64(c.SliceSize())), s.value)
 }
 
 func plural(n int, noun string) string {
@@ -152,14 +153,17 @@ func plural(n int, noun string) string {
 func writeOutcome(w io.Writer, s scene, plain, hedged *run.Result) {
 	t := table.New(w, 1, "", "without", "with hedging", "ratio")
 	for _, q := range figure.Tails {
-		t.AppendRow(table.Row(figure.PercentileName(q), figure.Millis(plain.Percentile(q)), figure.Millis(hedged.Percentile(q)),
+		t.AppendRow(table.Row(figure.PercentileName(q), figure.Millis(plain.Percentile(q)),
+			figure.Millis(hedged.Percentile(q)),
 			figure.Ratio(float64(hedged.Percentile(q))/float64(plain.Percentile(q)))))
 	}
 	t.AppendSeparator()
-	t.AppendRow(table.Row("extra load, at the server", figure.Percent(plain.ExtraLoad()), figure.Percent(hedged.ExtraLoad())))
+	t.AppendRow(table.Row("extra load, at the server", figure.Percent(plain.ExtraLoad()),
+		figure.Percent(hedged.ExtraLoad())))
 	t.AppendRow(table.Row("hedges sent", "", figure.Count(hedged.Stats.Hedges)))
 	t.AppendRow(table.Row("  and won", "", figure.Count(hedged.Stats.HedgeWins)))
-	t.AppendRow(table.Row("cancelled at the server", figure.Count(plain.Server.Cancelled), figure.Count(hedged.Server.Cancelled)))
+	t.AppendRow(table.Row("cancelled at the server", figure.Count(plain.Server.Cancelled),
+		figure.Count(hedged.Server.Cancelled)))
 	delay := "still learning"
 	if hedged.Learned.Delay > 0 {
 		delay = figure.Millis(hedged.Learned.Delay)
@@ -177,7 +181,8 @@ func writeOutcome(w io.Writer, s scene, plain, hedged *run.Result) {
 
 func (s scene) panel(distribution string, plain, hedged *run.Result) picture.Panel {
 	p := picture.Panel{
-		Title: fmt.Sprintf("%s %s, distribution %q: %s without and with hedging", figure.Count(int64(len(plain.Latencies))), s.title, distribution, s.value),
+		Title: fmt.Sprintf("%s %s, distribution %q: %s without and with hedging",
+			figure.Count(int64(len(plain.Latencies))), s.title, distribution, s.value),
 		Noun:  s.noun,
 		Value: s.value,
 		Curves: []picture.Curve{

@@ -18,13 +18,14 @@ import (
 func TestDemoFails(t *testing.T) {
 	shown := scenes
 	t.Cleanup(func() { scenes = shown })
-	scenes = []scene{{title: "calls", noun: "calls", workload: workload.Workload{Distribution: "constant:0s", Call: func(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
-		took, attempt, err := workload.Named("straggler").Call(ctx, client, id)
-		if id == workload.CallID(7) {
-			err = workload.WrongReply{Err: errors.New("odd")}
-		}
-		return took, attempt, err
-	}}}}
+	scenes = []scene{{title: "calls", noun: "calls", workload: workload.Workload{Distribution: "constant:0s",
+		Call: func(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
+			took, attempt, err := workload.Named("straggler").Call(ctx, client, id)
+			if id == workload.CallID(7) {
+				err = workload.WrongReply{Err: errors.New("odd")}
+			}
+			return took, attempt, err
+		}}}}
 	var stdout, log bytes.Buffer
 	d := Demo{Calls: 20, Concurrency: 20, Backends: 3, Seed: 9, Distribution: "constant:0s"}
 	const want = "none: 0 failed calls, 1 wrong replies; the first: call 7 with seed 9: odd"

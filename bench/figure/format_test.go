@@ -6,7 +6,8 @@ import (
 )
 
 func TestCount(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100", -1000: "-1,000"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100",
+		-1000: "-1,000"} {
 		if got := Count(n); got != want {
 			t.Errorf("count(%d) = %q, want %q", n, got, want)
 		}

@@ -68,7 +68,8 @@ func (b Bars) half(title, axis string, left bool) *plot.Plot {
 		line := &plotter.Line{XYs: plotter.XYs{{X: start, Y: y}, {X: max(x, start), Y: y}}}
 		line.Color, line.Width = look.color, barHeight*0.55
 		pl.Add(line)
-		if labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: max(x, start), Y: y}}, Labels: []string{text}}); err == nil {
+		if labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: max(x, start), Y: y}},
+			Labels: []string{text}}); err == nil {
 			labels.TextStyle[0].Font.Variant = plot.DefaultFont.Variant
 			labels.TextStyle[0].YAlign = draw.YCenter
 			labels.TextStyle[0].Color = color.Gray{0x22}

@@ -70,11 +70,15 @@ var looks = [LookCount]struct {
 	valueAlign  text.YAlignment
 	valueOffset vg.Length
 }{
-	{color.RGBA{R: 0xd5, G: 0x5e, A: 0xff}, []vg.Length{vg.Points(7), vg.Points(4)}, draw.PyramidGlyph{}, draw.YBottom, vg.Points(6)},
+	{color.RGBA{R: 0xd5, G: 0x5e, A: 0xff}, []vg.Length{vg.Points(7), vg.Points(4)}, draw.PyramidGlyph{},
+		draw.YBottom, vg.Points(6)},
 	{color.RGBA{G: 0x72, B: 0xb2, A: 0xff}, nil, draw.CircleGlyph{}, draw.YTop, vg.Points(-6)},
-	{color.RGBA{G: 0x9e, B: 0x73, A: 0xff}, []vg.Length{vg.Points(2), vg.Points(3)}, draw.BoxGlyph{}, draw.YBottom, vg.Points(6)},
-	{color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}, []vg.Length{vg.Points(10), vg.Points(3), vg.Points(2), vg.Points(3)}, draw.CrossGlyph{}, draw.YTop, vg.Points(-6)},
-	{color.RGBA{R: 0xe6, G: 0x9f, A: 0xff}, []vg.Length{vg.Points(5), vg.Points(2)}, draw.RingGlyph{}, draw.YBottom, vg.Points(6)},
+	{color.RGBA{G: 0x9e, B: 0x73, A: 0xff}, []vg.Length{vg.Points(2), vg.Points(3)}, draw.BoxGlyph{},
+		draw.YBottom, vg.Points(6)},
+	{color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}, []vg.Length{vg.Points(10), vg.Points(3), vg.Points(2),
+		vg.Points(3)}, draw.CrossGlyph{}, draw.YTop, vg.Points(-6)},
+	{color.RGBA{R: 0xe6, G: 0x9f, A: 0xff}, []vg.Length{vg.Points(5), vg.Points(2)}, draw.RingGlyph{},
+		draw.YBottom, vg.Points(6)},
 	{color.Gray{0x33}, []vg.Length{vg.Points(1), vg.Points(2)}, draw.PlusGlyph{}, draw.YTop, vg.Points(-6)},
 }
 
@@ -130,7 +134,8 @@ func drawnTo(calls int) float64 { return 1 - 10/float64(max(calls, 20)) }
 func (p Panel) height() vg.Length { return panelHeight }
 
 func (p Panel) draw(c draw.Canvas) {
-	pl, legend := newPlot(p.Title, "percentile of "+p.Noun+" (each further nine takes the same room)", p.Value+" (ms, log scale)")
+	pl, legend := newPlot(p.Title, "percentile of "+p.Noun+" (each further nine takes the same room)",
+		p.Value+" (ms, log scale)")
 	end := 0.0
 	for _, c := range p.Curves {
 		end = max(end, tailPosition(drawnTo(len(c.Sorted))))

@@ -59,7 +59,8 @@ func (s Standings) half(title, axis string, left bool) (*plot.Plot, *plot.Legend
 			low, high = min(low, x), max(high, x)
 			at = append(at, plotter.XY{X: x, Y: float64(len(s.Rows) - 1 - m.Row)})
 		}
-		marks := &plotter.Scatter{XYs: at, GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(4), Shape: look.marker}}
+		marks := &plotter.Scatter{XYs: at, GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(4),
+			Shape: look.marker}}
 		pl.Add(marks)
 		legend.Add(rival.Label, marks)
 	}

@@ -41,7 +41,8 @@ func (t TradeOff) draw(c draw.Canvas) {
 		}
 		line := &plotter.Line{XYs: at}
 		line.Color, line.Width, line.Dashes = look.color, vg.Points(2), look.dashes
-		marks := &plotter.Scatter{XYs: at, GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(4), Shape: look.marker}}
+		marks := &plotter.Scatter{XYs: at, GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(4),
+			Shape: look.marker}}
 		pl.Add(line, marks)
 		legend.Add(curve.Label, line, marks)
 	}

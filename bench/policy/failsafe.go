@@ -38,19 +38,22 @@ func failsafeInterceptor(hedges int) grpc.UnaryClientInterceptor {
 // draw the same latency for every attempt of a call, and no hedge could win.
 func failsafe(hedges int) Dial {
 	return func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
-		return []grpc.DialOption{grpc.WithChainUnaryInterceptor(countAttempts, failsafeInterceptor(hedges), numberAttempt)}, nil, nil
+		return []grpc.DialOption{grpc.WithChainUnaryInterceptor(countAttempts, failsafeInterceptor(hedges),
+			numberAttempt)}, nil, nil
 	}
 }
 
 type attemptsKey struct{}
 
 // countAttempts adds a counter of attempts to the call's context.
-func countAttempts(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func countAttempts(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoker(context.WithValue(ctx, attemptsKey{}, new(atomic.Int64)), method, req, reply, cc, opts...)
 }
 
 // numberAttempt sends the number of earlier attempts to the server.
-func numberAttempt(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func numberAttempt(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if n := ctx.Value(attemptsKey{}).(*atomic.Int64).Add(1) - 1; n > 0 {
 		ctx = metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.FormatInt(n, 10))
 	}

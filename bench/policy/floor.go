@@ -12,7 +12,8 @@ const floorDelay = time.Millisecond
 
 // floorUnary does only what every hedging client must do: it gives the call a context that can be
 // cancelled, and sets a timer that it stops when the call ends.
-func floorUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func floorUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(floorDelay, func() {}).Stop()
@@ -20,7 +21,8 @@ func floorUnary(ctx context.Context, method string, req, reply any, cc *grpc.Cli
 }
 
 // floorStream is the same for a stream.
-func floorStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func floorStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(floorDelay, func() {})
 	st, err := streamer(ctx, desc, cc, method, opts...)

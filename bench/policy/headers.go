@@ -19,7 +19,8 @@ func headersCalibrated(q float64, floor time.Duration) Dial {
 	return func(options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		seen := &headerTimes{window: sketch.New(30 * time.Second)}
 		dial, s, err := Ours(hedge.WithMaxHedges(1), hedge.WithBudgetPercent(Unbounded))(options)
-		before := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		before := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			after := hedge.Off()
 			if delay, ok := seen.window.Snapshot(time.Now()).Quantile(q); ok {
 				after = hedge.After(max(delay, floor))

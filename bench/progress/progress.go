@@ -60,7 +60,7 @@ func Start(w io.Writer, what string, total int64) *Progress {
 	return p
 }
 
-// left estimates the remaining time from the rate so far.
+// left estimates the remaining time from the mean rate.
 func (p *Progress) left(done int64) string {
 	left := float64(time.Since(p.start)) * float64(p.total-done) / float64(done)
 	return time.Duration(left).Round(time.Second).String() + " left"

@@ -27,7 +27,8 @@ const (
 	socketTakes = 0.2 // ms
 )
 
-const agreementText = "Loopback by virtual time, over the calls that both made; they agree where they are within 5% of each other, or within\n" +
+const agreementText = "Loopback by virtual time, over the calls that both made; they agree where they are within " +
+	"5% of each other, or within\n" +
 	"0.2 ms, which is about what a call over a socket takes by itself:"
 
 func agreements(runs []clockRun) []agreement {
@@ -74,9 +75,11 @@ func agreementSheet(all []agreement) *table.Sheet {
 	}
 	s := &table.Sheet{Labels: 1, Columns: table.Columns("policy", "policy")}
 	for _, q := range figure.Tails {
-		s.Columns = append(s.Columns, table.Column{Title: figure.PercentileName(q), Field: figure.PercentileName(q) + "_ratio"})
+		s.Columns = append(s.Columns,
+			table.Column{Title: figure.PercentileName(q), Field: figure.PercentileName(q) + "_ratio"})
 	}
-	s.Columns = append(s.Columns, table.Column{Title: "extra load", Field: "extra_load_difference"}, table.Column{Title: "they agree", Field: "apart"})
+	s.Columns = append(s.Columns, table.Column{Title: "extra load", Field: "extra_load_difference"},
+		table.Column{Title: "they agree", Field: "apart"})
 	for _, a := range all {
 		cells := []table.Cell{table.Word(a.policy)}
 		for _, r := range a.ratios {
@@ -86,7 +89,8 @@ func agreementSheet(all []agreement) *table.Sheet {
 		if apart := a.apart(); len(apart) > 0 {
 			verdict = "not in " + strings.Join(apart, ", ")
 		}
-		s.Add(append(cells, table.Cell{Text: fmt.Sprintf("%+.1f%%", 100*a.extra), Plain: fmt.Sprintf("%.5f", a.extra)}, table.Word(verdict))...)
+		s.Add(append(cells, table.Cell{Text: fmt.Sprintf("%+.1f%%", 100*a.extra),
+			Plain: fmt.Sprintf("%.5f", a.extra)}, table.Word(verdict))...)
 	}
 	return s
 }

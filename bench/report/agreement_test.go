@@ -15,7 +15,8 @@ import (
 // compared.
 func TestAgreement(t *testing.T) {
 	taking := func(c workload.Clock, ms ...float64) clockRun {
-		r := &run.Result{Policy: policy.Named(policy.None), Calls: len(ms), Server: testserver.Counts{Attempts: int64(len(ms))}}
+		r := &run.Result{Policy: policy.Named(policy.None), Calls: len(ms),
+			Server: testserver.Counts{Attempts: int64(len(ms))}}
 		for _, x := range ms {
 			r.Latencies = append(r.Latencies, time.Duration(x*1e6))
 		}

@@ -67,7 +67,8 @@ func stepCells(policy string, s run.Step) []table.Cell {
 	for _, q := range fleetTails {
 		cells = append(cells, table.Latency(figure.Quantile(s.Sorted, q)))
 	}
-	return append(cells, failedCell(float64(s.Failed)/float64(len(s.Sorted))), table.Share(s.ExtraLoad()), table.Share(s.Busy))
+	return append(cells, failedCell(float64(s.Failed)/float64(len(s.Sorted))), table.Share(s.ExtraLoad()),
+		table.Share(s.Busy))
 }
 
 // failedCell is a share of failed calls, to a hundredth of a percent.

@@ -13,9 +13,12 @@ import (
 // TestBySteps checks the table of a fleet: a row for each step and policy, and the recovery beside
 // the overload.
 func TestBySteps(t *testing.T) {
-	w := workload.Named("fleet").Shorten().WithFleet(workload.Fleet{Clients: 3, Deadline: 300 * time.Millisecond, Steps: []workload.Step{
-		{Name: workload.Before, Load: 0.3, Takes: time.Second}, {Name: workload.Overload, Load: 1.5, Takes: time.Second}, {Name: "30%, after it", Load: 0.3, Takes: 5 * time.Second}}})
-	s := study{workload: w, policies: []string{policy.None, policy.Adaptive}, clocks: []workload.Clock{workload.VirtualClock}, seed: 1}
+	w := workload.Named("fleet").Shorten().WithFleet(workload.Fleet{Clients: 3, Deadline: 300 * time.Millisecond,
+		Steps: []workload.Step{
+			{Name: workload.Before, Load: 0.3, Takes: time.Second}, {Name: workload.Overload, Load: 1.5,
+				Takes: time.Second}, {Name: "30%, after it", Load: 0.3, Takes: 5 * time.Second}}})
+	s := study{workload: w, policies: []string{policy.None, policy.Adaptive},
+		clocks: []workload.Clock{workload.VirtualClock}, seed: 1}
 	f, err := s.run(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)

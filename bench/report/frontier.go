@@ -40,7 +40,8 @@ func families() []family {
 	fixed := family{name: "fixed delays, 5 ms to 250 ms"}
 	for _, ms := range []int{5, 8, 12, 20, 30, 50, 100, 250} {
 		delay := time.Duration(ms) * time.Millisecond
-		fixed.policies = append(fixed.policies, policy.Policy{Name: "static-" + delay.String(), Dial: policy.Static(delay, 2)})
+		fixed.policies = append(fixed.policies,
+			policy.Policy{Name: "static-" + delay.String(), Dial: policy.Static(delay, 2)})
 	}
 	percentiles := family{name: "percentiles, p70 to p98, no budget"}
 	for _, q := range []float64{0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 0.98} {
@@ -112,7 +113,8 @@ func (r *Report) frontiers(ctx context.Context, w, log io.Writer) error {
 	if r.Short {
 		calls = shortFrontierCalls
 	}
-	figures := &table.Sheet{Labels: 2, Columns: table.Columns("workload", "workload", "policy", "policy", "extra load", "extra_load", "p99", "p99_ms")}
+	figures := &table.Sheet{Labels: 2, Columns: table.Columns("workload", "workload", "policy", "policy",
+		"extra load", "extra_load", "p99", "p99_ms")}
 	var diagrams []picture.TradeOff
 	for _, name := range frontierOf {
 		if r.Workloads != nil && !slices.Contains(r.Workloads, name) {
@@ -133,7 +135,8 @@ func (r *Report) frontiers(ctx context.Context, w, log io.Writer) error {
 	if len(diagrams) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\nThe frontier: p99 against extra load, %s calls each, in virtual time:\n\n", figure.Count(int64(calls)))
+	fmt.Fprintf(w, "\nThe frontier: p99 against extra load, %s calls each, in virtual time:\n\n",
+		figure.Count(int64(calls)))
 	figures.Print(w)
 	return errors.Join(
 		os.WriteFile(filepath.Join(r.Folder, "frontier.csv"), []byte(figures.CSV()), 0o644),
@@ -142,7 +145,8 @@ func (r *Report) frontiers(ctx context.Context, w, log io.Writer) error {
 }
 
 func (f *frontier) diagram() picture.TradeOff {
-	d := picture.TradeOff{Title: fmt.Sprintf("%s: what extra load buys, %s calls each, virtual time", f.workload, figure.Count(int64(f.calls)))}
+	d := picture.TradeOff{Title: fmt.Sprintf("%s: what extra load buys, %s calls each, virtual time", f.workload,
+		figure.Count(int64(f.calls)))}
 	for i, points := range f.points {
 		c := picture.TradeOffCurve{Label: f.families[i].name, Look: []int{2, 0, 1}[i]}
 		for _, p := range points {

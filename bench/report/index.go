@@ -54,7 +54,8 @@ func (r *Report) writeIndex(all []*findings, weak *table.Sheet, took time.Durati
 	}
 	s.WriteString(workloadList(all, ""))
 	s.WriteString("\n## The frontier\n\n" + frontierText + "\n\n![p99 against extra load](frontier.png)\n")
-	fmt.Fprintf(&s, "\n## Weak spots\n\n%s\n\n%s\n## Policies\n\n| policy | what it is |\n|---|---|\n", weakText, weak.Markdown())
+	fmt.Fprintf(&s, "\n## Weak spots\n\n%s\n\n%s\n## Policies\n\n| policy | what it is |\n|---|---|\n", weakText,
+		weak.Markdown())
 	for _, p := range policy.All {
 		if !p.Part {
 			fmt.Fprintf(&s, "| %s | %s |\n", p.Name, p.About)

@@ -18,5 +18,6 @@ func machine() string {
 			}
 		}
 	}
-	return fmt.Sprintf("Measured on %s/%s, %s, %d cores, %s; client and servers share them.", runtime.GOOS, runtime.GOARCH, cpu, runtime.GOMAXPROCS(0), runtime.Version())
+	return fmt.Sprintf("Measured on %s/%s, %s, %d cores, %s; client and servers share them.", runtime.GOOS,
+		runtime.GOARCH, cpu, runtime.GOMAXPROCS(0), runtime.Version())
 }

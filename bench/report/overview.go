@@ -42,7 +42,8 @@ type rival struct {
 	look  int
 }
 
-var rivals = []rival{{"this library, nothing configured", 1}, {"the best fixed delay, chosen afterwards", 2}, {"failsafe-go", 0}}
+var rivals = []rival{{"this library, nothing configured", 1}, {"the best fixed delay, chosen afterwards", 2},
+	{"failsafe-go", 0}}
 
 // standing is a policy's result in a workload; zero if the policy did not run.
 type standing struct {
@@ -86,7 +87,8 @@ type fixed struct {
 
 // bestFixed makes the calls of a run again under fixed delays, and returns the one with the least
 // p99 that kept to mostFixed.
-func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, plain *run.Result, log io.Writer) (fixed, error) {
+func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, plain *run.Result,
+	log io.Writer) (fixed, error) {
 	c, err := comparisonOf(f.workload, found.clock, found.size, f.seed)
 	if err != nil {
 		return fixed{}, err
@@ -169,8 +171,10 @@ func (f *findings) standing(r *run.Result) standing {
 
 // overviewSheet is the table of the overview.
 func overviewSheet(places []place) *table.Sheet {
-	s := &table.Sheet{Labels: 1, Columns: table.Columns("workload", "workload", "plain p99", "plain_ms", "ours", "ours_ratio", "load", "our_load",
-		"best fixed delay", "fixed_delay_ms", "its p99", "fixed_ratio", "load", "fixed_load", "failsafe-go", "peer_ratio", "load", "peer_load")}
+	s := &table.Sheet{Labels: 1, Columns: table.Columns("workload", "workload", "plain p99", "plain_ms", "ours",
+		"ours_ratio", "load", "our_load",
+		"best fixed delay", "fixed_delay_ms", "its p99", "fixed_ratio", "load", "fixed_load", "failsafe-go",
+		"peer_ratio", "load", "peer_load")}
 	for _, p := range places {
 		cells := []table.Cell{table.Word(p.workload), table.Latency(p.plain)}
 		for i, at := range p.standings {
@@ -194,12 +198,14 @@ func overviewSheet(places []place) *table.Sheet {
 
 // writeOverview writes the table and the picture of the overview into the folder.
 func (r *Report) writeOverview(places []place) error {
-	d := picture.Standings{Title: "p99 in virtual time, as a share of plain gRPC's", Value: "p99 / plain p99 (log scale)", Load: "extra load (% of calls)"}
+	d := picture.Standings{Title: "p99 in virtual time, as a share of plain gRPC's",
+		Value: "p99 / plain p99 (log scale)", Load: "extra load (% of calls)"}
 	for i, rival := range rivals {
 		d.Rivals = append(d.Rivals, picture.Rival{Label: rival.label, Look: rival.look})
 		for row, p := range places {
 			if at := p.standings[i]; at.p99 > 0 {
-				d.Rivals[i].Marks = append(d.Rivals[i].Marks, picture.Mark{Row: row, Ratio: float64(at.p99) / float64(cmp.Or(p.plain, 1)), ExtraLoad: at.extraLoad})
+				d.Rivals[i].Marks = append(d.Rivals[i].Marks,
+					picture.Mark{Row: row, Ratio: float64(at.p99) / float64(cmp.Or(p.plain, 1)), ExtraLoad: at.extraLoad})
 			}
 		}
 	}

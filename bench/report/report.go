@@ -48,7 +48,8 @@ func (r *Report) studies() ([]study, error) {
 		if r.Short {
 			w = w.Shorten()
 		}
-		s := study{workload: w, policies: r.Policies, size: workload.Size{Calls: r.Calls, Concurrency: r.Concurrency}, seed: r.Seed}
+		s := study{workload: w, policies: r.Policies,
+			size: workload.Size{Calls: r.Calls, Concurrency: r.Concurrency}, seed: r.Seed}
 		for _, clock := range []workload.Clock{workload.RealClock, workload.VirtualClock} {
 			if w.Runs(clock) && r.wants(clock) {
 				s.clocks = append(s.clocks, clock)

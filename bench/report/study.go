@@ -118,7 +118,8 @@ func (f *findings) figures(withPublished bool) *table.Sheet {
 	s := &table.Sheet{Labels: 2, Columns: slices.Concat(
 		table.Columns("policy", "policy", "measured", "measured"),
 		table.PercentileColumns(),
-		table.Columns("extra load", "extra_load", "hedges", "hedges", "won", "won", "cancelled", "cancelled", "wrong", "wrong", "failed", "failed", "calls", "calls", "seed", "seed"))}
+		table.Columns("extra load", "extra_load", "hedges", "hedges", "won", "won", "cancelled", "cancelled",
+			"wrong", "wrong", "failed", "failed", "calls", "calls", "seed", "seed"))}
 	if rows := publishedFigures[f.workload.Name]; withPublished {
 		for _, p := range rows {
 			s.Add(p.cells(7)...)
@@ -129,10 +130,12 @@ func (f *findings) figures(withPublished bool) *table.Sheet {
 			s.Line()
 		}
 		for _, r := range found.results {
-			s.Add(slices.Concat([]table.Cell{table.Word(r.Policy.Name), table.Word(found.clock.Place())}, table.PercentileCells(r.Sorted), []table.Cell{
-				table.Share(r.ExtraLoad()), table.Number(r.Server.Hedges), table.Number(r.Won), table.Number(r.Server.Cancelled),
-				table.Number(r.Wrong), table.Number(r.Failed + r.MissedDeadline()), table.Number(int64(r.Calls)), table.Number(int64(f.seed)),
-			})...)
+			s.Add(slices.Concat([]table.Cell{table.Word(r.Policy.Name), table.Word(found.clock.Place())},
+				table.PercentileCells(r.Sorted), []table.Cell{
+					table.Share(r.ExtraLoad()), table.Number(r.Server.Hedges), table.Number(r.Won), table.Number(r.Server.Cancelled),
+					table.Number(r.Wrong), table.Number(r.Failed + r.MissedDeadline()), table.Number(
+						int64(r.Calls)), table.Number(int64(f.seed)),
+				})...)
 		}
 	}
 	return s
@@ -146,7 +149,9 @@ func (f *findings) byPart() *table.Sheet {
 	if f.workload.Fleet != nil {
 		return f.bySteps()
 	}
-	s := &table.Sheet{Labels: 3, Columns: append(table.Columns("calls", "part", "policy", "policy", "measured", "measured"), table.PercentileColumns()...)}
+	s := &table.Sheet{Labels: 3,
+		Columns: append(table.Columns("calls", "part", "policy", "policy", "measured", "measured"),
+			table.PercentileColumns()...)}
 	for i, p := range f.workload.Parts {
 		if i > 0 {
 			s.Line()
@@ -154,7 +159,8 @@ func (f *findings) byPart() *table.Sheet {
 		for _, found := range f.runs {
 			for _, r := range found.results {
 				if sorted := r.Of(p); len(sorted) > 0 {
-					s.Add(append([]table.Cell{table.Word(p.Name), table.Word(r.Policy.Name), table.Word(found.clock.Place())}, table.PercentileCells(sorted)...)...)
+					s.Add(append([]table.Cell{table.Word(p.Name), table.Word(r.Policy.Name),
+						table.Word(found.clock.Place())}, table.PercentileCells(sorted)...)...)
 				}
 			}
 		}
@@ -195,13 +201,17 @@ func (r clockRun) describe(w workload.Workload, seed int) string {
 		pace = "arriving by the clock"
 	}
 	if f := w.Fleet; f != nil {
-		pace += fmt.Sprintf(" from %s clients at %d servers, each with a deadline of %v", figure.Count(int64(f.Clients)), w.Servers(), f.Deadline)
+		pace += fmt.Sprintf(" from %s clients at %d servers, each with a deadline of %v",
+			figure.Count(int64(f.Clients)), w.Servers(), f.Deadline)
 	}
-	s := fmt.Sprintf("In %s: %s under each policy, %s, seed %d; it took %v.", r.clock.Place(), what, pace, seed, r.took.Round(100*time.Millisecond))
+	s := fmt.Sprintf("In %s: %s under each policy, %s, seed %d; it took %v.", r.clock.Place(), what, pace, seed,
+		r.took.Round(100*time.Millisecond))
 	if r.clock == workload.RealClock {
-		s = fmt.Sprintf("Over loopback sockets: %s under each policy, %s, seed %d; it took %v.", what, pace, seed, r.took.Round(100*time.Millisecond))
+		s = fmt.Sprintf("Over loopback sockets: %s under each policy, %s, seed %d; it took %v.", what, pace,
+			seed, r.took.Round(100*time.Millisecond))
 		if r.stalled.Share() > run.StallsThatShow {
-			s += fmt.Sprintf(" The machine, busy with other work, stood still for %s of it, which is part of these tails.", figure.Percent(r.stalled.Share()))
+			s += fmt.Sprintf(" The machine, busy with other work, stood still for %s of it, which is part of "+
+				"these tails.", figure.Percent(r.stalled.Share()))
 		}
 	}
 	return s

@@ -16,11 +16,14 @@ func (f *findings) courseSheet() *table.Sheet {
 	if !f.workload.HasCourse() {
 		return nil
 	}
-	s := &table.Sheet{Labels: 1, Columns: table.Columns("policy", "policy", "second", "second", "calls", "calls", "hedges", "hedges", "extra load", "extra_load", "p99", "p99_ms", "delay", "delay_ms")}
+	s := &table.Sheet{Labels: 1, Columns: table.Columns("policy", "policy", "second", "second", "calls", "calls",
+		"hedges", "hedges", "extra load", "extra_load", "p99", "p99_ms", "delay", "delay_ms")}
 	for _, found := range f.runs {
 		for _, r := range found.results {
 			for i, sec := range r.Seconds() {
-				s.Add(table.Word(r.Policy.Name), table.Number(int64(i)), table.Number(int64(sec.Calls)), table.Number(int64(sec.Hedges)), table.Share(sec.ExtraLoad()), table.Latency(sec.P99), table.Latency(sec.Delay))
+				s.Add(table.Word(r.Policy.Name), table.Number(int64(i)), table.Number(int64(sec.Calls)),
+					table.Number(int64(sec.Hedges)), table.Share(sec.ExtraLoad()), table.Latency(
+						sec.P99), table.Latency(sec.Delay))
 			}
 		}
 	}
@@ -30,11 +33,14 @@ func (f *findings) courseSheet() *table.Sheet {
 // courses are the diagrams over time of a run: the delay, the extra load and the p99.
 func (f *findings) courses(found clockRun) []picture.Course {
 	name := f.workload.Name
-	delay := picture.Course{Title: name + ": the learned delay over time", Value: "delay (ms, log scale)", Logarithmic: true}
+	delay := picture.Course{Title: name + ": the learned delay over time", Value: "delay (ms, log scale)",
+		Logarithmic: true}
 	load := picture.Course{Title: name + ": extra load in each second", Value: "hedges per 100 calls"}
-	tail := picture.Course{Title: name + ": p99 of the calls of each second", Value: "p99 (ms, log scale)", Logarithmic: true}
+	tail := picture.Course{Title: name + ": p99 of the calls of each second", Value: "p99 (ms, log scale)",
+		Logarithmic: true}
 	delay.Series = append(delay.Series, f.truth(found))
-	load.Series = append(load.Series, steady("10 for 100 calls, the budget of adaptive", 10, len(found.results[0].Seconds())))
+	load.Series = append(load.Series,
+		steady("10 for 100 calls, the budget of adaptive", 10, len(found.results[0].Seconds())))
 	looks := lookOf(found.results)
 	for i, r := range found.results[:min(len(found.results), curvesDrawn)] {
 		of := func(value func(run.Second) float64) picture.Series {

@@ -14,7 +14,8 @@ import (
 // weakSpots is the table of workloads on which a policy does harm or nothing: where it is slower
 // than no hedging, and where its extra load makes nothing faster.
 func weakSpots(all []*findings) *table.Sheet {
-	s := &table.Sheet{Labels: 3, Columns: table.Columns("policy", "policy", "workload", "workload", "calls", "part", "worst", "percentile", "times none's", "ratio", "extra load", "extra_load", "what it is", "verdict")}
+	s := &table.Sheet{Labels: 3, Columns: table.Columns("policy", "policy", "workload", "workload", "calls",
+		"part", "worst", "percentile", "times none's", "ratio", "extra load", "extra_load", "what it is", "verdict")}
 	type spot struct {
 		policy string
 		cells  []table.Cell
@@ -31,15 +32,18 @@ func weakSpots(all []*findings) *table.Sheet {
 			for _, p := range parts {
 				if w := worstOf(plain.Of(p), r.Of(p)); w.by > 0 {
 					if v := w.verdict(r.ExtraLoad()); v != "" && (p.Name == everyCall.Name || w.by >= worseFrom) {
-						spots = append(spots, spot{r.Policy.Name, []table.Cell{table.Word(r.Policy.Name), table.Word(f.workload.Name), table.Word(p.Name),
-							table.Word(w.worst), table.Factor(w.by), table.Share(r.ExtraLoad()), table.Word(v)}})
+						spots = append(spots,
+							spot{r.Policy.Name, []table.Cell{table.Word(r.Policy.Name),
+								table.Word(f.workload.Name), table.Word(p.Name),
+								table.Word(w.worst), table.Factor(w.by), table.Share(r.ExtraLoad()), table.Word(v)}})
 					}
 				}
 			}
 		}
 	}
 	order := policy.Names()
-	slices.SortStableFunc(spots, func(a, b spot) int { return slices.Index(order, a.policy) - slices.Index(order, b.policy) })
+	slices.SortStableFunc(spots,
+		func(a, b spot) int { return slices.Index(order, a.policy) - slices.Index(order, b.policy) })
 	for i, spot := range spots {
 		if i > 0 && spot.policy != spots[i-1].policy {
 			s.Line()

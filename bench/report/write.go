@@ -67,19 +67,23 @@ func (f *findings) markdown() string {
 
 func (f *findings) panel(found clockRun) picture.Panel {
 	noun, value := f.workload.Words()
-	p := picture.Panel{Noun: noun, Value: value, Title: fmt.Sprintf("%s: %s %s, %s", f.workload.Name, figure.Count(int64(found.size.Calls)), noun, found.clock.Place())}
+	p := picture.Panel{Noun: noun, Value: value, Title: fmt.Sprintf("%s: %s %s, %s", f.workload.Name,
+		figure.Count(int64(found.size.Calls)), noun, found.clock.Place())}
 	looks := lookOf(found.results)
 	for i, r := range found.results[:min(len(found.results), curvesDrawn)] {
-		p.Curves = append(p.Curves, picture.Curve{Label: r.Policy.Name + ", " + figure.Percent(r.ExtraLoad()) + " extra load", Sorted: r.Sorted, Look: looks[i]})
+		p.Curves = append(p.Curves, picture.Curve{Label: r.Policy.Name + ", " + figure.Percent(r.ExtraLoad()) +
+			" extra load", Sorted: r.Sorted, Look: looks[i]})
 	}
 	return p
 }
 
 func (f *findings) bars(found clockRun) picture.Bars {
 	noun, value := f.workload.Words()
-	b := picture.Bars{Value: value, Title: fmt.Sprintf("%s: %s %s, %s", f.workload.Name, figure.Count(int64(found.size.Calls)), noun, found.clock.Place())}
+	b := picture.Bars{Value: value, Title: fmt.Sprintf("%s: %s %s, %s", f.workload.Name,
+		figure.Count(int64(found.size.Calls)), noun, found.clock.Place())}
 	for _, r := range found.results {
-		b.Rows = append(b.Rows, picture.Bar{Label: r.Policy.Name, P99: r.Percentile(0.99).Seconds() * 1e3, ExtraLoad: r.ExtraLoad()})
+		b.Rows = append(b.Rows, picture.Bar{Label: r.Policy.Name, P99: r.Percentile(0.99).Seconds() * 1e3,
+			ExtraLoad: r.ExtraLoad()})
 	}
 	return b
 }

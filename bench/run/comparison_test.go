@@ -67,11 +67,14 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%s: extra load %v, the log says %v", r.Policy.Name, r.ExtraLoad(), want)
 			}
 			if r.Server.Hedges != int64(hedges) || r.Server.Cancelled != int64(cancelled) {
-				t.Errorf("%s: %d hedges and %d cancelled, the log says %d and %d", r.Policy.Name, r.Server.Hedges, r.Server.Cancelled, hedges, cancelled)
+				t.Errorf("%s: %d hedges and %d cancelled, the log says %d and %d", r.Policy.Name,
+					r.Server.Hedges, r.Server.Cancelled, hedges, cancelled)
 			}
 		}
-		if plain, hedged := results[0], results[1]; plain.Server.Hedges != 0 || hedged.Server.Hedges == 0 || hedged.Stats.Calls != int64(c.Calls) {
-			t.Errorf("hedges %d without and %d with hedging, which counts %d calls of %d", plain.Server.Hedges, hedged.Server.Hedges, hedged.Stats.Calls, c.Calls)
+		if plain, hedged := results[0], results[1]; plain.Server.Hedges != 0 || hedged.Server.Hedges == 0 ||
+			hedged.Stats.Calls != int64(c.Calls) {
+			t.Errorf("hedges %d without and %d with hedging, which counts %d calls of %d", plain.Server.Hedges,
+				hedged.Server.Hedges, hedged.Stats.Calls, c.Calls)
 		}
 	}
 }
@@ -97,7 +100,8 @@ func TestComparisonReportsBadCalls(t *testing.T) {
 		if r.Failed != 1 || r.Wrong != 2 {
 			t.Errorf("%s: %d failed and %d wrong, want 1 and 2", r.Policy.Name, r.Failed, r.Wrong)
 		}
-		if err := r.Err(); err == nil || !strings.Contains(err.Error(), r.Policy.Name+": 1 failed calls, 2 wrong replies; the first: call 3 with seed 5: broken") {
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(),
+			r.Policy.Name+": 1 failed calls, 2 wrong replies; the first: call 3 with seed 5: broken") {
 			t.Errorf("%s: the error is %v", r.Policy.Name, err)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 // Connect returns a client that is connected, so that no call waits for a connection.
-func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialOption) (testpb.TestServiceClient, error) {
+func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialOption) (testpb.TestServiceClient,
+	error) {
 	conn, err := cluster.Client(dial...)
 	if err != nil {
 		return nil, err
@@ -27,7 +28,8 @@ func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialO
 
 // ConnectTo returns a connection to a server of another process, when it is ready.
 func ConnectTo(ctx context.Context, target string, dial []grpc.DialOption) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, dial...)...)
+	conn, err := grpc.NewClient(target,
+		append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, dial...)...)
 	if err != nil {
 		return nil, err
 	}

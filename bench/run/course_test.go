@@ -15,7 +15,8 @@ import (
 // TestCorrelated checks that one request in ten is slow, and is slow in every attempt.
 func TestCorrelated(t *testing.T) {
 	longtest.Simulation(t)
-	results, _, err := comparisonOf(t, workload.Named("correlated"), 3000, policy.None, "static-10ms").Run(t.Context(), nil)
+	results, _, err := comparisonOf(t, workload.Named("correlated"), 3000, policy.None,
+		"static-10ms").Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestStandstill(t *testing.T) {
 	}
 	hedged := results[1]
 	if worst := hedged.Percentile(1); worst > slow || hedged.Won < int64(met)*9/10 {
-		t.Errorf("with hedges the slowest call takes %v; %d hedges win where %d calls are slow without", worst, hedged.Won, met)
+		t.Errorf("with hedges the slowest call takes %v; %d hedges win where %d calls are slow without", worst,
+			hedged.Won, met)
 	}
 }
 

@@ -49,7 +49,8 @@ func (c *client) inFleet(ctx context.Context, f *workload.Fleet) (context.Contex
 // has hedges notice a little later than primaries that they are over. When a deadline passes, the
 // client, the server and each attempt would end the call at the same instant of virtual time, and
 // which of them comes first would be left to chance.
-func keepDeadline(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func keepDeadline(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 {
 		return invoker(untold{ctx}, method, req, reply, cc, opts...)
 	}

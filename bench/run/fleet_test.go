@@ -14,7 +14,9 @@ import (
 func smallFleet(stopsCancelled bool) workload.Workload {
 	return workload.Named("fleet").Shorten().WithFleet(workload.Fleet{
 		Clients: 5, Deadline: 500 * time.Millisecond, StopsCancelled: stopsCancelled,
-		Steps: []workload.Step{{Name: "50%", Load: 0.5, Takes: 2 * time.Second}, {Name: "160%", Load: 1.6, Takes: 2 * time.Second}, {Name: "50%, after it", Load: 0.5, Takes: 2 * time.Second}},
+		Steps: []workload.Step{{Name: "50%", Load: 0.5, Takes: 2 * time.Second},
+			{Name: "160%", Load: 1.6, Takes: 2 * time.Second}, {Name: "50%, after it", Load: 0.5,
+				Takes: 2 * time.Second}},
 	})
 }
 
@@ -36,7 +38,8 @@ func TestFleet(t *testing.T) {
 				t.Error(err)
 			}
 			again := runs[1][i]
-			if !slices.Equal(r.Latencies, again.Latencies) || !slices.Equal(r.busy, again.busy) || !slices.Equal(r.Late, again.Late) || r.Server != again.Server {
+			if !slices.Equal(r.Latencies, again.Latencies) || !slices.Equal(r.busy, again.busy) ||
+				!slices.Equal(r.Late, again.Late) || r.Server != again.Server {
 				t.Errorf("%s: two runs with one seed differ", r.Policy.Name)
 			}
 			checkSteps(t, w, r)
@@ -46,7 +49,8 @@ func TestFleet(t *testing.T) {
 			t.Errorf("plain calls at a load of 50%% keep %.3f of the workers busy", before.Busy)
 		}
 		if more := fixed[0].Busy > plain[0].Busy; more == stops {
-			t.Errorf("cancelled work stops: %v; hedges take the workers' time from %.3f to %.3f", stops, plain[0].Busy, fixed[0].Busy)
+			t.Errorf("cancelled work stops: %v; hedges take the workers' time from %.3f to %.3f", stops,
+				plain[0].Busy, fixed[0].Busy)
 		}
 	}
 }
@@ -64,8 +68,10 @@ func checkSteps(t *testing.T, w workload.Workload, r *Result) {
 			t.Errorf("%s, %s: a call took %v", r.Policy.Name, s.Name, worst)
 		}
 	}
-	if calls != r.Calls || failed != int(r.MissedDeadline()) || hedges > int(r.Server.Hedges) || hedges < int(r.Server.Hedges)-20 {
-		t.Errorf("%s: the steps have %d calls, %d failed, %d hedges; of %d, %d, %d", r.Policy.Name, calls, failed, hedges, r.Calls, r.MissedDeadline(), r.Server.Hedges)
+	if calls != r.Calls || failed != int(r.MissedDeadline()) || hedges > int(r.Server.Hedges) ||
+		hedges < int(r.Server.Hedges)-20 {
+		t.Errorf("%s: the steps have %d calls, %d failed, %d hedges; of %d, %d, %d", r.Policy.Name, calls,
+			failed, hedges, r.Calls, r.MissedDeadline(), r.Server.Hedges)
 	}
 }
 

@@ -62,10 +62,12 @@ func (r *Result) Err() error {
 	}
 	var errs []error
 	if r.Failed+r.Wrong > 0 {
-		errs = append(errs, fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.Policy.Name, r.Failed, r.Wrong, r.FirstErr))
+		errs = append(errs, fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.Policy.Name,
+			r.Failed, r.Wrong, r.FirstErr))
 	}
 	if r.Overspent > 0 {
-		errs = append(errs, fmt.Errorf("%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and what was saved",
+		errs = append(errs, fmt.Errorf(
+			"%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and what was saved",
 			r.Policy.Name, budgetWindow, r.Overspent, r.Policy.Budget))
 	}
 	return errors.Join(errs...)
@@ -84,7 +86,7 @@ func (r *Result) Of(p workload.Part) []time.Duration {
 }
 
 // A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the
-// calls plus what was saved before: a burst, which is the share of the calls of burstWindow and one
+// calls plus the savings before: a burst, which is the share of the calls of burstWindow and one
 // at least, and savings of up to four bursts, which pay for two hedges and one more for each that
 // wins.
 const (
@@ -104,8 +106,8 @@ func overspent(began, hedges []time.Duration, percent float64, won int64) float6
 	burst := max(1, share*float64(mostWithin(calls, burstWindow)))
 	saved := min(savedBursts*burst, float64(unproven+won))
 
-	// spent is the number of hedges after each hedge, less the share earned by the calls so far. A
-	// period from just before one hedge to another spends the difference of their values.
+	// spent is the number of hedges after each hedge, less the share earned by the calls until
+	// then. A period from just before one hedge to another spends the difference of their values.
 	worst, least, lag, c := 0.0, 0.0, 0, 0
 	spent := make([]float64, 0, len(hedges))
 	for i, at := range hedges {

@@ -8,7 +8,8 @@ import (
 
 func TestStalls(t *testing.T) {
 	s := Stalls{watched: time.Second}
-	for _, late := range []time.Duration{0, -time.Millisecond, stallFloor, 20 * time.Millisecond, 80 * time.Millisecond, time.Millisecond} {
+	for _, late := range []time.Duration{0, -time.Millisecond, stallFloor, 20 * time.Millisecond,
+		80 * time.Millisecond, time.Millisecond} {
 		s.add(late)
 	}
 	if s.Longest != 80*time.Millisecond || s.Share() != 0.1 {

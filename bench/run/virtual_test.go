@@ -18,7 +18,8 @@ func comparisonOf(t *testing.T, w workload.Workload, calls int, policies ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Comparison{Workload: w, Distribution: distribution, Calls: calls, Concurrency: w.Virtual.Concurrency, Backends: w.Servers(), Seed: 3, Clock: workload.VirtualClock}
+	c := &Comparison{Workload: w, Distribution: distribution, Calls: calls, Concurrency: w.Virtual.Concurrency,
+		Backends: w.Servers(), Seed: 3, Clock: workload.VirtualClock}
 	for _, name := range policies {
 		c.Policies = append(c.Policies, policy.Named(name))
 	}
@@ -57,7 +58,8 @@ func TestVirtualRepeats(t *testing.T) {
 			if err := first.Err(); err != nil {
 				t.Errorf("%s: %v", w.Name, err)
 			}
-			if again := runs[1][i]; !slices.Equal(first.Latencies, again.Latencies) || first.Server != again.Server || !slices.Equal(first.samples, again.samples) {
+			if again := runs[1][i]; !slices.Equal(first.Latencies, again.Latencies) ||
+				first.Server != again.Server || !slices.Equal(first.samples, again.samples) {
 				t.Errorf("%s, %s: two runs with one seed differ", w.Name, first.Policy.Name)
 			}
 			if slices.Equal(first.Latencies, runs[2][i].Latencies) {
@@ -98,7 +100,8 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := results[0]; r.Won == 0 || r.Server.Hedges < r.Won || r.Failed+r.Wrong > 0 {
-		t.Errorf("%d hedges, of which %d won; %d failed calls and %d wrong replies", r.Server.Hedges, r.Won, r.Failed, r.Wrong)
+		t.Errorf("%d hedges, of which %d won; %d failed calls and %d wrong replies", r.Server.Hedges, r.Won,
+			r.Failed, r.Wrong)
 	}
 }
 

@@ -50,7 +50,8 @@ func (a *alarm) wait(ctx context.Context, d time.Duration) error {
 	if err := a.file.SetReadDeadline(time.Time{}); err != nil {
 		return waitRoughly(ctx, d)
 	}
-	if err := unix.TimerfdSettime(a.fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(d.Nanoseconds())}, nil); err != nil {
+	if err := unix.TimerfdSettime(a.fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(d.Nanoseconds())},
+		nil); err != nil {
 		return waitRoughly(ctx, d)
 	}
 	woken := make(chan struct{})

@@ -43,8 +43,10 @@ func (t *Tail) Run(ctx context.Context, w, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s calls of the %s workload to 3 backends on loopback, seed %d: without and with hedging (nothing configured),\n"+
-		"in alternating slices, or at the same time where only one call is under way.\n\n", figure.Count(int64(t.Calls)), straggler.Name, t.Seed)
+	fmt.Fprintf(w, "%s calls of the %s workload to 3 backends on loopback, seed %d: without and with hedging "+
+		"(nothing configured),\n"+
+		"in alternating slices, or at the same time where only one call is under way.\n\n", figure.Count(
+		int64(t.Calls)), straggler.Name, t.Seed)
 
 	rows := table.New(w, 1, "concurrency", "p99", "hedged", "ratio", "p99.9", "hedged", "ratio",
 		"extra load", "hedges", "won", "unpaid", "delay", "wrong", "failed", "stalled", "")
@@ -74,8 +76,10 @@ func (t *Tail) Run(ctx context.Context, w, log io.Writer) error {
 		slowest = append(slowest, func() { t.listSlowest(w, v) })
 	}
 	rows.Render()
-	fmt.Fprintf(w, "\nPromised: p99 and p99.9 at most %.2f and %.2f of the unhedged ones, extra load at most %s as the server counts it,\n"+
-		"no wrong reply, no failed call. Unpaid are the hedges that were due and the budget did not pay for at once. Stalled is the\n"+
+	fmt.Fprintf(w, "\nPromised: p99 and p99.9 at most %.2f and %.2f of the unhedged ones, extra load at most %s "+
+		"as the server counts it,\n"+
+		"no wrong reply, no failed call. Unpaid are the hedges that were due and the budget did not pay for at "+
+		"once. Stalled is the\n"+
 		"share of time for which the machine stood still, busy with other work; from %s on it shows in p99.9.\n",
 		promisedP99, promisedP999, figure.Percent(promisedExtraLoad), fmt.Sprintf("%.2f%%", 100*run.StallsThatShow))
 	for _, list := range slowest {
@@ -102,7 +106,8 @@ func (v verdict) err() error {
 	var errs []error
 	check := func(what string, got, most float64) {
 		if !(got <= most) {
-			errs = append(errs, fmt.Errorf("concurrency %d: %s is %.3f, promised is at most %.3f", v.concurrency, what, got, most))
+			errs = append(errs, fmt.Errorf("concurrency %d: %s is %.3f, promised is at most %.3f", v.concurrency,
+				what, got, most))
 		}
 	}
 	check("the ratio of p99", v.p99, promisedP99)
@@ -126,7 +131,8 @@ func (v verdict) cells() []string {
 		figure.Millis(v.plain.Percentile(0.99)), figure.Millis(v.hedged.Percentile(0.99)), figure.Ratio(v.p99),
 		figure.Millis(v.plain.Percentile(0.999)), figure.Millis(v.hedged.Percentile(0.999)), figure.Ratio(v.p999),
 		fmt.Sprintf("%.2f%%", 100*v.hedged.ExtraLoad()),
-		figure.Count(v.hedged.Stats.Hedges), figure.Count(v.hedged.Stats.HedgeWins), figure.Count(v.hedged.Stats.BudgetExhausted),
+		figure.Count(v.hedged.Stats.Hedges), figure.Count(v.hedged.Stats.HedgeWins), figure.Count(
+			v.hedged.Stats.BudgetExhausted),
 		figure.Millis(v.hedged.Learned.Delay),
 		figure.Count(v.plain.Wrong + v.hedged.Wrong), figure.Count(v.plain.Failed + v.hedged.Failed),
 		fmt.Sprintf("%.2f%%", 100*v.stalled.Share()),
@@ -147,9 +153,11 @@ func (t *Tail) listSlowest(w io.Writer, v verdict) {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(v.hedged.Latencies[b], v.hedged.Latencies[a]) })
 
 	fmt.Fprintf(w, "\nThe slowest hedged calls at concurrency %d:\n", v.concurrency)
-	rows := table.New(w, 0, "call", "hedged", "unhedged", "attempts at the server, ms after the first: sent–ended (× cancelled)")
+	rows := table.New(w, 0, "call", "hedged", "unhedged",
+		"attempts at the server, ms after the first: sent–ended (× cancelled)")
 	for _, n := range order[:min(t.Slowest, len(order))] {
-		rows.AppendRow(table.Row(strconv.Itoa(n), figure.Millis(v.hedged.Latencies[n]), figure.Millis(v.plain.Latencies[n]), attempts(v.hedged.Records[workload.CallID(n)])))
+		rows.AppendRow(table.Row(strconv.Itoa(n), figure.Millis(v.hedged.Latencies[n]),
+			figure.Millis(v.plain.Latencies[n]), attempts(v.hedged.Records[workload.CallID(n)])))
 	}
 	rows.Render()
 }

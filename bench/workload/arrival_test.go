@@ -43,7 +43,8 @@ func TestArrivals(t *testing.T) {
 		}
 		n := float64(step.end - step.from - 1)
 		if mean, second := gaps/n, squares/n; math.Abs(mean-1) > 0.03 || math.Abs(second-2) > 0.15 {
-			t.Errorf("at %v calls a second gaps have the moments %.3f and %.3f, want those of the exponential distribution, 1 and 2", step.rate, mean, second)
+			t.Errorf("at %v calls a second gaps have the moments %.3f and %.3f, want those of the exponential "+
+				"distribution, 1 and 2", step.rate, mean, second)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 // call makes the call with the given id. It returns how long the caller waited for an answer, and
 // the number of the attempt that answered. It checks the reply: the error is a WrongReply if the
 // call succeeded with another reply than it asked for.
-type call func(ctx context.Context, client testpb.TestServiceClient, id uint64) (took time.Duration, attempt uint32, err error)
+type call func(ctx context.Context, client testpb.TestServiceClient, id uint64) (took time.Duration,
+	attempt uint32, err error)
 
 // WrongReply is the error of a call that succeeded with another reply than it asked for.
 type WrongReply struct{ Err error }
@@ -39,7 +40,8 @@ func ofTwoMethods(ctx context.Context, client testpb.TestServiceClient, id uint6
 	return unaryOf(ctx, client.UnaryIdempotent, id)
 }
 
-func unaryOf(ctx context.Context, method func(context.Context, *testpb.Request, ...grpc.CallOption) (*testpb.Reply, error), id uint64) (time.Duration, uint32, error) {
+func unaryOf(ctx context.Context, method func(context.Context, *testpb.Request,
+	...grpc.CallOption) (*testpb.Reply, error), id uint64) (time.Duration, uint32, error) {
 	req := &testpb.Request{Id: id, ReplyBytes: replyBytes}
 	start := time.Now()
 	reply, err := method(ctx, req)
@@ -76,7 +78,9 @@ func tokens(ctx context.Context, client testpb.TestServiceClient, id uint64) (ti
 			return took, attempt, WrongReply{err}
 		}
 		if reply.GetAttempt() != attempt {
-			return took, attempt, WrongReply{fmt.Errorf("stream %d: message %d is of attempt %d, those before of %d", id, received, reply.GetAttempt(), attempt)}
+			return took, attempt, WrongReply{
+				fmt.Errorf("stream %d: message %d is of attempt %d, those before of %d", id, received,
+					reply.GetAttempt(), attempt)}
 		}
 		received++
 	}

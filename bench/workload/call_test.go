@@ -30,9 +30,11 @@ func TestTokensChecked(t *testing.T) {
 		{"other payload", testserver.Plan{PayloadBytes: 9}, true, "payload of 9 bytes"},
 		{"failed", testserver.Plan{After: 2, Code: codes.DataLoss}, false, "DataLoss"},
 	} {
-		cluster := testserver.StartT(t, testserver.Config{Script: func(testserver.Attempt) testserver.Plan { return tc.plan }})
+		cluster := testserver.StartT(t,
+			testserver.Config{Script: func(testserver.Attempt) testserver.Plan { return tc.plan }})
 		_, _, err := tokens(t.Context(), testpb.NewTestServiceClient(cluster.ClientT(t)), 1)
-		if got := errors.As(err, new(WrongReply)); got != tc.wrong || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+		if got := errors.As(err, new(WrongReply)); got != tc.wrong || (err == nil) != (tc.err == "") ||
+			err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %v, a wrong reply: %v; want %q, %v", tc.name, err, got, tc.err, tc.wrong)
 		}
 	}
@@ -42,19 +44,23 @@ func TestTokensChecked(t *testing.T) {
 // each message being right.
 func TestTokensOfTwoAttempts(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
-	conn, err := cluster.Client(grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		primary, err := streamer(ctx, desc, cc, method, opts...)
-		if err != nil {
-			return nil, err
-		}
-		hedge, err := streamer(metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", "1"), desc, cc, method, opts...)
-		return &mixedStream{ClientStream: primary, hedge: hedge}, err
-	}))
+	conn, err := cluster.Client(
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+			method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			primary, err := streamer(ctx, desc, cc, method, opts...)
+			if err != nil {
+				return nil, err
+			}
+			hedge, err := streamer(metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", "1"), desc,
+				cc, method, opts...)
+			return &mixedStream{ClientStream: primary, hedge: hedge}, err
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = tokens(t.Context(), testpb.NewTestServiceClient(conn), 1)
-	if want := "stream 1: message 2 is of attempt 1, those before of 0"; !errors.As(err, new(WrongReply)) || err.Error() != want {
+	if want := "stream 1: message 2 is of attempt 1, those before of 0"; !errors.As(err, new(WrongReply)) ||
+		err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 }

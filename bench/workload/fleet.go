@@ -60,16 +60,19 @@ const stepTakes = 10 * time.Second
 // loadSteps go up to 90% of the capacity and through an overload. In the first one all clients are
 // new.
 var loadSteps = []Step{
-	{"30%, new clients", 0.30, stepTakes}, {"30%", 0.30, stepTakes}, {"50%", 0.50, stepTakes}, {"80%", 0.80, stepTakes}, {"90%", 0.90, stepTakes},
+	{"30%, new clients", 0.30, stepTakes}, {"30%", 0.30, stepTakes}, {"50%", 0.50, stepTakes}, {"80%", 0.80,
+		stepTakes}, {"90%", 0.90, stepTakes},
 	{Before, 0.70, stepTakes}, {Overload, 1.30, 20 * time.Second}, {"70%, after it", 0.70, 20 * time.Second},
 }
 
 // someSteps are for a fleet with a peculiarity.
-var someSteps = []Step{{"30%, new clients", 0.30, stepTakes}, {"30%", 0.30, stepTakes}, {"50%", 0.50, stepTakes}, {"80%", 0.80, stepTakes}}
+var someSteps = []Step{{"30%, new clients", 0.30, stepTakes}, {"30%", 0.30, stepTakes}, {"50%", 0.50, stepTakes},
+	{"80%", 0.80, stepTakes}}
 
 // quietSteps are of 1,000 clients that make one call a second each.
 var quietSteps = []Step{
-	{"the first minute", 1000 / fleetCapacity, time.Minute}, {"the second", 1000 / fleetCapacity, time.Minute}, {"the third", 1000 / fleetCapacity, time.Minute},
+	{"the first minute", 1000 / fleetCapacity, time.Minute}, {"the second", 1000 / fleetCapacity, time.Minute}, {
+		"the third", 1000 / fleetCapacity, time.Minute},
 }
 
 const fleetCapacity = fleetServers * fleetWorkers / fleetMean

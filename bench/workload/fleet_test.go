@@ -35,7 +35,8 @@ func TestFleetArrivals(t *testing.T) {
 	for _, calls := range []int{f.calls(), f.calls() / 10} {
 		at := f.arrivals(rand.New(rand.NewPCG(1, 2)), calls)
 		if len(at) != calls || !slices.IsSorted(at) || len(slices.Compact(slices.Clone(at))) != calls {
-			t.Fatalf("%d calls of %d, in order: %v, at %d instants", len(at), calls, slices.IsSorted(at), len(slices.Compact(slices.Clone(at))))
+			t.Fatalf("%d calls of %d, in order: %v, at %d instants", len(at), calls, slices.IsSorted(at),
+				len(slices.Compact(slices.Clone(at))))
 		}
 		from, n := time.Duration(0), 0
 		for i, end := range f.Times(calls) {

@@ -31,7 +31,8 @@ func planCorrelated(m Moment) testserver.Plan {
 
 // more adds an extra time to a share of attempts.
 func more(share float64, extra time.Duration) testserver.Distribution {
-	return testserver.Mixture(testserver.Part{Weight: 1 - share, Distribution: testserver.Constant(0)}, testserver.Part{Weight: share, Distribution: testserver.Constant(extra)})
+	return testserver.Mixture(testserver.Part{Weight: 1 - share, Distribution: testserver.Constant(0)},
+		testserver.Part{Weight: share, Distribution: testserver.Constant(extra)})
 }
 
 var (

@@ -95,23 +95,28 @@ func inTraffic(fixed string) []string {
 	return []string{policy.None, fixed, policy.Adaptive, "adaptive-p90", "adaptive-p95", "failsafe-go"}
 }
 
-var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "adaptive-p90", "adaptive-p95", "failsafe-go-2"}
+var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "adaptive-p90", "adaptive-p95",
+	"failsafe-go-2"}
 
 // All has every workload. To add one, add an entry here: -workload and the report then know it.
 var All = []Workload{
 	{
-		Name: "straggler", About: "mostly 5 ms; one attempt in twenty takes ten times as long", Distribution: "straggler", Call: unary, Turn: 25,
+		Name: "straggler", About: "mostly 5 ms; one attempt in twenty takes ten times as long",
+		Distribution: "straggler", Call: unary, Turn: 25,
 		Virtual: Size{50_000, 20}, Real: Size{50_000, 20},
-		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
+		Policies: append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
-		Name: "ttft", About: "token streams: headers at once, first token late in one of five", Distribution: "ttft", Call: tokens, Turn: 10, AtOnce: true,
+		Name: "ttft", About: "token streams: headers at once, first token late in one of five",
+		Distribution: "ttft", Call: tokens, Turn: 10, AtOnce: true,
 		Plan: func(m Moment) testserver.Plan {
 			return testserver.Plan{Delay: m.Draw(m.distribution), HeaderAtOnce: true, Interval: time.Millisecond}
 		},
 		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
-		Policies:     []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-30%", "adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
+		Policies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-30%",
+			"adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
 		RealPolicies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-3-30%", "adaptive-p90"},
 	},
 	{
@@ -132,76 +137,104 @@ var All = []Workload{
 	{
 		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Distribution: "grpc-java", Call: unary,
 		Virtual: Size{2_000, 20}, Real: Size{2_000, 20},
-		Policies:     []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},
-		RealPolicies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "adaptive-p90"},
+		Policies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%",
+			"failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},
+		RealPolicies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%",
+			"failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "slow-one-percent", About: "7 ms; 1.3% of attempts take 600 to 1,000 ms", Distribution: "slow-one-percent", Call: unary, AtOnce: true,
+		Name: "slow-one-percent", About: "7 ms; 1.3% of attempts take 600 to 1,000 ms",
+		Distribution: "slow-one-percent", Call: unary, AtOnce: true,
 		Virtual: Size{20_000, 20}, Real: Size{20_000, 10},
-		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-5%", "static-1s"}, tuned...),
+		Policies: append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"adaptive-5%", "static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-50ms", policy.Adaptive, "adaptive-5%", "adaptive-p90", "failsafe-go"},
 	},
 	{
 		Name: "pareto", About: "a heavy tail: 3 ms · U^(−1/1.5)", Distribution: "pareto", Call: unary, Turn: 20,
 		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
-		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
+		Policies: append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-10ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
-		Name: "fan-out", About: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take ten times as long", Distribution: "fan-out", Call: unary,
+		Name: "fan-out", About: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take " +
+			"ten times as long", Distribution: "fan-out", Call: unary,
 		Fan: 100, backends: 1, Virtual: Size{10_000, 1},
 		Policies: []string{policy.None, "static-10ms", policy.Adaptive, "failsafe-go"},
 	},
 	{
-		Name: "mixed", About: "two methods of one target, one of 2 ms and one of 200 ms", Distribution: "lognormal:2ms,500us", Call: ofTwoMethods,
+		Name: "mixed", About: "two methods of one target, one of 2 ms and one of 200 ms",
+		Distribution: "lognormal:2ms,500us", Call: ofTwoMethods,
 		Plan: planMixed, Virtual: Size{20_000, 20},
 		Parts:    []Part{{"fast method", isOdd(false)}, {"slow method", isOdd(true)}},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "shift", About: "straggler at 500 calls a second, four times as slow in the second third of the run", Distribution: "straggler", Call: unary,
+		Name: "shift", About: "straggler at 500 calls a second, four times as slow in the second third " +
+			"of the run", Distribution: "straggler", Call: unary,
 		Over: inSecondThird(4, 0), Arrivals: metronome(2 * time.Millisecond), Parts: thirds, Virtual: Size{45_000, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "outage", About: "straggler at 500 calls a second, every attempt 1 s slower in the second third of the run", Distribution: "straggler", Call: unary,
-		Over: inSecondThird(1, time.Second), Arrivals: metronome(2 * time.Millisecond), Parts: aroundOutage, Virtual: Size{45_000, 1},
-		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "static-1s"},
+		Name: "outage", About: "straggler at 500 calls a second, every attempt 1 s slower in the second third " +
+			"of the run", Distribution: "straggler", Call: unary,
+		Over: inSecondThird(1, time.Second), Arrivals: metronome(2 * time.Millisecond), Parts: aroundOutage,
+		Virtual: Size{45_000, 1},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"adaptive-p90", "static-1s"},
 	},
 	{
-		Name: "correlated", About: "one request in ten is slow on every backend", Distribution: "lognormal:5ms,2ms", Call: unary,
+		Name: "correlated", About: "one request in ten is slow on every backend",
+		Distribution: "lognormal:5ms,2ms", Call: unary,
 		Plan: planCorrelated, Virtual: Size{50_000, 20},
-		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	{
-		Name: "sizes", About: "500 calls a second whose requests differ: half take over 5 ms, 1% over 50 ms; 2% of attempts take 200 ms more",
+		Name: "sizes", About: "500 calls a second whose requests differ: half take over 5 ms, 1% over 50 ms; 2% " +
+			"of attempts take 200 ms more",
 		Distribution: "exponential:1ms", Call: unary, AtOnce: true,
-		Plan: planSizes, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
+		Plan: planSizes, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
+			1}, Policies: inTraffic("static-50ms"),
 	},
 	{
-		Name: "heavy", About: "500 calls a second; one request in ten is eight times as slow on every backend, and 2% of attempts take 100 ms more",
+		Name: "heavy", About: "500 calls a second; one request in ten is eight times as slow on every backend, " +
+			"and 2% of attempts take 100 ms more",
 		Distribution: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, // median 5 ms, sigma 0.45
-		Plan: planHeavy, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
+		Plan: planHeavy, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
+			1}, Policies: inTraffic("static-50ms"),
 	},
 	{
-		Name: "stalls", About: "500 calls a second of 1 ms; every 5 s one of three backends stands still for 1 s; hedges of this library go to another",
-		Distribution: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends, // median 1 ms, sigma 0.5
-		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-10ms"),
+		Name: "stalls", About: "500 calls a second of 1 ms; every 5 s one of three backends stands still for 1 s; " +
+			"hedges of this library go to another",
+		// median 1 ms, sigma 0.5
+		Distribution: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends,
+		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
+			1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long", Distribution: "lognormal:5.533ms,2.621ms", Call: unary, // median 5 ms, sigma 0.45
-		Plan: planTrickle, Arrivals: poissonSteps(1), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
+		// median 5 ms, sigma 0.45
+		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long",
+		Distribution: "lognormal:5.533ms,2.621ms", Call: unary,
+		Plan: planTrickle, Arrivals: poissonSteps(1), Sparse: true, Virtual: Size{6_000,
+			1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "bursts", About: "the calls of slow-trickle, 100 at once every minute", Distribution: "lognormal:5.533ms,2.621ms", Call: unary,
-		Plan: planTrickle, Arrivals: bursts(100, time.Minute), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
+		Name: "bursts", About: "the calls of slow-trickle, 100 at once every minute",
+		Distribution: "lognormal:5.533ms,2.621ms", Call: unary,
+		Plan: planTrickle, Arrivals: bursts(100, time.Minute), Sparse: true, Virtual: Size{6_000,
+			1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%", Distribution: "exponential:8ms", Call: unary,
+		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%",
+		Distribution: "exponential:8ms", Call: unary,
 		backends: 1, Workers: 4, Arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), Parts: loads, Virtual: Size{49_500, 1},
-		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go",
+			"adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
-	inFleet("fleet", "100 clients on 20 servers of 4 workers and a queue, at 30% to 90% load and through an overload; servers stop cancelled work",
+	inFleet("fleet", "100 clients on 20 servers of 4 workers and a queue, at 30% to 90% load and through an "+
+		"overload; servers stop cancelled work",
 		Fleet{Clients: 100, StopsCancelled: true, Steps: loadSteps}, "static-200ms"),
 	inFleet("fleet-finishing", "the same fleet, with servers that finish cancelled work",
 		Fleet{Clients: 100, Steps: loadSteps}, "static-200ms"),
@@ -251,7 +284,8 @@ func (w Workload) PoliciesBy(c Clock) []string {
 
 // Script returns the script of the workload's backends; nil: they answer after a time drawn from
 // the distribution. began returns the start of the run, and run is its planned duration.
-func (w Workload) Script(distribution testserver.Distribution, seed uint64, began func() time.Time, run time.Duration) testserver.Script {
+func (w Workload) Script(distribution testserver.Distribution, seed uint64, began func() time.Time,
+	run time.Duration) testserver.Script {
 	if w.Plan == nil && w.Over == nil {
 		return nil
 	}

@@ -1,6 +1,6 @@
-// Command hedge answers questions about hedging from what a user has already measured.
+// Command hedge answers questions about hedging from measured latencies.
 //
-//	hedge whatif FILE # what hedging would do to calls that took so long
+//	hedge whatif FILE # predicts the effect of hedging on calls with these latencies
 //
 // The exit code is 2 if a flag or the input is wrong, and 1 if anything else is.
 package main
@@ -86,22 +86,31 @@ func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 	var q whatif.Question
 	fs := flag.NewFlagSet("whatif", flag.ContinueOnError)
 	fs.Var(&q.Format, "format", "`format` of the file: lines, csv, json or prometheus (default: found by its first line)")
-	fs.StringVar(&q.Field, "field", "", "`name` of what has the latencies: the column of a CSV file, the field of JSON lines, the Prometheus histogram")
-	fs.StringVar(&q.By, "by", "", "`name` of the column, field or label, such as the method, by whose values calls are told apart: one table for each")
-	fs.Var(&q.Where, "where", "`name=value`: read only calls whose column, field or label has that value, such as status=OK; may be given several times")
-	fs.Var(&q.Unit, "unit", "`unit` of latencies that are numbers alone: ns, us, ms, s or m (default: what the name of a Prometheus histogram says, none elsewhere)")
-	fs.Func("o", "`path` of a picture of the latencies without hedging and with a budget of 10%, .png or .svg", func(s string) error {
-		if !picture.CanDraw(s) {
-			return errors.New("must end in .png or .svg")
-		}
-		q.Picture = s
-		return nil
-	})
+	fs.StringVar(&q.Field, "field", "",
+		"`name` of what has the latencies: the column of a CSV file, the field of JSON lines, the Prometheus histogram")
+	fs.StringVar(&q.By, "by", "",
+		"`name` of the column, field or label, such as the method, by whose values calls are told apart: one "+
+			"table for each")
+	fs.Var(&q.Where, "where",
+		"`name=value`: read only calls whose column, field or label has that value, such as status=OK; may be "+
+			"given several times")
+	fs.Var(&q.Unit, "unit",
+		"`unit` of latencies that are numbers alone: ns, us, ms, s or m (default: what the name of a Prometheus "+
+			"histogram says, none elsewhere)")
+	fs.Func("o", "`path` of a picture of the latencies without hedging and with a budget of 10%, .png or .svg",
+		func(s string) error {
+			if !picture.CanDraw(s) {
+				return errors.New("must end in .png or .svg")
+			}
+			q.Picture = s
+			return nil
+		})
 	return &ffcli.Command{
 		Name:       "whatif",
 		ShortUsage: "hedge whatif [flags] [FILE]",
 		ShortHelp:  "what hedging would do to calls that took so long",
-		LongHelp: "FILE has what calls took that were not hedged: a latency such as 12.5ms on each line, CSV with a header, JSON lines,\n" +
+		LongHelp: "FILE has what calls took that were not hedged: a latency such as 12.5ms on each line, CSV with " +
+			"a header, JSON lines,\n" +
 			"or a Prometheus histogram in text form. Without FILE, or if it is -, this is read from the standard input.",
 		FlagSet: fs,
 		Exec: func(_ context.Context, args []string) error {

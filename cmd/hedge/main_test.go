@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// whatIf runs the program with an input, and returns its exit code and what it wrote.
+// whatIf runs the program with an input, and returns its exit code and output.
 func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -21,7 +21,7 @@ func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stder
 	return code, out.String(), err.String()
 }
 
-// TestInput_Wrong checks that what is wrong is said with its line, what was found and what was expected.
+// TestInput_Wrong checks that an input error names the line, the text found and the text expected.
 func TestInput_Wrong(t *testing.T) {
 	const (
 		latency = "a latency with a unit, such as 12.5ms"
@@ -40,28 +40,41 @@ func TestInput_Wrong(t *testing.T) {
 		{"-unit ms", "5\nNaN\n", `stdin:2: found "NaN", expected ` + latency},
 		{"-unit s", "1e300\n", `stdin:1: found "1e300", expected a latency of less than 292 years`},
 		{"-unit s", "1e999\n", `stdin:1: found "1e999", expected a latency of less than 292 years`},
-		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
-		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) + `…", expected ` + latency},
+		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency +
+			"; of CSV and JSON lines, name the latencies with -field"},
+		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) +
+			`…", expected ` + latency},
 		{"", "5ms\n" + strings.Repeat("x", 2<<20), "stdin:2: found more than 1 MiB, expected a line of the file"},
-		{"-by method", "5ms\n", `stdin:1: found latencies alone, expected a file with "method"; -by and -where need -field, unless the file is a Prometheus histogram`},
+		{"-by method", "5ms\n",
+			`stdin:1: found latencies alone, expected a file with "method"; -by and -where need -field, unless ` +
+				`the file is a Prometheus histogram`},
 
-		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
+		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency +
+			"; of CSV and JSON lines, name the latencies with -field"},
 		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
 		{"-field took -by verb", "method,took\n", `stdin:1: found "method,took", expected a header with the column "verb"`},
 		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
 		{"-field took", "method,took\nGet,5\n", `stdin:2: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
-		{"-field took", "method,took\nGet,\"5ms\n", `stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
-		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19), "stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
-		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\nGet,5ms\nGet,\"5ms\"\n", `stdin:3: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
-		{"-field took -where status=OK", "method,took\n", `stdin:1: found "method,took", expected a header with the column "status"`},
-		{"-field took -where status=OK", "status,took\nNo,5ms\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
+		{"-field took", "method,took\nGet,\"5ms\n",
+			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19),
+			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
+		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\nGet,5ms\nGet,\"5ms\"\n",
+			`stdin:3: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+		{"-field took -where status=OK", "method,took\n",
+			`stdin:1: found "method,took", expected a header with the column "status"`},
+		{"-field took -where status=OK", "status,took\nNo,5ms\n",
+			"stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took", "method,took\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
-		{"-field took -by method", "method,took\nGet,5ms\n", "stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
-		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001), `stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
+		{"-field took -by method", "method,took\nGet,5ms\n",
+			"stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
+		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001),
+			`stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
 
-		{"-format csv", "method,took\n", "stdin:1: found CSV, expected the name of the column with the latencies, given with -field"},
+		{"-format csv", "method,took\n",
+			"stdin:1: found CSV, expected the name of the column with the latencies, given with -field"},
 		{"-format json -field took", "method,took\n", `stdin:1: found "method,took", expected a JSON object`},
 		{"-format prometheus", "method,took\n", `stdin:1: found "method,took", expected ` + line},
 
@@ -70,25 +83,37 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", "{\"took\": \"5ms\"}\n5ms\n", `stdin:2: found "5ms", expected a JSON object`},
 		{"-field took", `{"took": "soon"}`, `stdin:1: found "soon" in "took", expected ` + latency},
 		{"-field took", `{"took": 5}`, `stdin:1: found "5" in "took", expected ` + unit},
-		{"-field took", `{"took": true}`, "stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
-		{"-field took -by verb", `{"took": "5ms"}`, "stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
+		{"-field took", `{"took": true}`,
+			"stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
+		{"-field took -by verb", `{"took": "5ms"}`,
+			"stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
 
-		{"-field took -where verb=Get", `{"took": "5ms"}`, "stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
+		{"-field took -where verb=Get", `{"took": "5ms"}`,
+			"stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
 
-		{"-where verb=Get", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"verb\""},
-		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 3\n", "stdin: found the histogram rpc, whose name has no unit, expected one such as rpc_seconds, or the unit of its edges, given with -unit"},
+		{"-where verb=Get", "rpc_bucket{le=\"1\"} 3\n",
+			"stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"verb\""},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 3\n",
+			"stdin: found the histogram rpc, whose name has no unit, expected one such as rpc_seconds, or the " +
+				"unit of its edges, given with -unit"},
 		{"", "# TYPE rpc histogram\n", `stdin: found no histogram, expected lines of NAME_bucket{le="…"}`},
 		{"-field call", "rpc_bucket{le=\"1\"} 3\n", `stdin: found no histogram, expected lines of call_bucket{le="…"}`},
 		{"", "rpc_bucket{le=\"1} 3\n", "stdin:1: found `rpc_bucket{le=\"1} 3`, expected " + line},
 		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"}\n", "stdin:2: found `rpc_bucket{le=\"1\"}`, expected " + line},
 		{"", "rpc_bucket{le=\"1\"} many\n", "stdin:1: found `rpc_bucket{le=\"1\"} many`, expected " + line},
 		{"", "rpc_bucket{} 3\n", `stdin:1: found le="", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
-		{"", "rpc_bucket{le=\"low\"} 3\n", `stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
+		{"", "rpc_bucket{le=\"low\"} 3\n",
+			`stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
 		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number of 0 or more"},
-		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"} 4\n", `stdin:2: found le="1" of the same series again, expected one scrape`},
-		{"-unit s", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n", "stdin:2: found 2 calls up to +Inf, expected at least the 3 of the bucket before: counts of a histogram add up"},
-		{"-unit s", "rpc_bucket{le=\"1\"} 3\n", `stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
-		{"", "rpc_bucket{le=\"1\"} 3\ncall_bucket{le=\"1\"} 3\n", "stdin:2: found the histogram call after rpc, expected one histogram; choose it with -field"},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"} 4\n",
+			`stdin:2: found le="1" of the same series again, expected one scrape`},
+		{"-unit s", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n",
+			"stdin:2: found 2 calls up to +Inf, expected at least the 3 of the bucket before: counts of a " +
+				"histogram add up"},
+		{"-unit s", "rpc_bucket{le=\"1\"} 3\n",
+			`stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
+		{"", "rpc_bucket{le=\"1\"} 3\ncall_bucket{le=\"1\"} 3\n",
+			"stdin:2: found the histogram call after rpc, expected one histogram; choose it with -field"},
 		{"-by method", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"method\""},
 	} {
 		code, stdout, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
@@ -129,12 +154,14 @@ func TestMisuse(t *testing.T) {
 	}
 	for args, want := range map[string]string{"": "whatif", "whatif -h": "-unit unit"} {
 		var out, err bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), nil, &out, &err); code != 0 || !strings.Contains(out.String(), want) {
+		if code := run(t.Context(), strings.Fields(args), nil, &out, &err); code != 0 ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &err)
 		}
 	}
 	var out, err bytes.Buffer
-	if code := run(t.Context(), []string{"bogus"}, nil, &out, &err); code != 2 || !strings.Contains(err.String(), `no subcommand "bogus"`) {
+	if code := run(t.Context(), []string{"bogus"}, nil, &out, &err); code != 2 ||
+		!strings.Contains(err.String(), `no subcommand "bogus"`) {
 		t.Errorf("exit code %d\n%s", code, &err)
 	}
 }
@@ -160,18 +187,22 @@ func TestFormats(t *testing.T) {
 		{"empty lines, CRLF and a byte order mark", "", "\ufeff\r\n" + numbered("%dms\r\n\r\n", calls)},
 		{"no newline at the end", "", strings.TrimSpace(lines)},
 		{"CSV", "-field took", "method,took\n" + numbered("Get,%dms\n", calls)},
-		{"CSV with quotes, spaces and a byte order mark", "-field took -unit ms", "\ufefftook, method\n" + numbered("\"%d\",\"a,\nb\"\n", calls)},
+		{"CSV with quotes, spaces and a byte order mark", "-field took -unit ms", "\ufefftook, method\n" +
+			numbered("\"%d\",\"a,\nb\"\n", calls)},
 		{"CSV with spaces in its header", "-field took -unit ms", "start time,took\n" + numbered("12:00:00,%d\n", calls)},
 		{"CSV with a number in its header", "-field took", "p 99,took\n" + numbered("1,%dms\n", calls)},
 		{"CSV with one column", "-field=took_99", "took_99\n" + numbered("%dms\n", calls)},
 		{"CSV with a comment as its header", "-field took", "# HELP,took\n" + numbered("1,%dms\n", calls)},
 		{"CSV with braces in its header", "-field took", "call {id} ,took\n" + numbered("1,%dms\n", calls)},
-		{"CSV with spaces around its fields", "-field took -where status=OK", "status , took\n" + numbered(" OK , %dms \n", calls) + "FAILED, soon\n"},
-		{"CSV with spaces before its quotes", "-field took -where status=OK", "status, took\n" + numbered(" OK, \"%dms\"\n", calls) + "FAILED, soon\n"},
+		{"CSV with spaces around its fields", "-field took -where status=OK",
+			"status , took\n" + numbered(" OK , %dms \n", calls) + "FAILED, soon\n"},
+		{"CSV with spaces before its quotes", "-field took -where status=OK",
+			"status, took\n" + numbered(" OK, \"%dms\"\n", calls) + "FAILED, soon\n"},
 		{"CSV by flag", "-format csv -field took", "# HELP x,took\n" + numbered("1,%dms\n", calls)},
 		{"lines by flag", "-format lines", numbered("%dms\n", calls)},
 		{"JSON", "-field took -unit ms", numbered("{\"method\": {\"took\": 1}, \"took\": %d}\n", calls)},
-		{"JSON with spaces in its strings", "-field took -where status=OK", numbered("{\"took\":\" %dms \",\"status\":\" OK\"}\n", calls)},
+		{"JSON with spaces in its strings", "-field took -where status=OK",
+			numbered("{\"took\":\" %dms \",\"status\":\" OK\"}\n", calls)},
 		{"JSON with strings", "-field call.took*", numbered("{\"call\":{\"took\": 1},\"call.took*\": \"%dms\"}\n", calls)},
 	} {
 		code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
@@ -181,9 +212,11 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestBy checks that each value of a column has a table, the one with the most calls first, and that small ones are left out.
+// TestBy checks that each value of a column has a table, the one with the most calls first, and
+// that small ones are left out.
 func TestBy(t *testing.T) {
-	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 200) + "Delete,1ms\n" + numbered("List,%dms\n", 400)
+	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 200) + "Delete,1ms\n" +
+		numbered("List,%dms\n", 400)
 	code, got, stderr := whatIf(t, csv, "-field", "took", "-by", "method")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
@@ -201,15 +234,17 @@ func TestBy(t *testing.T) {
 	}
 }
 
-// TestHistogram checks that a histogram whose buckets are narrow gives the same table as its calls.
+// TestHistogram checks that a histogram with narrow buckets gives the same table as its calls.
 func TestHistogram(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# HELP rpc_seconds What calls took.\n# TYPE rpc_seconds histogram\n")
 	for le := 1; le <= 500; le++ {
-		fmt.Fprintf(&text, "rpc_seconds_bucket{method=\"a \\\"}\",le=\"%g\"} %g 1700000000 # {id=\"x\"} 0.1\n", float64(le)/1000, min(float64(le)*100, 40_000))
+		fmt.Fprintf(&text, "rpc_seconds_bucket{method=\"a \\\"}\",le=\"%g\"} %g 1700000000 # {id=\"x\"} 0.1\n",
+			float64(le)/1000, min(float64(le)*100, 40_000))
 		fmt.Fprintf(&text, "rpc_seconds_bucket{le=\"%g\",method=\"b\",} %d\n", float64(le)/1000, min(max(le-300, 0)*10, 1000))
 	}
-	text.WriteString("rpc_seconds_bucket{method=\"a \\\"}\",le=\"+Inf\"} 40000\nrpc_seconds_bucket{method=\"b\",le=\"+Inf\"} 1250\nrpc_seconds_count 1\nother 2\n")
+	text.WriteString("rpc_seconds_bucket{method=\"a \\\"}\",le=\"+Inf\"} " +
+		"40000\nrpc_seconds_bucket{method=\"b\",le=\"+Inf\"} 1250\nrpc_seconds_count 1\nother 2\n")
 	code, got, stderr := whatIf(t, text.String(), "-by", "method")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
@@ -229,12 +264,13 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestHistogram_LargeFiles checks that files with more buckets than are kept in memory give the same table as small ones, in
-// any order of their lines and with any memory.
+// TestHistogram_LargeFiles checks that files with more buckets than are kept in memory give the
+// same table as small ones, in any order of their lines and with any memory.
 func TestHistogram_LargeFiles(t *testing.T) {
 	edges := []string{"0.1", "0.2", "0.4", "0.8", "+Inf"}
 	line := func(pod, edge int, le string) string {
-		return fmt.Sprintf("rpc_seconds_bucket{method=\"%s\",pod=\"%d\",le=\"%s\"} %d\n", []string{"Get", "Put"}[pod%2], pod, le, min(5*(edge+1), 20))
+		return fmt.Sprintf("rpc_seconds_bucket{method=\"%s\",pod=\"%d\",le=\"%s\"} %d\n",
+			[]string{"Get", "Put"}[pod%2], pod, le, min(5*(edge+1), 20))
 	}
 	together := func(pods int) string {
 		var b strings.Builder
@@ -260,11 +296,15 @@ func TestHistogram_LargeFiles(t *testing.T) {
 	for _, tc := range []struct{ name, input, want, err string }{
 		{"series together", together(10_000), want, ""},
 		{"series apart", apart(10_000), want, ""},
-		{"series with other buckets, together", together(9_000) + strings.ReplaceAll(together(10_000)[len(together(9_000)):], `le="0.4"`, `le="0.5"`), "", ""},
+		{"series with other buckets, together", together(9_000) +
+			strings.ReplaceAll(together(10_000)[len(together(9_000)):], `le="0.4"`, `le="0.5"`), "", ""},
 		{"series with other buckets, apart", apart(10_000) + other, "",
-			`stdin:40001: found le="0.4" in 5000 of 10000 series, and lines of a series apart from each other, expected the same buckets in all series, or each series on consecutive lines`},
-		{"two scrapes together", together(10_000) + together(10_000), "", `stdin:50001: found le="0.1" of the same series again, expected one scrape`},
-		{"two scrapes apart", apart(10_000) + apart(10_000), "", `stdin:50001: found le="+Inf" of the same series again, expected one scrape`},
+			`stdin:40001: found le="0.4" in 5000 of 10000 series, and lines of a series apart from each other, ` +
+				`expected the same buckets in all series, or each series on consecutive lines`},
+		{"two scrapes together", together(10_000) + together(10_000), "",
+			`stdin:50001: found le="0.1" of the same series again, expected one scrape`},
+		{"two scrapes apart", apart(10_000) + apart(10_000), "",
+			`stdin:50001: found le="+Inf" of the same series again, expected one scrape`},
 	} {
 		code, got, stderr := whatIf(t, tc.input, "-by", "method")
 		if tc.err != "" {
@@ -277,7 +317,8 @@ func TestHistogram_LargeFiles(t *testing.T) {
 	}
 }
 
-// TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's name.
+// TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's
+// name.
 func TestUnitOfAHistogram(t *testing.T) {
 	for _, tc := range []struct{ name, unit, args, want string }{
 		{"rpc_seconds", "", "", "2500.0 ms"},
@@ -291,32 +332,39 @@ func TestUnitOfAHistogram(t *testing.T) {
 		{"rpc_ms", "", "-unit s", "2500.0 ms"},
 		{"rpc", "seconds", "-unit ms", "2.50 ms"},
 	} {
-		input := fmt.Sprintf("# HELP %[1]s x\n# UNIT %[1]s %[2]s\n%[1]s_bucket{le=\"5\"} 300\n%[1]s_bucket{le=\"10\"} 300\n%[1]s_bucket{le=\"+Inf\"} 300\n", tc.name, tc.unit)
+		input := fmt.Sprintf(
+			"# HELP %[1]s x\n# UNIT %[1]s %[2]s\n%[1]s_bucket{le=\"5\"} 300\n%[1]s_bucket{le=\"10\"} "+
+				"300\n%[1]s_bucket{le=\"+Inf\"} 300\n", tc.name, tc.unit)
 		if tc.unit == "" {
 			input = strings.Replace(input, "# UNIT", "# TYPE", 1)
 		}
 		code, got, stderr := whatIf(t, input, strings.Fields(tc.args)...)
 		if p50 := strings.SplitN(got, "\n", 5); code != 0 || len(p50) < 4 || !strings.Contains(p50[3], tc.want) {
-			t.Errorf("%s, unit %q, %s: exit code %d, want a p50 of %s\n%s%s", tc.name, tc.unit, tc.args, code, tc.want, got, stderr)
+			t.Errorf("%s, unit %q, %s: exit code %d, want a p50 of %s\n%s%s", tc.name, tc.unit, tc.args, code,
+				tc.want, got, stderr)
 		}
 	}
 }
 
-// TestWhere checks that only calls count whose column, field or label has the value.
+// TestWhere checks that only calls with the value in the column, field or label count.
 func TestWhere(t *testing.T) {
 	const le = `rpc_seconds_bucket{status="%s",method="%s",le="%s"} %d` + "\n"
 	var histogram strings.Builder
 	for _, of := range []struct{ status, method string }{{"OK", "Get"}, {"OK", "Put"}, {"FAILED", "Get"}} {
 		fmt.Fprintf(&histogram, le+le, of.status, of.method, "0.1", 300, of.status, of.method, "+Inf", 300)
 	}
-	csv := "status,method,took\n" + numbered("OK,Get,%dms\n", 300) + numbered("OK,Put,%dms\n", 300) + strings.Repeat("FAILED,Get,soon\n", 300)
-	json := numbered(`{"status":"OK","method":"Get","took":%d}`+"\n", 300) + numbered(`{"status":"OK","method":"Put","took":%d}`+"\n", 300) +
+	csv := "status,method,took\n" + numbered("OK,Get,%dms\n", 300) + numbered("OK,Put,%dms\n", 300) +
+		strings.Repeat("FAILED,Get,soon\n", 300)
+	json := numbered(`{"status":"OK","method":"Get","took":%d}`+"\n", 300) +
+		numbered(`{"status":"OK","method":"Put","took":%d}`+"\n", 300) +
 		numbered(`{"status":"FAILED","method":"Get","took":%d}`+"\n", 300)
 	for _, tc := range []struct{ name, args, input string }{
 		{"CSV", "-field took", csv}, {"JSON", "-field took -unit ms", json}, {"histogram", "", histogram.String()},
 	} {
-		for args, want := range map[string]string{"-where status=OK": "stdin: 600 calls", "-where status=OK -where method=Get": "stdin: 300 calls"} {
-			if code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args+" "+args)...); code != 0 || !strings.HasPrefix(got, want) {
+		for args, want := range map[string]string{"-where status=OK": "stdin: 600 calls",
+			"-where status=OK -where method=Get": "stdin: 300 calls"} {
+			if code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args+" "+args)...); code != 0 ||
+				!strings.HasPrefix(got, want) {
 				t.Errorf("%s, %s: exit code %d, want %s\n%s%s", tc.name, args, code, want, got, stderr)
 			}
 		}
@@ -359,7 +407,8 @@ func TestPicture(t *testing.T) {
 	if size := picture.Bounds().Size(); size.X < 1000 || size.Y < 1200 {
 		t.Errorf("the picture is %v", size)
 	}
-	if code, _, stderr := whatIf(t, csv, "-field", "took", "-o", filepath.Join(path, "x.png")); code != 1 || !strings.Contains(stderr, "x.png") {
+	if code, _, stderr := whatIf(t, csv, "-field", "took", "-o", filepath.Join(path, "x.png")); code != 1 ||
+		!strings.Contains(stderr, "x.png") {
 		t.Errorf("a picture that cannot be written: exit code %d\n%s", code, stderr)
 	}
 }

@@ -31,8 +31,9 @@ import (
 // The file's contents at first, after an operator has switched hedging off for one method, and
 // after a mistake.
 const (
-	first   = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 10}`
-	off     = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "methodOptions": {"/helloworld.Greeter/SayHello": {"off": true}}}`
+	first = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 10}`
+	off   = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "methodOptions": {"/helloworld.Greeter/SayHello": ` +
+		`{"off": true}}}`
 	mistake = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 1000}`
 )
 

@@ -90,14 +90,16 @@ func run(w io.Writer) error {
 	}
 	wg.Wait()
 
-	fmt.Fprintf(w, "%d calls by each client, one every %v, to two backends. One of them stalls for 100 ms of each second.\n\n", calls, pace)
+	fmt.Fprintf(w, "%d calls by each client, one every %v, to two backends. One of them stalls for 100 ms of each "+
+		"second.\n\n", calls, pace)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "\tp50\tp99\textra load")
 	for _, c := range clients {
 		if c.err != nil {
 			return c.err
 		}
-		fmt.Fprintf(table, "%s\t%v\t%v\t%.1f%%\n", c.name, percentile(c.latencies, 50), percentile(c.latencies, 99), 100*c.stats.HedgeRate())
+		fmt.Fprintf(table, "%s\t%v\t%v\t%.1f%%\n", c.name, percentile(c.latencies, 50),
+			percentile(c.latencies, 99), 100*c.stats.HedgeRate())
 	}
 	return table.Flush()
 }
@@ -105,7 +107,8 @@ func run(w io.Writer) error {
 // measure makes all calls over a connection of its own, at a steady pace, and returns their
 // latencies.
 func measure(options ...grpc.DialOption) ([]time.Duration, error) {
-	conn, err := grpc.NewClient("backends:///", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient("backends:///",
+		append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,8 @@ func run(w io.Writer) error {
 	}
 	defer stopHTTP()
 
-	fmt.Fprintf(w, "Three replicas, one of which stalls for 100 ms of each second. %d calls in each stage, one every %v.\n\n", calls, pace)
+	fmt.Fprintf(w, "Three replicas, one of which stalls for 100 ms of each second. %d calls in each stage, one "+
+		"every %v.\n\n", calls, pace)
 	if err := rollOut(w, ctx, file, s, updated, pb.NewGreeterClient(conn)); err != nil {
 		return err
 	}
@@ -165,7 +166,8 @@ type seen struct{ calls, retries atomic.Int64 }
 // dial connects to the replicas. Logging is outside of retries and retries are outside of hedging:
 // a call has one line in the log, and a call that failed with all its attempts is made again. The
 // plugin's grpc.client.call.duration includes all of that.
-func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Builder, seen *seen) (*grpc.ClientConn, error) {
+func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Builder,
+	seen *seen) (*grpc.ClientConn, error) {
 	logger := logging.LoggerFunc(func(ctx context.Context, level logging.Level, message string, fields ...any) {
 		seen.calls.Add(1)
 		slog.Log(ctx, slog.Level(level), message, fields...) // OK is below slog's default level
@@ -226,7 +228,8 @@ func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- 
 }
 
 // rollOut makes the calls of each stage, and prints what became of them.
-func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, updated <-chan error, client pb.GreeterClient) error {
+func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, updated <-chan error,
+	client pb.GreeterClient) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "stage\tcalls\tp50\tp99\tp99 with hedges, predicted\thedges\twould be hedged")
 	stage := func(name string) error {
@@ -237,7 +240,8 @@ func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, 
 		}
 		after := s.Stats()
 		predicted := s.Methods()[0].Choice.PredictedTail // there is one target with one method
-		fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%v\t%d\t%d\n", name, len(latencies), percentile(latencies, 50), percentile(latencies, 99),
+		fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%v\t%d\t%d\n", name, len(latencies), percentile(latencies, 50),
+			percentile(latencies, 99),
 			predicted.Round(100*time.Microsecond), after.Hedges-before.Hedges, after.DryRun-before.DryRun)
 		return nil
 	}

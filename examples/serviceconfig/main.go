@@ -80,7 +80,8 @@ func run(w io.Writer) error {
 	fmt.Fprintf(table, "with hedging\t%v\t%v\n", percentile(hedged, 50), percentile(hedged, 99))
 	table.Flush()
 	stats := s.Stats()
-	fmt.Fprintf(w, "\nExtra load: %.1f%%. %d hedges were sent, %d answered first.\n", 100*stats.HedgeRate(), stats.Hedges, stats.HedgeWins)
+	fmt.Fprintf(w, "\nExtra load: %.1f%%. %d hedges were sent, %d answered first.\n", 100*stats.HedgeRate(),
+		stats.Hedges, stats.HedgeWins)
 	return nil
 }
 

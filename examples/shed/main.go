@@ -93,7 +93,7 @@ func run(w io.Writer) error {
 	return table.Flush()
 }
 
-// measure makes all calls at a steady pace, returns their latencies and counts those that failed.
+// measure makes all calls at a steady pace, returns their latencies and counts the failures.
 func measure(conn *grpc.ClientConn, failed *atomic.Int64) []time.Duration {
 	client := pb.NewGreeterClient(conn)
 	latencies := make([]time.Duration, calls)

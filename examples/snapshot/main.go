@@ -53,7 +53,8 @@ func run(w io.Writer) error {
 	defer os.RemoveAll(folder)
 	file := filepath.Join(folder, "hedge.pb")
 
-	fmt.Fprintf(w, "Two processes, one after the other, make %d calls each. One attempt in twenty takes 100 ms instead of 5 ms.\n\n", calls)
+	fmt.Fprintf(w, "Two processes, one after the other, make %d calls each. One attempt in twenty takes 100 ms "+
+		"instead of 5 ms.\n\n", calls)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "\tp50\tp99\tcalls before the first hedge could be sent")
 	for _, name := range []string{"without a snapshot", "with the first one's"} {

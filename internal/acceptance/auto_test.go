@@ -27,7 +27,7 @@ func auto(budgetPercent float64, hedges int) []hedge.Option {
 	}
 }
 
-// course is a client that goes on from a seed, and what must come of it.
+// course is a client from a seed, and the bounds of its results.
 type course struct {
 	name    string
 	short   bool // it guards every change; the others are of the long tier
@@ -93,7 +93,8 @@ func slower(d testserver.Distribution, from, to time.Duration) func(uint64) simu
 	}
 }
 
-// courses hold what the trigger reaches against what is possible, and against what calls take without hedging.
+// courses compare the trigger's results with the best possible results, and with the latency
+// without hedging.
 func courses(t *testing.T) []course {
 	const s = time.Second
 	closed := simulation.Client{Calls: calls, Concurrency: 20}
@@ -110,16 +111,23 @@ func courses(t *testing.T) []course {
 	all := func(what string, f figure, most float64) bound { return bound{what, f, 0, whole, most} }
 	loadOf := func(most float64) bound { return all("load", load, most) }
 	list := []course{
-		// The bounds of percentiles are a little above what the best policy of its kind reaches that knows the distribution.
-		{name: "straggler", short: true, latency: distributed(t, "straggler"), client: closed, budget: 10, bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
-		{name: "ttft", short: true, latency: distributed(t, "ttft"), client: closed, budget: 30, hedges: 3, bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
-		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 15, bounds: []bound{all("p95", p(0.95), 12), all("p99", p(0.99), 25), loadOf(15)}},
-		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 20, hedges: 3, bounds: []bound{all("p99.9", p(0.999), 60), loadOf(20)}},
-		{name: "slow-one-percent", latency: distributed(t, "slow-one-percent"), client: closed, budget: 5, bounds: []bound{all("p99", p(0.99), 22.5), all("p99.9", p(0.999), 34), loadOf(5)}},
-		{name: "pareto", latency: distributed(t, "pareto"), client: closed, budget: 10, bounds: []bound{all("p99", p(0.99), 25), all("p99.9", p(0.999), 40), loadOf(10)}},
+		// The bounds of percentiles are a little above the result of the best policy of its kind
+		// with knowledge of the distribution.
+		{name: "straggler", short: true, latency: distributed(t, "straggler"), client: closed, budget: 10,
+			bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
+		{name: "ttft", short: true, latency: distributed(t, "ttft"), client: closed, budget: 30, hedges: 3,
+			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
+		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 15,
+			bounds: []bound{all("p95", p(0.95), 12), all("p99", p(0.99), 25), loadOf(15)}},
+		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 20, hedges: 3,
+			bounds: []bound{all("p99.9", p(0.999), 60), loadOf(20)}},
+		{name: "slow-one-percent", latency: distributed(t, "slow-one-percent"), client: closed, budget: 5,
+			bounds: []bound{all("p99", p(0.99), 22.5), all("p99.9", p(0.999), 34), loadOf(5)}},
+		{name: "pareto", latency: distributed(t, "pareto"), client: closed, budget: 10,
+			bounds: []bound{all("p99", p(0.99), 25), all("p99.9", p(0.999), 40), loadOf(10)}},
 
-		// One request in ten is slow whoever serves it: a hedge is of little use, and one for each such request costs nine tenths of
-		// the budget.
+		// One request in ten is slow at every backend: a hedge gains little, and one for each such
+		// request costs nine tenths of the budget.
 		{name: "correlated", latency: func(seed uint64) simulation.Latency {
 			usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
@@ -137,24 +145,27 @@ func courses(t *testing.T) []course {
 				return 0
 			}, 2 * s, whole, 2}}},
 
-		// The server's own queue is what makes calls slow. A hedge gains little there, and costs little where it leaves the queue when
-		// the primary answers: nobody may wait longer for it.
-		{name: "saturated", latency: of(testserver.Exponential(8 * ms)), client: queue(8*ms, 0.95), budget: 10, bounds: []bound{
-			all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load", load, 10 * s, whole, 7},
-			all("time for all by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
-				last := func(calls simulation.Calls) (end time.Duration) {
-					for _, c := range calls {
-						end = max(end, c.At+c.Took)
+		// The server's own queue is what makes calls slow. A hedge gains little there, and costs
+		// little where it leaves the queue when the primary answers: no call may become slower.
+		{name: "saturated", latency: of(testserver.Exponential(8 * ms)), client: queue(8*ms, 0.95), budget: 10,
+			bounds: []bound{
+				all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load", load, 10 * s, whole, 7},
+				all("time for all by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+					last := func(calls simulation.Calls) (end time.Duration) {
+						for _, c := range calls {
+							end = max(end, c.At+c.Took)
+						}
+						return end
 					}
-					return end
-				}
-				return float64(last(hedged)) / float64(last(plain()))
-			}, 1.05)}},
+					return float64(last(hedged)) / float64(last(plain()))
+				}, 1.05)}},
 		// The queue is long or short by chance, so that it takes many calls to say something.
-		{name: "queue with stragglers", latency: of(testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)), client: longQueue, budget: 10,
+		{name: "queue with stragglers",
+			latency: of(testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)), client: longQueue, budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.95)}},
 
-		// Calls that began just before the outage are hedged in its first instants: two hedges from savings and one for each of a few wins.
+		// Calls that began just before the outage are hedged in its first instants: two hedges from
+		// savings and one for each of a few wins.
 		{name: "outage", latency: slower(straggler, 30*s, 60*s), client: open(500, 90*500), budget: 10, bounds: []bound{
 			{"hedges beyond what was earned", func(hedged simulation.Calls, _ func() simulation.Calls) (most float64) {
 				for at := 30 * s; at < 60*s; at += s {
@@ -167,17 +178,20 @@ func courses(t *testing.T) []course {
 				return float64(hedged.Between(70*s, 85*s).Tail(0.99)) / float64(hedged.Between(15*s, 30*s).Tail(0.99))
 			}, 0, whole, 1.15}}},
 
-		// The distribution of 20 ms is that of 5 ms with each latency times four. 16.1 ms is what the best policy reaches.
+		// The distribution of 20 ms is that of 5 ms with each latency times four. The best policy
+		// reaches 16.1 ms.
 		{name: "shift", latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
-				return scaled([]time.Duration{5 * ms, 20 * ms, 5 * ms}[min(int(at/(30*s)), 2)]).Draw(simulation.Generator(seed, id, attempt))
+				return scaled([]time.Duration{5 * ms, 20 * ms, 5 * ms}[min(int(at/(30*s)), 2)]).Draw(
+					simulation.Generator(seed, id, attempt))
 			}
 		}, client: open(500, 90*500), budget: 10, bounds: []bound{
-			{"p99", p(0.99), 10 * s, 30 * s, 1.25 * 16.1}, {"p99", p(0.99), 40 * s, 60 * s, 1.25 * 4 * 16.1}, {"p99", p(0.99), 70 * s, 90 * s, 1.25 * 16.1},
+			{"p99", p(0.99), 10 * s, 30 * s, 1.25 * 16.1}, {"p99", p(0.99), 40 * s, 60 * s, 1.25 * 4 * 16.1}, {
+				"p99", p(0.99), 70 * s, 90 * s, 1.25 * 16.1},
 			{"load", load, 10 * s, 30 * s, 12}, {"load", load, 40 * s, 60 * s, 12}, {"load", load, 70 * s, 90 * s, 12}}},
 
-		// One backend in three stalls for a second in every minute. Between stalls there is nothing to gain, and a trigger that had given
-		// up would be of no use when the next one comes.
+		// One backend in three stalls for a second in every minute. Between stalls there is nothing
+		// to gain, and a trigger that had given up would be of no use when the next one comes.
 		{name: "seldom stalls", latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
 				random := simulation.Generator(seed, id, attempt)
@@ -192,15 +206,19 @@ func courses(t *testing.T) []course {
 				return slow(hedged) / slow(plain())
 			}, 30 * s, whole, 0.2}, {"load", load, 30 * s, whole, 5}}},
 
-		// Hedging is of no use where all take as long, and where a hedge is no faster than its primary: for a while, or for good.
-		{name: "steady", short: true, latency: of(testserver.LogNormal(20*ms, 200*time.Microsecond)), client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
+		// Hedging is of no use where all take as long, and where a hedge is no faster than its
+		// primary: for a while, or for good.
+		{name: "steady", short: true, latency: of(testserver.LogNormal(20*ms, 200*time.Microsecond)),
+			client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
 			bounds: []bound{{"load", load, 60 * s, whole, 1}}},
 		{name: "no faster the second time", short: true, latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
 				return simulation.Drawing(scaled(5*ms), seed)(id, 0, at) + time.Duration(min(attempt, 1))*ms
 			}
-		}, client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10, bounds: []bound{{"load", load, 22 * s, whole, 1}}},
-		// Half a minute after hedges have become useful again, most of their gain is back, and after some minutes all of it.
+		}, client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
+			bounds: []bound{{"load", load, 22 * s, whole, 1}}},
+		// Half a minute after hedges have become useful again, most of their gain is back, and
+		// after some minutes all of it.
 		{name: "of use again", seeds: 3, latency: func(seed uint64) simulation.Latency {
 			draw := simulation.Drawing(straggler, seed)
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
@@ -210,31 +228,43 @@ func courses(t *testing.T) []course {
 				return draw(id, attempt, at)
 			}
 		}, client: open(500, 300*500), budget: 10, bounds: []bound{
-			{"load", load, 45 * s, 60 * s, 1}, {"p99 by none's", byNone(0.99), 90 * s, 150 * s, 0.5}, {"p99 by none's", byNone(0.99), 240 * s, 299 * s, 0.3},
-			{"calls without a hedge", func(hedged simulation.Calls, _ func() simulation.Calls) float64 { return 100 - load(hedged, nil) }, 240 * s, 299 * s, 94}}},
+			{"load", load, 45 * s, 60 * s, 1}, {"p99 by none's", byNone(0.99), 90 * s, 150 * s, 0.5}, {
+				"p99 by none's", byNone(0.99), 240 * s, 299 * s, 0.3},
+			{"calls without a hedge", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
+				return 100 - load(hedged, nil)
+			}, 240 * s, 299 * s, 94}}},
 
-		// Requests that differ and slow calls that come in bunches. More of them, and more seeds, are in internal/learn.
-		{name: "sizes", short: true, latency: sizes, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
-		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
-		{name: "heavy", latency: heavy, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.67), loadOf(10.5)}},
-		{name: "stalls at 50/s", latency: stalls, client: open(50, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
+		// Requests that differ and slow calls that come in bunches. More of them, and more seeds,
+		// are in internal/learn.
+		{name: "sizes", short: true, latency: sizes, client: open(500, calls), budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
+		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
+		{name: "heavy", latency: heavy, client: open(500, calls), budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.67), loadOf(10.5)}},
+		{name: "stalls at 50/s", latency: stalls, client: open(50, calls), budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
 	}
 	// At rates at which two seconds earn one hedge or less, a minute of outage.
 	for _, rate := range []float64{1, 5} {
-		list = append(list, course{name: fmt.Sprintf("outage at %v/s", rate), latency: slower(trickle, 10*time.Minute, 11*time.Minute), client: open(rate, int(rate*720)), budget: 10,
+		list = append(list, course{name: fmt.Sprintf("outage at %v/s", rate),
+			latency: slower(trickle, 10*time.Minute, 11*time.Minute), client: open(rate, int(rate*720)), budget: 10,
 			bounds: []bound{{"hedges beyond the share", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
 				return float64(hedged.Hedges()) - 0.1*float64(len(hedged))
 			}, 10 * time.Minute, 11 * time.Minute, 3}}})
 	}
-	// The same distribution a thousand times slower and a few times faster, with nothing configured. Where calls are few the bucket
-	// holds a single token, and of two stragglers in a row one has to do without. The least delay is 1 ms, nearly the fastest median.
+	// The same distribution a thousand times slower and a few times faster, with nothing
+	// configured. Where calls are few the bucket holds a single token, and of two stragglers in a
+	// row one has to do without. The least delay is 1 ms, nearly the fastest median.
 	for i, tc := range []struct {
 		base  time.Duration
 		rate  float64
 		calls int
 		most  float64
-	}{{5 * ms, 1, 5000, 0.90}, {s, 1, 5000, 0.80}, {5 * ms, 10, 20_000, 0.55}, {ms, 5000, 60_000, 0.45}, {10 * s, 20, 40_000, 0.35}} {
-		list = append(list, course{name: fmt.Sprintf("%v at %v/s", tc.base, tc.rate), short: i == 0, latency: of(scaled(tc.base)), client: open(tc.rate, tc.calls), budget: 10,
+	}{{5 * ms, 1, 5000, 0.90}, {s, 1, 5000, 0.80}, {5 * ms, 10, 20_000, 0.55}, {ms, 5000, 60_000, 0.45}, {10 * s,
+		20, 40_000, 0.35}} {
+		list = append(list, course{name: fmt.Sprintf("%v at %v/s", tc.base, tc.rate), short: i == 0,
+			latency: of(scaled(tc.base)), client: open(tc.rate, tc.calls), budget: 10,
 			bounds: []bound{{"p99 by none's", byNone(0.99), 0, 1000 * whole, tc.most}, {"load", load, 0, 1000 * whole, 10.5}}})
 	}
 	return list
@@ -276,8 +306,9 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestAuto_NoWorseThanPercentile compares with the 90th percentile at the same budget. That spends all of the budget, also where
-// most of it saves little: the trigger sends a quarter of its hedges in slow-one-percent.
+// TestAuto_NoWorseThanPercentile compares with the 90th percentile at the same budget. That spends
+// all of the budget, also where most of it saves little: the trigger sends a quarter of its hedges
+// in slow-one-percent.
 func TestAuto_NoWorseThanPercentile(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -286,26 +317,32 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 		budget       float64
 		bound        float64
 	}{
-		{"straggler", 10, 1.03}, {"ttft", 10, 1.09}, {"ttft", 30, 1.03}, {"grpc-java", 15, 1.03}, {"slow-one-percent", 5, 1.15}, {"pareto", 10, 1.03},
+		{"straggler", 10, 1.03}, {"ttft", 10, 1.09}, {"ttft", 30, 1.03}, {"grpc-java", 15, 1.03}, {
+			"slow-one-percent", 5, 1.15}, {"pareto", 10, 1.03},
 	} {
 		for seed := range uint64(5) {
 			p99 := func(trigger hedge.Trigger) float64 {
-				calls, _ := simulation.Client{Latency: distributed(t, tc.distribution)(seed + 1), Calls: calls, Concurrency: 20, Seed: seed + 1,
+				calls, _ := simulation.Client{Latency: distributed(t, tc.distribution)(seed + 1), Calls: calls,
+					Concurrency: 20, Seed: seed + 1,
 					Options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger))}.Run(t)
 				return millis(calls[warmedUp:].Tail(0.99))
 			}
 			if ratio := p99(hedge.Auto()) / p99(hedge.Percentile(0.90)); ratio > tc.bound {
-				t.Errorf("%s, budget %v%%, seed %d: p99 is %.3f of that of the percentile, want %v", tc.distribution, tc.budget, seed+1, ratio, tc.bound)
+				t.Errorf("%s, budget %v%%, seed %d: p99 is %.3f of that of the percentile, want %v",
+					tc.distribution, tc.budget, seed+1, ratio, tc.bound)
 			}
 		}
 	}
 }
 
-// TestAuto_Mixed has a fast method with stragglers and a slow one without share a target and its budget.
+// TestAuto_Mixed has a fast method with stragglers and a slow one without share a target and its
+// budget.
 func TestAuto_Mixed(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	distributions := []testserver.Distribution{testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20), testserver.LogNormal(200*ms, 40*ms)}
+	distributions := []testserver.Distribution{
+		testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02,
+			20), testserver.LogNormal(200*ms, 40*ms)}
 	for seed := uint64(1); seed <= 5; seed++ {
 		of := func(methods int, pick func(id uint64) uint64) (split [2]simulation.Calls) {
 			all, _ := simulation.Client{Latency: func(id uint64, attempt int, _ time.Duration) time.Duration {
@@ -329,7 +366,8 @@ func TestAuto_Mixed(t *testing.T) {
 	}
 }
 
-// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn
+// from r, and one of its own, from a.
 func ofRequest(draw func(r, a *rand.Rand) float64) func(seed uint64) simulation.Latency {
 	return func(seed uint64) simulation.Latency {
 		return func(id uint64, attempt int, _ time.Duration) time.Duration {
@@ -359,7 +397,7 @@ var heavy = ofRequest(func(r, a *rand.Rand) float64 {
 	return d
 })
 
-// stalls lets one of three backends stand still for a second in every five, in turn; a hedge goes to another.
+// stalls stalls one of three backends for a second in every five, in turn; a hedge goes to another.
 func stalls(seed uint64) simulation.Latency {
 	return func(id uint64, attempt int, at time.Duration) time.Duration {
 		d := time.Duration(math.Exp(0.5*simulation.Generator(seed, id, attempt).NormFloat64()) * float64(ms))

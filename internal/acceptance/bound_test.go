@@ -21,8 +21,9 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and asks the servers what they got. In any
-// interval the attempts beyond the first of each call are within the bound, whatever they were sent for.
+// TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and counts
+// attempts at the servers. In any interval the attempts beyond the first of each call are within
+// the bound.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	longtest.Simulation(t)
 	extra, rejected := 0, int64(0)
@@ -55,14 +56,14 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 type attemptBook struct {
 	mu     sync.Mutex
 	began  time.Time
-	first  map[uint64]bool // calls of which an attempt has come
+	first  map[uint64]bool // calls with an attempt at a server
 	events []event
 }
 
 // event is a call that begins, an attempt beyond the first that arrives, or a hedge that wins.
 type event struct {
 	at    time.Duration
-	call  float64 // what it costs
+	call  float64 // its cost
 	extra float64
 	wins  float64
 }
@@ -93,10 +94,10 @@ func (b *attemptBook) extra() (n int) {
 	return n
 }
 
-// over is by how much the attempts beyond the first cost more than the bound, in the interval where that is most, and when it
-// ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the costliest of the attempts
-// twice and once for each hedge that wins. If calls were repeated, the budget may have owed
-// that for them, but no more than a burst.
+// over is by how much the attempts beyond the first cost more than the bound, in the interval where
+// that is most, and when it ends. The bound of an interval is the share of what its calls cost, the
+// burst at its start, and the costliest of the attempts twice and once for each hedge that wins. If
+// calls were repeated, the budget may have owed that for them, but no more than a burst.
 func (b *attemptBook) over(share float64, repeated int64) (over float64, at time.Duration) {
 	costliest := 0.0
 	for _, e := range b.events {
@@ -119,7 +120,7 @@ func (b *attemptBook) over(share float64, repeated int64) (over float64, at time
 	return over, at
 }
 
-// burstBefore is what the calls of two seconds earned, and the costliest call of a minute at least.
+// burstBefore is the budget of two seconds of calls, and at least the costliest call of a minute.
 func burstBefore(events []event, now time.Duration, share float64) float64 {
 	earned, costliest := 0.0, 1.0
 	for _, e := range slices.Backward(events) {
@@ -134,7 +135,8 @@ func burstBefore(events []event, now time.Duration, share float64) float64 {
 	return max(earned, costliest)
 }
 
-// TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its end.
+// TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its
+// end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Methods()[0].Tokens }
 	s := hedgetest.All(t)
@@ -160,18 +162,22 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	}
 }
 
-// TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and once.
+// TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and
+// once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
-	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
+	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable,
+		Pushback: race.PushbackAfter}
 	for name, tc := range map[string]struct {
 		report race.Report
 		want   float64
 		pushed int64
 	}{
-		"a failure":                        {race.Report{Err: unavailable}, 9, 1},
-		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
-		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
+		"a failure": {race.Report{Err: unavailable}, 9, 1},
+		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
+			GoneAt: ms}, 10, 0},
+		"one before the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
+			GoneAt: 2 * ms}, 9, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
@@ -183,7 +189,8 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 			}
 			c.Book(&tc.report)
 			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
-				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
+				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack,
+					tc.want, tc.pushed)
 			}
 		})
 	}

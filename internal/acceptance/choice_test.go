@@ -16,7 +16,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestChoice_SaysWhatIsInForce compares what was predicted for a distribution with what then happened.
+// TestChoice_SaysWhatIsInForce compares the predictions for a distribution with the measurements.
 func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
@@ -25,7 +25,8 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	row := rows[0]
 	c := row.Choice
 	t.Logf("%+v", c)
-	if c.Delay != row.Delay || c.Delay < 8*ms || c.Delay > 12*ms || c.Probability < 0.9 || c.Probability > 1 || c.MaxHedges < 1 || c.MaxHedges > 2 {
+	if c.Delay != row.Delay || c.Delay < 8*ms || c.Delay > 12*ms || c.Probability < 0.9 || c.Probability > 1 ||
+		c.MaxHedges < 1 || c.MaxHedges > 2 {
 		t.Errorf("delay %v (%v in force), probability %v, %d hedges", c.Delay, row.Delay, c.Probability, c.MaxHedges)
 	}
 	for name, p := range map[string]struct {
@@ -48,13 +49,14 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
+// TestDryRun checks that no hedge is sent, and the forecasts against clients that hedge.
 func TestDryRun(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, name), 1), Calls: 20_000, Concurrency: 20, Seed: 1}
+			sim := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, name), 1),
+				Calls: 20_000, Concurrency: 20, Seed: 1}
 			sim.Options = []hedge.Option{hedge.WithDryRun(true)}
 			ended, rows := sim.Run(t)
 			row := rows[0]
@@ -77,10 +79,12 @@ func TestDryRun(t *testing.T) {
 				if name == "slow-one-percent" || name == "straggler" && f.BudgetPercent == 5 {
 					precise = 0.35 // where each slow call just gets its hedge, or does not
 				}
-				// A plan that was tried is preferred to one that costs less and is worth about as much.
+				// A plan that was tried is preferred to one that costs less and is worth about as
+				// much.
 				better := extra > f.Load+0.015 && extra <= f.BudgetPercent/100 && p99 < f.Tail
 				if !better && (!within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015) {
-					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent, f.Tail, f.Load, p99, extra)
+					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent,
+						f.Tail, f.Load, p99, extra)
 				}
 				if !within(f.UnhedgedTail, ended.Tail(0.99), 0.05) {
 					t.Errorf("unhedged p99 %v, seen %v", f.UnhedgedTail, ended.Tail(0.99))
@@ -90,7 +94,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least delay.
+// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least
+// delay.
 func TestWithTrigger_Fixed(t *testing.T) {
 	distribution := simulation.Drawing(testserver.Constant(20*ms), 1)
 	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
@@ -105,8 +110,8 @@ func TestWithTrigger_Fixed(t *testing.T) {
 	}
 }
 
-// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out does that needs only
-// the first few answers.
+// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out
+// does that needs only the first few answers.
 func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	longtest.Simulation(t)
 	distribution := straggler(t)
@@ -132,7 +137,8 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	})
 }
 
-// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
+// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
+// cannot be shown as JSON.
 func TestMethods_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
@@ -147,7 +153,8 @@ func TestMethods_SaysWhatIsInForce(t *testing.T) {
 		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
 		"dry run":    {hedge.WithDryRun(true), 0, true},
 	} {
-		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10, Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
+		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10,
+			Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
 		row := rows[0]
 		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
 			t.Errorf("%s: delay %v", name, row.Delay)
@@ -159,14 +166,15 @@ func TestMethods_SaysWhatIsInForce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Constant(5*ms), 1), Calls: 20_000, Concurrency: 10, Seed: 1}.Run(t)
+	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Constant(5*ms), 1), Calls: 20_000,
+		Concurrency: 10, Seed: 1}.Run(t)
 	if row := rows[0]; row.Choice.PredictedLoad > 0.01 || row.Choice.Delay != row.Delay || row.Choice.MaxHedges != 2 {
 		t.Errorf("where there is nothing to gain it says %+v, and the delay is %v", row.Choice, row.Delay)
 	}
 }
 
-// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another. A client that is
-// not allowed to hedge at all has forecasts too.
+// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99
+// unless Auto has another. A client that is not allowed to hedge at all has forecasts too.
 func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 	longtest.Simulation(t)
 	for name, tc := range map[string]struct {
@@ -174,27 +182,34 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 		budget  float64
 		want    func(stats.Method) time.Duration
 	}{
-		"auto":        {hedge.Auto(), 10, func(row stats.Method) time.Duration { return row.P99 }},
-		"no budget":   {hedge.Auto(), 0, func(row stats.Method) time.Duration { return row.P99 }},
-		"p90":         {hedge.Percentile(0.9), 10, func(row stats.Method) time.Duration { return row.P99 }},
-		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), 10, func(row stats.Method) time.Duration { return row.P50 }},
-		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10, func(row stats.Method) time.Duration { return row.P90 }},
+		"auto":       {hedge.Auto(), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"no budget":  {hedge.Auto(), 0, func(row stats.Method) time.Duration { return row.P99 }},
+		"p90":        {hedge.Percentile(0.9), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"the median": {hedge.Auto(hedge.TargetPercentile(0.5)), 10, func(row stats.Method) time.Duration { return row.P50 }},
+		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10,
+			func(row stats.Method) time.Duration { return row.P90 }},
 	} {
-		_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1), Calls: 3000, Concurrency: 10, Seed: 1,
-			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
+		_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1),
+			Calls: 3000, Concurrency: 10, Seed: 1,
+			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger),
+				hedge.WithBudgetPercent(tc.budget)}}.Run(t)
 		row := rows[0]
-		if len(row.Forecasts) != 4 || (row.DryRun == 0) != (tc.budget == 0) || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
+		if len(row.Forecasts) != 4 || (row.DryRun == 0) != (tc.budget == 0) ||
+			!within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
 			t.Errorf("%s: %v forecast, of p50 %v, p90 %v, p99 %v", name, row.Forecasts, row.P50, row.P90, row.P99)
 		}
 	}
 }
 
-// TestRule12_UnbudgetedMethodsDoNotPayForOthers lets nine calls in ten go to a method whose hedges are free.
+// TestRule12_UnbudgetedMethodsDoNotPayForOthers sends nine calls in ten to a method with free
+// hedges.
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400), hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
-			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400),
+			hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, `+
+					`"hedgingDelay": "0.001s"}}]}`))
 		for i := range 5000 {
 			name := "/free.Svc/Get"
 			if i%10 == 0 {

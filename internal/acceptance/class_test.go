@@ -19,8 +19,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestClass_AtMostSixteen names a hundred classes, and has a call without a name before most of them: there are sixteen and the one of all
-// others, which does not count.
+// TestClass_AtMostSixteen names a hundred classes, and has a call without a name before most of
+// them: there are sixteen and the one of all others, which does not count.
 func TestClass_AtMostSixteen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -45,18 +45,19 @@ func TestClass_AtMostSixteen(t *testing.T) {
 	})
 }
 
-// TestClass_EachHasItsOwnDelay has two classes of which one is ten times slower, one that is new, requests without a class, and calls that
-// are switched off, of which nothing is learned.
+// TestClass_EachHasItsOwnDelay has a fast class, one ten times slower, a new class, requests
+// without a class, and calls that are switched off, which are not learned.
 func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithClass(func(ctx context.Context, name string, _ any) string {
-			if name != method {
-				t.Errorf("the method is %q", name)
-			}
-			class, _ := ctx.Value(key{}).(string)
-			return class
-		}))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)),
+			hedge.WithClass(func(ctx context.Context, name string, _ any) string {
+				if name != method {
+					t.Errorf("the method is %q", name)
+				}
+				class, _ := ctx.Value(key{}).(string)
+				return class
+			}))
 		delay := func(class string) time.Duration {
 			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil)
@@ -67,7 +68,8 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				class string
 				took  time.Duration
 				opts  []grpc.CallOption
-			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second, []grpc.CallOption{hedge.Off()}}} {
+			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
+				[]grpc.CallOption{hedge.Off()}}} {
 				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
 				c.Inspect(nil)
 				time.Sleep(of.took)
@@ -87,7 +89,8 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 }
 
 func TestBySize(t *testing.T) {
-	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B", 1000: "<1024B", 1022: "<4096B"} {
+	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B",
+		1000: "<1024B", 1022: "<4096B"} {
 		m := wrapperspb.Bytes(make([]byte, size)) // with two bytes more
 		if got := hedge.BySize(t.Context(), method, m); got != want {
 			t.Errorf("%d bytes: %q, want %q", size, got, want)
@@ -98,8 +101,9 @@ func TestBySize(t *testing.T) {
 	}
 }
 
-// In TestClass_IdleOnesMakeRoom a method learns of twenty classes, of which one is called on, after an update with another function that
-// names it too. Classes that are new get places when those of the others have been idle for 15 minutes.
+// In TestClass_IdleOnesMakeRoom a method has twenty classes, one of them in use, also after an
+// update with another function that names it. New classes get places once the other classes have
+// been idle for 15 minutes.
 func TestClass_IdleOnesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -150,7 +154,8 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 	})
 }
 
-// TestClass_OneIdleMakesRoomForOne calls seventeen classes, and then all but the first for half an hour.
+// TestClass_OneIdleMakesRoomForOne calls seventeen classes, and then all but the first for half an
+// hour.
 func TestClass_OneIdleMakesRoomForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := 0

@@ -16,12 +16,13 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestControl_TellsTheTruth has a control group of 5%: what it reports is what calls take without hedging, which is not to be
-// seen from the other calls where requests differ.
+// TestControl_TellsTheTruth has a control group of 5%, which reports the latency without hedging.
+// Where requests differ, the other calls do not show it.
 func TestControl_TellsTheTruth(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	for name, distribution := range map[string]simulation.Latency{"sizes": sizes(1), "straggler": simulation.Drawing(testserver.DistributionT(t, "straggler"), 1)} {
+	for name, distribution := range map[string]simulation.Latency{"sizes": sizes(1),
+		"straggler": simulation.Drawing(testserver.DistributionT(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation.Client{Latency: distribution, Calls: 40_000, Rate: 40, Seed: 1}
 			sim.Options = []hedge.Option{hedge.WithControl(10)}
@@ -43,7 +44,8 @@ func TestControl_TellsTheTruth(t *testing.T) {
 				"saved per hedge": {g.SavedPerHedge, time.Duration(float64(saved) / all.Load())},
 			} {
 				wide := float64(check.got.High-check.got.Low)/4 + float64(check.got.Value)/100 // for the truth is drawn too
-				if truth, got := float64(check.truth), check.got; truth < float64(got.Low)-wide || truth > float64(got.High)+wide || got.Value < got.Low || got.Value > got.High {
+				if truth, got := float64(check.truth), check.got; truth < float64(got.Low)-wide ||
+					truth > float64(got.High)+wide || got.Value < got.Low || got.Value > got.High {
 					t.Errorf("%s is %+v, the truth is %v", what, check.got, check.truth)
 				}
 			}
@@ -58,12 +60,14 @@ func TestControl_TellsTheTruth(t *testing.T) {
 	}
 }
 
-// TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a hedge.
+// TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a
+// hedge.
 func TestControl_IsNeverHedged(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "constant:20ms"), 1), Calls: 2000, Concurrency: 1,
-		Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
+		Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
+			hedge.WithBudgetPercent(400), hedge.WithControl(50)},
 	}.Run(t)
 	hedged := int64(0)
 	for _, c := range ended {
@@ -75,8 +79,9 @@ func TestControl_IsNeverHedged(t *testing.T) {
 	}
 }
 
-// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other calls are hedged begins a new
-// comparison, and what does not change it leaves the figures as they are.
+// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other
+// calls are hedged begins a new comparison, and what does not change it leaves the figures as they
+// are.
 func TestControl_BeginsAgain(t *testing.T) {
 	fixed := func(d time.Duration) hedge.Option { return hedge.WithTrigger(hedge.Fixed(d)) }
 	for _, tc := range []struct {
@@ -115,13 +120,15 @@ func TestControl_BeginsAgain(t *testing.T) {
 	}
 }
 
-// TestControl_IsPlain asks no class of a call of the control group, and the tail that is measured is that of the other calls.
+// TestControl_IsPlain: a call of the control group is not asked for its class, and the measured
+// tail comes from the other calls.
 func TestControl_IsPlain(t *testing.T) {
 	longtest.Simulation(t)
 	var asked atomic.Int64
 	_, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 100,
-		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
+		Options: []hedge.Option{hedge.WithControl(90),
+			hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
 	}.Run(t)
 	row := rows[0]
 	if asked.Load() > 2200 || row.Gain.Calls > 2200 {

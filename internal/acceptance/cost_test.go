@@ -34,7 +34,8 @@ func TestWithCost_InvalidCosts(t *testing.T) {
 	}
 }
 
-// callsOf makes n calls of a method, one every 10 ms, which take so long each, and returns how many hedges they got.
+// callsOf makes n calls of a method, one every 10 ms with the given latency, and returns the number
+// of their hedges.
 func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Duration) int64 {
 	t.Helper()
 	before := s.Stats().Hedges
@@ -45,7 +46,8 @@ func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Dura
 	return s.Stats().Hedges - before
 }
 
-// One call in ten costs a hundred times as much as the others and is slow. With WithCost its hedges have to pay for that.
+// One call in ten costs a hundred times as much as the others and is slow. With WithCost its hedges
+// have to pay for that.
 func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
 	cost := hedge.WithCost(func(_ context.Context, method string, _ any) float64 {
 		if method == "/s/Million" {
@@ -96,7 +98,7 @@ func TestRules_AMethodsOwnBudget(t *testing.T) {
 	}
 }
 
-// The trigger plans with what a method can get: the smaller of its own budget and its target's.
+// The trigger plans with the smaller of the method's own budget and its target's.
 func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 	for _, own := range []float64{2, 10, 50} {
 		straggling := func(id uint64, attempt int, _ time.Duration) time.Duration {
@@ -114,12 +116,13 @@ func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 	}
 }
 
-// A changed budget, of the target or of a method, is in force for the next calls, and what was saved stays.
+// A changed budget, of the target or of a method, applies from the next call on, and savings stay.
 func TestUpdate_ChangesTheBudget(t *testing.T) {
 	for name, budget := range map[string]func(percent float64) hedge.Option{
 		"the target's": hedge.WithBudgetPercent,
 		"a method's": func(percent float64) hedge.Option {
-			return hedge.WithTargetOptions("*", hedge.WithBudgetPercent(100), hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(percent)))
+			return hedge.WithTargetOptions("*", hedge.WithBudgetPercent(100),
+				hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(percent)))
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -142,10 +145,12 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 	}
 }
 
-// A method's own budget outlives updates under which it has none: it does not begin again with a hedge to spend.
+// A method's own budget outlives updates under which it has none: it does not begin again with a
+// hedge to spend.
 func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
+		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
 		s := hedgetest.All(t, opts[1:]...)
 		hedges := int64(0)
 		for range 20 {
@@ -164,7 +169,8 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 	})
 }
 
-// In TestDryRun_TakesNothingFromRealHedges a dry run of one method leaves the target's budget to the others, savings included.
+// In TestDryRun_TakesNothingFromRealHedges a dry run of one method leaves the target's budget to
+// the others, savings included.
 func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(2*ms)), hedge.WithMethodOptions("/s/Dry", hedge.WithDryRun(true)))
@@ -176,7 +182,8 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 			t.Errorf("%d hedges would have been sent, and %d not been paid for", dry.DryRun, dry.BudgetExhausted)
 		}
 		if now := rows[1]; now.Tokens+now.Saved < 0.99*(before.Tokens+before.Saved) {
-			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved, before.Tokens, before.Saved)
+			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved,
+				before.Tokens, before.Saved)
 		}
 	})
 }

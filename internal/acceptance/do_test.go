@@ -22,7 +22,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestDo_ReturnsTheWinnersValue races a function whose first run is slow.
+// TestDo_ReturnsTheWinnersValue races a function with a slow first run.
 func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 	type key struct{}
 	failure := errors.New("no status")
@@ -89,7 +89,8 @@ func ExamplePanic() {
 	// Output: in a hedge true
 }
 
-// A replica that lags behind has no orders yet. Its answer does not end the call: another replica is asked at once.
+// A replica that lags behind has no orders yet. Its answer does not end the call: another replica
+// is asked at once.
 func ExampleWithAcceptable() {
 	s, err := hedge.New(
 		hedge.WithReadOnlyMethods("/shop.Orders/List"),
@@ -102,17 +103,19 @@ func ExampleWithAcceptable() {
 	if err != nil {
 		panic(err)
 	}
-	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List", func(ctx context.Context) ([]string, error) {
-		if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
-			return nil, nil
-		}
-		return []string{"a bicycle"}, nil
-	})
+	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List",
+		func(ctx context.Context) ([]string, error) {
+			if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
+				return nil, nil
+			}
+			return []string{"a bicycle"}, nil
+		})
 	fmt.Println(orders, err, s.Stats().Rejected)
 	// Output: [a bicycle] <nil> 1
 }
 
-// TestDo_RejectedValues has the context of a rejected value live on while it may still be delivered, and no longer.
+// TestDo_RejectedValues has the context of a rejected value live on while it may still be
+// delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -127,7 +130,8 @@ func TestDo_RejectedValues(t *testing.T) {
 				good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
 					return simulation.AttemptOf(value.(context.Context)) == tc.good
 				})
-				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400),
+					hedge.WithMaxHedges(1))
 				attempts := make([]context.Context, 2)
 				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
 					time.Sleep(5 * ms)
@@ -151,7 +155,8 @@ func TestDo_RejectedValues(t *testing.T) {
 	}
 }
 
-// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end without a message.
+// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end
+// without a message.
 func TestDo_EOFIsAFailure(t *testing.T) {
 	asked := hedge.WithAcceptable(func(context.Context, string, any, error) bool {
 		t.Error("asked about a failure")
@@ -181,12 +186,18 @@ func TestNewContext(t *testing.T) {
 		{"After", []func(context.Context) context.Context{with(hedge.After(ms))}, nil, ms},
 		{"After, derived from", []func(context.Context) context.Context{with(hedge.After(ms)), derived}, nil, ms},
 		{"the last option counts", []func(context.Context) context.Context{with(hedge.Off(), hedge.After(ms))}, nil, ms},
-		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived, with(hedge.After(2 * ms))}, nil, 2 * ms},
+		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived,
+			with(hedge.After(2 * ms))}, nil, 2 * ms},
 		{"an inner context of nothing", []func(context.Context) context.Context{with(hedge.After(ms)), with()}, nil, ms},
-		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)), with(hedge.Off())}, nil, never},
-		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())}, []grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
-		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))}, []grpc.CallOption{hedge.Off()}, never},
-		{"options of others", []func(context.Context) context.Context{with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
+		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)),
+			with(hedge.Off())}, nil, never},
+		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())},
+			[]grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
+		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))},
+			[]grpc.CallOption{hedge.Off()}, never},
+		{"options of others",
+			[]func(context.Context) context.Context{
+				with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := hedgetest.All(t)
@@ -206,7 +217,7 @@ func TestNewContext(t *testing.T) {
 	}
 }
 
-// An attempt's context is derived from the call's, so what is called with it has the options too.
+// An attempt's context is derived from the call's, so calls under it have the options too.
 func TestNewContext_AttemptsInherit(t *testing.T) {
 	s := hedgetest.All(t)
 	ctx := hedge.NewContext(t.Context(), hedge.Off())

@@ -24,13 +24,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
+// trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in
+// twenty takes eight times as long.
 var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
 
 var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 
-// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up, they become few, so that
-// hardly more calls fail than without hedging, and where they do not, nothing changes.
+// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up,
+// they become few, so that hardly more calls fail than without hedging, and where they do not,
+// nothing changes.
 func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	longtest.Simulation(t)
 	calls := longtest.Size(8_000, 40_000)
@@ -60,21 +62,26 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 					if tc.rate != nil {
 						limit.Rate = tc.rate
 					}
-					return simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: limit.Take, Calls: calls, Rate: tc.offered, Seed: seed, Options: opts}.Run(t)
+					return simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: limit.Take,
+						Calls: calls, Rate: tc.offered, Seed: seed, Options: opts}.Run(t)
 				}
 				plain, _ := run(unhedged...)
 				hedged, rows := run()
 				unguarded, _ := run(hedge.WithGuard(false))
 				more := func(calls simulation.Calls) float64 { return calls.Failed() - plain.Failed() }
-				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, without the guard %v; %+v",
-					seed, plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), rows[0].Guard)
-				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit is first met.
+				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, "+
+					"without the guard %v; %+v",
+					seed, plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.99), hedged.Tail(
+						0.99), unguarded.Tail(0.99), rows[0].Guard)
+				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit
+				// is first met.
 				if most := 0.1 * 40_000 / float64(calls); more(hedged) > most {
 					t.Errorf("seed %d: %.3f%% more calls fail, want at most %v%%", seed, more(hedged), most)
 				}
 				switch {
 				case more(unguarded) == 0 && hedged.Tail(0.99) != unguarded.Tail(0.99):
-					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed, hedged.Tail(0.99), unguarded.Tail(0.99))
+					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed,
+						hedged.Tail(0.99), unguarded.Tail(0.99))
 				case tc.offered == 480 && more(unguarded) < 2:
 					t.Errorf("seed %d: the limit is not met", seed)
 				case hedged.Failed() > 0.01 && rows[0].Guarded == 0:
@@ -96,22 +103,25 @@ func TestRule19_FailuresByChance(t *testing.T) {
 				}
 				return nil
 			}
-			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails, Calls: longtest.Size(30_000, 60_000), Rate: 100, Seed: seed, Options: opts}.Run(t)
+			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails,
+				Calls: longtest.Size(30_000, 60_000), Rate: 100, Seed: seed, Options: opts}.Run(t)
 			return calls
 		}
 		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
 		gain := func(calls simulation.Calls) float64 { return float64(plain.Tail(0.99) - calls.Tail(0.99)) }
 		kept := gain(hedged) / gain(unguarded)
-		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and %.2f%%; failed %.2f%%, %.2f%%",
-			seed, plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), kept, 100*hedged.Load(), 100*unguarded.Load(), plain.Failed(), hedged.Failed())
+		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and "+
+			"%.2f%%; failed %.2f%%, %.2f%%",
+			seed, plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), kept, 100*hedged.Load(),
+			100*unguarded.Load(), plain.Failed(), hedged.Failed())
 		if kept < 0.9 {
 			t.Errorf("seed %d: %.3f of the gain is kept, want 0.9", seed, kept)
 		}
 	}
 }
 
-// TestRule19_FailuresAtADeadline: a call that fails at its deadline, without an answer, is no sign against hedges. The guard holds no
-// hedge back.
+// TestRule19_FailuresAtADeadline: a call that fails at its deadline, without an answer, is no sign
+// against hedges. The guard holds no hedge back.
 func TestRule19_FailuresAtADeadline(t *testing.T) {
 	longtest.Simulation(t)
 	for _, tc := range []struct {
@@ -121,29 +131,35 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 		until time.Duration // the deadline
 		hangs func(id uint64, attempt int, at time.Duration) time.Duration
 	}{
-		{"one request in 100 hangs", longtest.Size(60_000, 400_000), 100, 5 * time.Second, func(id uint64, _ int, _ time.Duration) time.Duration {
-			return time.Minute * time.Duration(1-min(id*7919%100, 1))
-		}},
-		{"one of three backends is stopped for 1 s in 5", longtest.Size(12_000, 36_000), 60, 300 * ms, func(id uint64, attempt int, at time.Duration) time.Duration {
-			if in := at % (5 * time.Second); in < time.Second && simulation.Generator(9, id, attempt).IntN(3) == int(at/(5*time.Second))%3 {
-				return time.Second - in
-			}
-			return 0
-		}},
+		{"one request in 100 hangs", longtest.Size(60_000, 400_000), 100, 5 * time.Second,
+			func(id uint64, _ int, _ time.Duration) time.Duration {
+				return time.Minute * time.Duration(1-min(id*7919%100, 1))
+			}},
+		{"one of three backends is stopped for 1 s in 5", longtest.Size(12_000, 36_000), 60, 300 * ms,
+			func(id uint64, attempt int, at time.Duration) time.Duration {
+				if in := at % (5 * time.Second); in < time.Second &&
+					simulation.Generator(9, id, attempt).IntN(3) == int(at/(5*time.Second))%3 {
+					return time.Second - in
+				}
+				return 0
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := func(opts ...hedge.Option) (simulation.Calls, stats.Method) {
 				latency := func(id uint64, attempt int, at time.Duration) time.Duration {
 					return simulation.Drawing(trickle, 1)(id, attempt, at) + tc.hangs(id, attempt, at)
 				}
-				calls, rows := simulation.Client{Latency: latency, Calls: tc.calls, Rate: tc.rate, Deadline: tc.until, Seed: 1, Options: opts}.Run(t)
+				calls, rows := simulation.Client{Latency: latency, Calls: tc.calls, Rate: tc.rate,
+					Deadline: tc.until, Seed: 1, Options: opts}.Run(t)
 				return calls, rows[0]
 			}
 			plain, _ := run(unhedged...)
 			hedged, row := run()
 			unguarded, _ := run(hedge.WithGuard(false))
-			t.Logf("failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p98 %v, hedged %v, without the guard %v; held back %d",
-				plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(0.98), unguarded.Tail(0.98), row.Guarded)
+			t.Logf("failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p98 %v, hedged %v, without the guard "+
+				"%v; held back %d",
+				plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(
+					0.98), unguarded.Tail(0.98), row.Guarded)
 			// Which of two attempts ends first at the same moment is chance.
 			if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
 				float64(hedged.Tail(0.98)) > 1.05*float64(unguarded.Tail(0.98)) {
@@ -153,14 +169,16 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 	}
 }
 
-// TestRule19_CutsForNoReason has a server that cuts the connection after 25 resets in a second and does not say why, so that all
-// calls in flight fail. Plain gRPC has no failure, and hedging hardly one after the first minute.
+// TestRule19_CutsForNoReason has a server that cuts the connection after 25 resets in a second
+// without a reason, so that all calls in flight fail. Plain gRPC has no failure, and hedging hardly
+// one after the first minute.
 func TestRule19_CutsForNoReason(t *testing.T) {
 	longtest.Simulation(t)
 	run := func(plain bool, opts ...hedge.Option) (first, later float64) {
 		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.LogNormal(110*ms, 50*ms), Seed: 1, DrawByID: true,
-				CountsOnly: true, Limit: &testserver.LimitLikeApache})
+			cluster := testserver.StartT(t,
+				testserver.Config{InMemory: true, Latency: testserver.LogNormal(110*ms, 50*ms), Seed: 1, DrawByID: true,
+					CountsOnly: true, Limit: &testserver.LimitLikeApache})
 			s := hedgetest.All(t, append(opts, hedge.WithBudgetPercent(50), hedge.WithTrigger(hedge.Fixed(100*ms)))...)
 			backoffs := backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}
 			dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffs})}
@@ -173,7 +191,8 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 			var group sync.WaitGroup
 			for id := range 6000 * len(failed) {
 				group.Go(func() {
-					if _, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: uint64(id) + 1}); err != nil {
+					if _, err := testpb.NewTestServiceClient(conn).Unary(t.Context(),
+						&testpb.Request{Id: uint64(id) + 1}); err != nil {
 						failed[id/6000].Add(1)
 					}
 				})
@@ -203,13 +222,16 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 	}
 }
 
-// TestRule19_OtherTenants: RESOURCE_EXHAUSTED goes on whatever hedges do. If the method has no hedges, those of others are as
-// before, and if it has, nine in ten are sent again after some minutes.
+// TestRule19_OtherTenants: RESOURCE_EXHAUSTED continues with and without hedges. If the method has no
+// hedges, other methods' hedges are as before, and if it has, nine in ten are sent again after some
+// minutes.
 func TestRule19_OtherTenants(t *testing.T) {
 	longtest.Simulation(t)
 	const rate, minutes = 20, 15
-	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []stats.Method) {
-		calls, rows := simulation.Client{Latency: simulation.Drawing(trickle, 1), Fails: fails, Calls: rate * 60 * minutes, Rate: rate, Methods: 2, Seed: 1, Options: opts}.Run(t)
+	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int,
+		rows []stats.Method) {
+		calls, rows := simulation.Client{Latency: simulation.Drawing(trickle, 1), Fails: fails,
+			Calls: rate * 60 * minutes, Rate: rate, Methods: 2, Seed: 1, Options: opts}.Run(t)
 		for _, c := range calls[len(calls)/3*2:] {
 			hedges += c.Attempts - 1
 		}
@@ -238,8 +260,8 @@ func TestRule19_OtherTenants(t *testing.T) {
 	})
 }
 
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard lets it pass. The log says when
-// hedges are first held back, and when that is over.
+// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard
+// lets it pass. The log has the begin and the end.
 func TestGuard_HeldBack(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -255,7 +277,8 @@ func TestGuard_HeldBack(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l logged
-				s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
+				s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms),
+					hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
 				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
 				do(func(ctx context.Context) (int, error) {
 					if simulation.AttemptOf(ctx) > 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// The minutes of a run. Hedging is compared in the last minute of calm and in the one that begins when the effects of faults
-// should be over.
+// The minutes of a run. Hedging is compared in the last minute of calm and in the one that begins
+// when the effects of faults should be over.
 const (
 	calm    = 2 * time.Minute // before the first fault
 	faulty  = 2 * time.Minute
@@ -26,8 +26,8 @@ const (
 	guarded = 15 * time.Minute // the same, where the guard holds hedges back: see docs/guard.md
 )
 
-// TestRule21_NeverWorseThanPlain draws servers, faults, options and traffic, and makes the same calls without hedging beside
-// them. Play one run again with -model.seed.
+// TestRule21_NeverWorseThanPlain draws servers, faults, options and traffic, and makes the same
+// calls without hedging beside them. Play one run again with -model.seed.
 func TestRule21_NeverWorseThanPlain(t *testing.T) {
 	longtest.Simulation(t)
 	var mu sync.Mutex
@@ -74,7 +74,7 @@ func (m minute) shareOf(backend int) float64 {
 	return float64(m.primaries[backend]) / float64(max(sum, 1))
 }
 
-// tally is what a run came to.
+// tally is the result of a run.
 type tally struct {
 	before, after       minute
 	calls               int64
@@ -89,9 +89,9 @@ func (a *tally) add(b tally) {
 	a.failed, a.plainFailed = a.failed+b.failed, a.plainFailed+b.plainFailed
 }
 
-// check checks what many runs came to. In one of them, chance hides what may be missing.
+// check checks the sum of many runs: in a single run, chance hides differences.
 func (a *tally) check(t *testing.T) {
-	// What is known of calls is another after a fault, and so may be the choice.
+	// After a fault the knowledge of calls differs, and so may the choice.
 	if before, after := a.before.share(), a.after.share(); after < 0.85*before {
 		t.Errorf("%.2f%% of calls were hedged before the faults, %.2f%% after", 100*before, 100*after)
 	}
@@ -100,7 +100,7 @@ func (a *tally) check(t *testing.T) {
 	}
 }
 
-// runWorld makes the calls of a seed with hedging, then without, and checks what came of them.
+// runWorld makes the calls of a seed with hedging, then without, and checks both results.
 func runWorld(t *testing.T, seed uint64) *world {
 	w := drawWorld(seed)
 	hedged := w.start(t, w.hedging(t))
@@ -134,9 +134,10 @@ func (w *world) check(t *testing.T) {
 	w.checkBackends(t)
 }
 
-// checkFailures allows a tenth of a point more failures than without hedging. The guard must see some failures of each quota
-// before it knows of it, however few calls there are. In a run of 40,000 calls, as docs/guard.md has it, a tenth of a point is
-// 40 of them; such a run has a quarter of these calls.
+// checkFailures allows a tenth of a point more failures than without hedging. The guard must see
+// some failures of each quota before it knows of it, however few calls there are. In a run of
+// 40,000 calls, as docs/guard.md has it, a tenth of a point is 40 calls; such a run has a quarter
+// of these calls.
 func (w *world) checkFailures(t *testing.T) {
 	most := float64(w.plainFailed) + 0.001*float64(w.calls)
 	for _, f := range w.faults {
@@ -149,9 +150,9 @@ func (w *world) checkFailures(t *testing.T) {
 	}
 }
 
-// checkHedging compares the hedges of the two minutes. Whether a call is slow enough for a hedge is chance, so that of n
-// hedges the standard deviation is about √n, and that of a difference is that of both. One run in ten thousand has four of
-// them. What is learned of a thousand calls varies too: by a fifth is allowed.
+// checkHedging compares the hedges of the two minutes. The number n of slow calls is random with
+// standard deviation √n, and a difference has the variance of both minutes. One run in ten thousand
+// exceeds four deviations. Learning from a thousand calls varies too: a fifth is allowed.
 func (w *world) checkHedging(t *testing.T) {
 	was := w.before.share() * float64(w.after.calls)
 	chance := 4 * math.Sqrt(was*(1+float64(w.after.calls)/float64(max(w.before.calls, 1))))
@@ -161,9 +162,10 @@ func (w *world) checkHedging(t *testing.T) {
 	}
 }
 
-// checkBackends wants each backend to have its share of primaries. With round_robin alone that is not always a fair one:
-// a hedge takes the turn of another backend, and where most calls to a backend that is farther away have hedges, that backend
-// gets the turn after it too. So a share is no smaller than it was before the faults.
+// checkBackends wants each backend to have its share of primaries. With round_robin alone that is
+// not always a fair one: a hedge takes the turn of another backend, and where most calls to a
+// backend that is farther away have hedges, that backend gets the turn after it too. So a share is
+// no smaller than it was before the faults.
 func (w *world) checkBackends(t *testing.T) {
 	for b := range w.backends {
 		was, is := min(w.before.shareOf(b), 1/float64(w.backends)), w.after.shareOf(b)
@@ -185,8 +187,8 @@ type happening struct {
 	from, until time.Duration
 	backend     int
 	method      string  // of a quota
-	share       float64 // of requests or attempts that fail; of the method's calls that a quota bears
-	byAttempt   bool    // attempts fail each by itself, and not all those of a request
+	share       float64 // of requests or attempts that fail; of the method's calls within a quota
+	byAttempt   bool    // attempts fail independently, and not all attempts of a request together
 	slow        time.Duration
 	code        codes.Code
 	words       string
@@ -200,7 +202,8 @@ var words = []string{
 	"read tcp 10.0.0.7:52418->10.0.0.9:5432: read: connection reset by peer",
 	"write tcp 10.0.0.7:52418->10.0.0.9:5432: write: broken pipe",
 	"error reading from server: EOF",
-	"http2: server sent GOAWAY and closed the connection; LastStreamID=11, ErrCode=ENHANCE_YOUR_CALM, debug=\"too_many_resets\"",
+	"http2: server sent GOAWAY and closed the connection; LastStreamID=11, ErrCode=ENHANCE_YOUR_CALM, " +
+		"debug=\"too_many_resets\"",
 	"transport is closing",
 }
 
@@ -232,13 +235,14 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) happening {
 		h.until = min(h.until, h.from+time.Minute)
 	case "update":
 		h.settings = drawSettings(r, false)
-		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded, w.settings.resets, w.settings.costs, w.settings.rejected
+		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded,
+			w.settings.resets, w.settings.costs, w.settings.rejected
 		w.share = max(w.share, h.settings.share)
 	}
 	return h
 }
 
-// changes returns what a fault does to attempts, or nil.
+// changes returns the effect of a fault on attempts, or nil.
 func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
 	switch h.kind {
 	case "all slow":
@@ -273,7 +277,7 @@ func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *tes
 	return nil
 }
 
-// quota lets a method have so many attempts a second, and two seconds' worth at once.
+// quota refuses a method's attempts beyond a rate, with a burst of two seconds.
 func (h happening) quota() func(testserver.Attempt, time.Duration, *testserver.Plan) {
 	var mu sync.Mutex
 	tokens, last := 2*h.rate, h.from
@@ -292,7 +296,7 @@ func (h happening) quota() func(testserver.Attempt, time.Duration, *testserver.P
 	}
 }
 
-// happen does to servers and to the scheduler what the fault does at its beginning and at its end.
+// happen begins or ends the fault at the servers and the scheduler.
 func (h happening) happen(c *client) {
 	time.Sleep(h.from)
 	switch h.kind {

@@ -27,7 +27,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// logged is what a scheduler has logged, without times.
+// logged has the records of a scheduler's log, without times.
 type logged struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -46,12 +46,13 @@ func (l *logged) lines() []string {
 }
 
 func (l *logged) option() hedge.Option {
-	return hedge.WithLogger(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})))
+	return hedge.WithLogger(
+		slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
 }
 
 // wait returns after d, or when ctx ends.
@@ -68,7 +69,8 @@ func wait(ctx context.Context, d time.Duration) error {
 func TestLogger_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001), hedge.WithMaxHedges(1), l.option())
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001),
+			hedge.WithMaxHedges(1), l.option())
 		dry := func(name string) {
 			for range 2 { // a bucket begins with one token
 				_, _ = hedge.Do(t.Context(), s, name, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, 12*ms) })
@@ -81,13 +83,15 @@ func TestLogger_IsRateLimited(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		dry("another")
-		if lines := l.lines(); len(lines) != 11 || !strings.HasSuffix(lines[10], "target=another method=/pkg.Svc/Get suppressed=190") {
+		if lines := l.lines(); len(lines) != 11 ||
+			!strings.HasSuffix(lines[10], "target=another method=/pkg.Svc/Get suppressed=190") {
 			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
 		}
 	})
 }
 
-// TestLogger_HeldBack lets a throttle, the guard, a limit of resets and the budget hold hedges back, and then not.
+// TestLogger_HeldBack lets a throttle, the guard, a limit of resets and the budget hold hedges
+// back, and then not.
 func TestLogger_HeldBack(t *testing.T) {
 	down, quota := errors.New("down"), status.Error(codes.ResourceExhausted, "quota")
 	for _, tc := range []struct {
@@ -104,7 +108,8 @@ func TestLogger_HeldBack(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var l logged
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), tc.option, l.option())
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1),
+				hedge.WithBudgetPercent(400), tc.option, l.option())
 			unary := interceptor.Unary(s)
 			do := func(d time.Duration, primary, hedge error) {
 				_ = unary(t.Context(), method, new(testpb.Request), new(testpb.Reply), nil,
@@ -135,22 +140,24 @@ func TestLogger_HeldBack(t *testing.T) {
 	}
 }
 
-// TestLogger_SilentBackend lets one of three backends stand still for a while.
+// TestLogger_SilentBackend stalls one of three backends for a while.
 func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
 		var still atomic.Bool
 		usually := testserver.DistributionT(t, "straggler")
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
-			if still.Load() && a.Backend == 1 {
-				return testserver.Plan{Ending: testserver.Hang}
-			}
-			return testserver.Plan{Delay: a.Draw(usually)}
-		}})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true,
+			Script: func(a testserver.Attempt) testserver.Plan {
+				if still.Load() && a.Backend == 1 {
+					return testserver.Plan{Ending: testserver.Hang}
+				}
+				return testserver.Plan{Delay: a.Draw(usually)}
+			}})
 		conn := cluster.ClientT(t, append(hedgetest.Interceptors(hedgetest.All(t, hedge.WithGuard(false), l.option())),
-			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
+			grpc.WithDefaultServiceConfig(
+				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 		testserver.ConnectT(t, conn)
-		for n := range 1200 { // it stands still for three minutes
+		for n := range 1200 { // it is stalled for three minutes
 			still.Store(300 <= n && n < 600)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
@@ -176,8 +183,9 @@ func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 	}
 }
 
-// TestLogger_NothingSelected has a target of whose first 100 calls none is selected: the log says so once, and which option to use.
-// It is silent where a method is selected, or somebody has said that none is to be.
+// TestLogger_NothingSelected: if none of a target's first 100 calls is selected, the log reports it
+// once, with the option to use. There is no record if a method is selected, or if the options
+// exclude all methods explicitly.
 func TestLogger_NothingSelected(t *testing.T) {
 	const (
 		none = `level=WARN msg="no method selected" target=there reason="no `
@@ -204,7 +212,8 @@ func TestLogger_NothingSelected(t *testing.T) {
 			none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
 		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()}, func(s *hedge.Scheduler) { hedgetest.Call(t, s, "there", "/v1.Svc/Get", 0) }, many[:49], ""},
 		{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, nil, many, ""},
-		{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, (*hedge.Scheduler).Pause, many, ""},
+		{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")},
+			(*hedge.Scheduler).Pause, many, ""},
 		{"off by a rule", off, nil, many, ""},
 		{"hedged by the option After", []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")}, func(s *hedge.Scheduler) {
 			ctx := hedge.NewContext(t.Context(), hedge.After(time.Hour))

@@ -23,9 +23,11 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first one on, to three servers where one attempt in ten takes
-// 300 ms, with nothing tuned. Each loser that had not answered sees its context end within 50 ms of the moment at which its
-// caller had the outcome, by the servers' own count. After the last call nothing runs, and the servers stop at once.
+// TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first
+// one on, to three servers where one attempt in ten takes 300 ms, with nothing tuned. Each loser
+// that had not answered sees its context end within 50 ms of the moment at which its caller had the
+// outcome, by the servers' own count. After the last call nothing runs, and the servers stop at
+// once.
 func TestRule07_OneLife(t *testing.T) {
 	const callers = 20
 	calls := uint64(longtest.Size(400, 1_000))
@@ -105,8 +107,10 @@ type decision struct {
 	at     time.Time
 }
 
-// firstMessage is a stream as a call: it has two messages, and is read to its end after the first one was noted.
-func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request, ...grpc.CallOption) (*testpb.Reply, error) {
+// firstMessage is a stream as a call: it has two messages, and is read to its end after the first
+// one was noted.
+func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request,
+	...grpc.CallOption) (*testpb.Reply, error) {
 	return func(ctx context.Context, r *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
 		r.Messages = 2
 		st, err := client.ServerStream(ctx, r, opts...)
@@ -124,7 +128,7 @@ func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb
 	}
 }
 
-// kept is what a value keeps of the attempt that made it.
+// kept is a value's record of the attempt that made it.
 type kept struct {
 	attempt int
 	ctx     context.Context
@@ -132,7 +136,8 @@ type kept struct {
 	derived context.Context
 }
 
-// TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the losers' do not.
+// TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
+// losers' do not.
 func TestDo_TheWinnersContextLives(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
@@ -150,7 +155,9 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		for _, deadline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.All(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
+					s := hedgetest.All(t,
+						append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms),
+							hedge.WithBudgetPercent(400)}, tc.opts...)...)
 					why := errors.New("why")
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
@@ -240,8 +247,9 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 	}
 }
 
-// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with HEDGE_TESTS=long, under one context that never ends, from functions that
-// ask for the end of theirs as any that waits does. An ordinary child of that context for each call would stay on the heap.
+// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with HEDGE_TESTS=long, under one
+// context that never ends, from functions that ask for the end of theirs as any that waits does. An
+// ordinary child of that context for each call would stay on the heap.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 	longtest.Simulation(t)
 	s := hedgetest.All(t, hedge.WithWarmup(1<<30, time.Hour))

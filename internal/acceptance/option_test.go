@@ -21,15 +21,22 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 	}{
 		{"percentile 0", hedge.WithTrigger(hedge.Percentile(0)), []string{"WithTrigger(Percentile(0))", "between 0 and 1"}},
 		{"percentile 1", hedge.WithTrigger(hedge.Percentile(1)), []string{"WithTrigger(Percentile(1))", "between 0 and 1"}},
-		{"percentile 90", hedge.WithTrigger(hedge.Percentile(90)), []string{"WithTrigger(Percentile(90))", "between 0 and 1"}},
-		{"percentile -0.5", hedge.WithTrigger(hedge.Percentile(-0.5)), []string{"WithTrigger(Percentile(-0.5))", "between 0 and 1"}},
-		{"percentile NaN", hedge.WithTrigger(hedge.Percentile(math.NaN())), []string{"WithTrigger(Percentile(NaN))", "between 0 and 1"}},
-		{"trigger percentile 1.5", hedge.WithTrigger(hedge.Percentile(1.5)), []string{"WithTrigger(Percentile(1.5))", "between 0 and 1"}},
+		{"percentile 90", hedge.WithTrigger(hedge.Percentile(90)),
+			[]string{"WithTrigger(Percentile(90))", "between 0 and 1"}},
+		{"percentile -0.5", hedge.WithTrigger(hedge.Percentile(-0.5)),
+			[]string{"WithTrigger(Percentile(-0.5))", "between 0 and 1"}},
+		{"percentile NaN", hedge.WithTrigger(hedge.Percentile(math.NaN())),
+			[]string{"WithTrigger(Percentile(NaN))", "between 0 and 1"}},
+		{"trigger percentile 1.5", hedge.WithTrigger(hedge.Percentile(1.5)),
+			[]string{"WithTrigger(Percentile(1.5))", "between 0 and 1"}},
 		{"trigger fixed -1s", hedge.WithTrigger(hedge.Fixed(-time.Second)), []string{"WithTrigger(Fixed(-1s))", "negative"}},
 		{"no trigger", hedge.WithTrigger(hedge.Trigger{}), []string{"WithTrigger(Percentile(0))"}},
-		{"target percentile 0.4", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.4))), []string{"WithTrigger(Auto(TargetPercentile(0.4)))", "0.5 to 0.999"}},
-		{"target percentile 99", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(99))), []string{"WithTrigger(Auto(TargetPercentile(99)))", "0.5 to 0.999"}},
-		{"target percentile NaN", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(math.NaN()))), []string{"WithTrigger(Auto(TargetPercentile(NaN)))", "0.5 to 0.999"}},
+		{"target percentile 0.4", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.4))),
+			[]string{"WithTrigger(Auto(TargetPercentile(0.4)))", "0.5 to 0.999"}},
+		{"target percentile 99", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(99))),
+			[]string{"WithTrigger(Auto(TargetPercentile(99)))", "0.5 to 0.999"}},
+		{"target percentile NaN", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(math.NaN()))),
+			[]string{"WithTrigger(Auto(TargetPercentile(NaN)))", "0.5 to 0.999"}},
 		{"-1 hedges", hedge.WithMaxHedges(-1), []string{"WithMaxHedges", "-1"}},
 		{"5 hedges", hedge.WithMaxHedges(5), []string{"WithMaxHedges", "5"}},
 		{"budget -1", hedge.WithBudgetPercent(-1), []string{"WithBudgetPercent", "-1"}},
@@ -56,7 +63,8 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"no function for names", hedge.WithTargetName(nil), []string{"WithTargetName(nil)"}},
 		{"no pattern", hedge.WithMethods(), []string{"WithMethods", "at least one"}},
 		{"no read-only pattern", hedge.WithReadOnlyMethods(), []string{"WithReadOnlyMethods", "at least one"}},
-		{"read-only pattern without a slash", hedge.WithReadOnlyMethods("pkg.Svc"), []string{"WithReadOnlyMethods", `"pkg.Svc"`}},
+		{"read-only pattern without a slash", hedge.WithReadOnlyMethods("pkg.Svc"),
+			[]string{"WithReadOnlyMethods", `"pkg.Svc"`}},
 		{"no stream", hedge.WithWaitForMessage(), []string{"WithWaitForMessage", "at least one"}},
 		{"stream without a slash", hedge.WithWaitForMessage("/a/B", "Get*"), []string{"WithWaitForMessage", `"Get*"`}},
 		{"empty pattern", hedge.WithMethods(""), []string{"WithMethods", `""`}},
@@ -65,9 +73,13 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"no service", hedge.WithMethods("//Get"), []string{"WithMethods", `"//Get"`}},
 		{"one part", hedge.WithMethods("/pkg.Svc"), []string{"WithMethods", `"/pkg.Svc"`}},
 		{"three parts", hedge.WithMethods("/a/b/c"), []string{"WithMethods", `"/a/b/c"`}},
-		{"bad bracket", hedge.WithMethods("/a/b", "/pkg.Svc/[Get"), []string{"WithMethods", `"/pkg.Svc/[Get"`, "syntax error"}},
+		{"bad bracket", hedge.WithMethods("/a/b", "/pkg.Svc/[Get"),
+			[]string{"WithMethods", `"/pkg.Svc/[Get"`, "syntax error"}},
 		{"service config empty", hedge.WithServiceConfig(""), []string{"WithServiceConfig", "JSON"}},
-		{"service config out of range", hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "a", "method": "B"}], "hedgingPolicy": {"maxAttempts": 1}}]}`), []string{"WithServiceConfig", "a/B", "maxAttempts", "1"}},
+		{"service config out of range",
+			hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "a", "method": "B"}], "hedgingPolicy": ` +
+					`{"maxAttempts": 1}}]}`), []string{"WithServiceConfig", "a/B", "maxAttempts", "1"}},
 		{"code OK", hedge.WithNonFatalCodes(codes.OK), []string{"WithNonFatalCodes", "OK"}},
 		{"code 17", hedge.WithNonFatalCodes(codes.Unavailable, codes.Code(17)), []string{"WithNonFatalCodes", "17"}},
 	} {
@@ -107,7 +119,8 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly", "WithServiceConfig", "WithAllMethods"} {
+		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly",
+			"WithServiceConfig", "WithAllMethods"} {
 			if !strings.Contains(err.Error(), way) {
 				t.Errorf("%s: %q does not name %s", tc.name, err, way)
 			}

@@ -26,12 +26,12 @@ func straggler(t testing.TB) testserver.Distribution {
 	return testserver.DistributionT(t, "straggler")
 }
 
-// isHedge reports whether an attempt's context is that of a hedge.
+// isHedge reports whether ctx is the context of a hedge.
 func isHedge(ctx context.Context) bool { return simulation.AttemptOf(ctx) > 0 }
 
-// TestRule13_WhatTeaches goes through the ways in which a primary ends. Each scheduler sees two calls that take
-// 100 ms and then one that ends in its own way after 10 ms: an observation there makes 10 ms the 25% quantile, a
-// lower bound leaves 100 ms.
+// TestRule13_WhatTeaches goes through the ways in which a primary ends. Each scheduler sees two
+// calls that take 100 ms and then one that ends in its own way after 10 ms: an observation there
+// makes 10 ms the 25% quantile, a lower bound leaves 100 ms.
 func TestRule13_WhatTeaches(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -73,8 +73,8 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestRule15_TheQuantileIsComputedSeldom records while time stands still: the delay stays until enough is new,
-// and follows within a second where time goes on.
+// TestRule15_TheQuantileIsComputedSeldom records at a fixed time: the delay stays until there are
+// enough new calls, and follows within a second once the time advances.
 func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
@@ -101,8 +101,8 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 	})
 }
 
-// What is learned under another configuration does not move the hedges of a call in flight, though what is learned under its own
-// does.
+// Learning under another configuration does not move the hedges of a call in flight; learning under
+// the call's own does.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	half := hedge.WithTrigger(hedge.Percentile(0.5))
 	for _, tc := range []struct {
@@ -152,7 +152,8 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	}
 }
 
-// A class of requests that a call in flight is the first of learns under the configuration in force, and not under the call's.
+// A class of requests that a call in flight is the first of learns under the configuration in
+// force, and not under the call's.
 func TestRule20_AClassOfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
@@ -180,7 +181,8 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 	})
 }
 
-// Calls in flight keep their hedges when an update switches hedging off, in whatever way. Calls that begin afterwards have none.
+// Calls in flight keep their hedges when an update switches hedging off, in whatever way. Calls
+// that begin afterwards have none.
 func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 	const calls = 20
 	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
@@ -198,10 +200,12 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 		{"WithMaxHedges(0)", share(100), []hedge.Option{fixed, hedge.WithMaxHedges(0)}, false},
 		{"WithOff", share(100), ruled(hedge.WithOff(true)), false},
 		{"WithBudgetPercent(0)", share(100), share(0), false},
-		{"WithBudgetPercent(0) for the target", share(100), []hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
+		{"WithBudgetPercent(0) for the target", share(100),
+			[]hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
 		{"WithBudgetPercent(0) for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
 			append(ruled(hedge.WithBudgetPercent(0)), hedge.WithBudgetPercent(100)), false},
-		{"WithBudgetPercent(0), but not for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
+		{"WithBudgetPercent(0), but not for the method",
+			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
 			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(0)), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -231,8 +235,9 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 	}
 }
 
-// A call ends by the options that were in force when it began, though an update replaces them before any attempt has ended: which
-// statuses end it, which answers are accepted, whether a hedge may answer with an error. And it asks the functions of these options.
+// A call ends by the options that were in force when it began, though an update replaces them
+// before any attempt has ended: which statuses end it, which answers are accepted, whether a hedge
+// may answer with an error. And it asks the functions of these options.
 func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	const primary, hedged = 30 * ms, 40 * ms // the hedge is sent after 10 ms
 	with := func(opts ...hedge.Option) []hedge.Option {
@@ -249,13 +254,19 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 		ends        [2]error // of the primary and the hedge
 		want        string
 	}{
-		{"a status that does not end it", with(all, hedge.WithNonFatalCodes(codes.Unavailable)), with(all, hedge.WithNonFatalCodes(codes.Aborted)), [2]error{unavailable, nil}, "hedge"},
-		{"a status that ends it", with(all, hedge.WithNonFatalCodes(codes.Aborted)), with(all, hedge.WithNonFatalCodes(codes.Unavailable)), [2]error{unavailable, nil}, "Unavailable"},
+		{"a status that does not end it", with(all, hedge.WithNonFatalCodes(codes.Unavailable)),
+			with(all, hedge.WithNonFatalCodes(codes.Aborted)), [2]error{unavailable, nil}, "hedge"},
+		{"a status that ends it", with(all, hedge.WithNonFatalCodes(codes.Aborted)),
+			with(all, hedge.WithNonFatalCodes(codes.Unavailable)), [2]error{unavailable, nil}, "Unavailable"},
 		{"an answer that is accepted", with(all, accepting("primary")), with(all, accepting("hedge")), [2]error{}, "primary"},
-		{"an answer that is not accepted", with(all, accepting("hedge")), with(all, accepting("primary")), [2]error{}, "hedge"},
-		{"a status that is not accepted", with(all, accepting("hedge")), with(all, accepting("hedge"), hedge.WithNonFatalCodes(codes.NotFound)), [2]error{notFound, nil}, "hedge"},
-		{"a hedge's error that answers", with(hedge.WithReadOnlyMethods(method)), with(hedge.WithMethods(method)), [2]error{nil, notFound}, "NotFound"},
-		{"a hedge's error that does not", with(hedge.WithMethods(method)), with(hedge.WithReadOnlyMethods(method)), [2]error{nil, notFound}, "primary"},
+		{"an answer that is not accepted", with(all, accepting("hedge")), with(all, accepting("primary")),
+			[2]error{}, "hedge"},
+		{"a status that is not accepted", with(all, accepting("hedge")),
+			with(all, accepting("hedge"), hedge.WithNonFatalCodes(codes.NotFound)), [2]error{notFound, nil}, "hedge"},
+		{"a hedge's error that answers", with(hedge.WithReadOnlyMethods(method)),
+			with(hedge.WithMethods(method)), [2]error{nil, notFound}, "NotFound"},
+		{"a hedge's error that does not", with(hedge.WithMethods(method)),
+			with(hedge.WithReadOnlyMethods(method)), [2]error{nil, notFound}, "primary"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.New(t, tc.first...)

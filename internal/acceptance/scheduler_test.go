@@ -161,7 +161,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		conn     feature.Conn
 		call     []grpc.CallOption
 		before   func(*hedge.Scheduler)
-		selected bool         // the options say which methods are hedged
+		selected bool         // the options select the hedged methods
 		want     stats.Counts // beside Calls
 	}{
 		{name: "all hold", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
@@ -172,25 +172,40 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "budget spent", options: []hedge.Option{learning, hedge.WithBudgetPercent(1)},
 			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{Warmup: 1, BudgetExhausted: 1}},
 		{name: "paused", options: []hedge.Option{learning}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
-		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure), want: stats.Counts{Warmup: 1, NotReady: 1}},
-		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle), want: stats.Counts{Warmup: 1, NotReady: 1}},
-		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")}, want: stats.Counts{NotSelected: 1}},
-		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: stats.Counts{NoDescriptor: 1}},
-		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle), want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}")}, selected: true, want: stats.Counts{NotSelected: 1}},
-		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}")}, selected: true, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)}, call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
-		{name: "WithMethods goes before the service config", options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: stats.Counts{NotSelected: 1}},
+		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure),
+			want: stats.Counts{Warmup: 1, NotReady: 1}},
+		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle),
+			want: stats.Counts{Warmup: 1, NotReady: 1}},
+		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready),
+			want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")},
+			want: stats.Counts{NotSelected: 1}},
+		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"),
+			hedge.WithMethods("/*/Get")}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()},
+			want: stats.Counts{NoDescriptor: 1}},
+		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle),
+			want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}")},
+			selected: true, want: stats.Counts{NotSelected: 1}},
+		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}")},
+			selected: true, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)},
+			call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)},
+			call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
+		{name: "WithMethods goes before the service config",
+			options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: stats.Counts{NotSelected: 1}},
 		{name: "the policy has a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(1)},
 			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{BudgetExhausted: 1}},
-		{name: "a policy of which the budget pays for every hedge", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(400)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "a policy of which the budget pays for every hedge", options: []hedge.Option{named(`"10ms"`),
+			hedge.WithBudgetPercent(400)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
 		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)},
 			before: func(s *hedge.Scheduler) { fail(s) }, want: stats.Counts{Warmup: 1, Throttled: 1}},
-		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
+		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")},
+			call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)},
+			before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -269,7 +284,8 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 		hedged  bool
 	}{{35 * ms, false}, {45 * ms, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms into the call.
+			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms
+			// into the call.
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {
 				hedgetest.Call(t, s, target, method, 20*ms)
@@ -293,7 +309,8 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 
 func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	const service = "/hedgetest.TestService/"
-	hedged, leftOut, unknown := stats.Counts{Calls: 1, Warmup: 1}, stats.Counts{Calls: 1, NotSelected: 1}, stats.Counts{Calls: 1, NoDescriptor: 1}
+	hedged, leftOut, unknown := stats.Counts{Calls: 1, Warmup: 1}, stats.Counts{Calls: 1,
+		NotSelected: 1}, stats.Counts{Calls: 1, NoDescriptor: 1}
 	for name, want := range map[string]stats.Counts{
 		service + "Unary":                  leftOut,
 		service + "UnaryNoSideEffects":     hedged,

@@ -23,7 +23,7 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// snapshotOf returns what a scheduler writes.
+// snapshotOf returns a scheduler's snapshot.
 func snapshotOf(t testing.TB, s *hedge.Scheduler) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -42,7 +42,7 @@ func takenOver(t testing.TB, snapshots [][]byte, opts ...hedge.Option) *hedge.Sc
 	return hedgetest.All(t, opts...)
 }
 
-// stragglers makes so many calls, 100 a second, one in twenty of which takes 100 ms and the others about 5 ms.
+// stragglers makes calls, 100 a second: one in twenty takes 100 ms and the others about 5 ms.
 func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed uint64) {
 	t.Helper()
 	distribution := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 20)
@@ -116,7 +116,7 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		}
 		synctest.Wait()
 
-		// What was taken over is in the next snapshot, and so on.
+		// Restored knowledge is in the next snapshot, and in the one after it.
 		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}))})
 		if got := quantiles(t, third, target, method); !near(want, got, 0.03) {
 			t.Errorf("the quantiles of the third are %v, want %v", got, want)
@@ -126,7 +126,9 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 
 func TestSnapshot_OfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string { return strings.Repeat("ü", len(method)) })
+		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string {
+			return strings.Repeat("ü", len(method))
+		})
 		s := hedgetest.All(t, byMethod)
 		stragglers(t, s, method, 1_000, 1)
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
@@ -141,7 +143,7 @@ func TestSnapshot_OfClasses(t *testing.T) {
 	})
 }
 
-// TestSnapshot_OfSelectedMethods leaves out what the scheduler would not learn of.
+// TestSnapshot_OfSelectedMethods omits methods that the options do not select.
 func TestSnapshot_OfSelectedMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -168,7 +170,8 @@ func TestSnapshot_Errors(t *testing.T) {
 	}{
 		{"no reader", "hedge: WithSnapshot(nil): must not be nil", nil},
 		{"nothing", "hedge: WithSnapshot: it is empty", strings.NewReader("")},
-		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ", strings.NewReader("<html>404</html>")},
+		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ",
+			strings.NewReader("<html>404</html>")},
 		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},
 		{"of nobody", "", &empty},
 	} {
@@ -181,7 +184,8 @@ func TestSnapshot_Errors(t *testing.T) {
 		}
 	}
 	full := errors.New("the disk is full")
-	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) || !strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
+	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) ||
+		!strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
 		t.Errorf("the error is %q", err)
 	}
 }
@@ -191,8 +195,8 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestRule16_SnapshotsAreBounded takes over more methods than there is room for: those that the most calls are known of stay, and
-// there is room for others.
+// TestRule16_SnapshotsAreBounded restores more methods than there is room for: the methods with the
+// most calls stay, and there is room for new methods.
 func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -229,12 +233,14 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new methods come.
+// TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new
+// methods come.
 func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		donor := hedgetest.All(t)
 		stragglers(t, donor, method+"0", 1_000, 1)
-		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
+		s := takenOver(t, [][]byte{snapshotOf(t, donor)},
+			hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
 		rounds := longtest.Size(10, 50)
 		var group sync.WaitGroup
 		for i := range 4 {
@@ -266,14 +272,15 @@ func TestSnapshot_OfTheRate(t *testing.T) {
 	})
 }
 
-// TestSnapshot_CanBeRead has schedulers whose snapshots New must accept: with hedges at one target only, and with calls of a target
-// or method without a name.
+// TestSnapshot_CanBeRead has schedulers with snapshots that New must accept: with hedges at one
+// target only, and with calls of a target or method without a name.
 func TestSnapshot_CanBeRead(t *testing.T) {
 	for _, tc := range []struct {
 		name, target, method string
 		opts                 []hedge.Option
 	}{
-		{"budget of one target", target, method, []hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
+		{"budget of one target", target, method,
+			[]hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
 		{"target without a name", "", method, nil},
 		{"method without a name", target, "", nil},
 	} {

@@ -38,7 +38,8 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 	return s.Stats().Hedges - before
 }
 
-// The most specific pattern wins, whatever the order, a method wins over its target, and a method at a target over both.
+// The most specific pattern wins, whatever the order, a method wins over its target, and a method
+// at a target over both.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
 	fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 	most := hedge.WithMaxHedges
@@ -70,7 +71,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				{"dns:///off", "/x/M", 0, []string{"dns:///*", "dns:///off"}},
 				{"dns:///off", "/s/M", 0, []string{"dns:///*", "dns:///off", "/s/*"}},
 			} {
-				// The first calls earn what the last one's hedges cost.
+				// The first calls earn the cost of the last one's hedges.
 				for range 4 {
 					hedgesOf(t, s, t.Context(), tc.target, tc.method)
 				}
@@ -100,13 +101,19 @@ func TestRules_Errors(t *testing.T) {
 		{hedge.WithTargetOptions("", hedge.WithOff(true)), []string{`WithTargetOptions("")`, "empty"}},
 		{hedge.WithTargetOptions("\xff", hedge.WithOff(true)), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff(true)), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)), []string{"WithServiceConfig cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)),
+			[]string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)),
+			[]string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)),
+			[]string{"WithServiceConfig cannot be set for a method"}},
 		{hedge.WithTargetOptions("a", hedge.WithAllMethods()), []string{"WithAllMethods cannot be set for a target"}},
-		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")), []string{"WithTargetOptions cannot be set for a target"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))), []string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")), []string{`WithMethodOptions("/s/M")`, "given twice"}},
+		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")),
+			[]string{"WithTargetOptions cannot be set for a target"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))),
+			[]string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")),
+			[]string{`WithMethodOptions("/s/M")`, "given twice"}},
 	} {
 		_, err := hedge.New(hedge.WithAllMethods(), tc.option)
 		for _, want := range tc.want {
@@ -116,7 +123,8 @@ func TestRules_Errors(t *testing.T) {
 		}
 	}
 	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff(true))
-	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil || !strings.Contains(err.Error(), "given twice") {
+	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil ||
+		!strings.Contains(err.Error(), "given twice") {
 		t.Errorf("a pattern given twice: %v", err)
 	}
 }
@@ -143,8 +151,10 @@ func TestUpdate_Errors(t *testing.T) {
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
 			t.Errorf("%s: %v", tc.name, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || fmt.Sprint(registry.Of(s).Config()) != before):
-			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before, registry.Of(s).Config())
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) ||
+			fmt.Sprint(registry.Of(s).Config()) != before):
+			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before,
+				registry.Of(s).Config())
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
@@ -155,7 +165,8 @@ func TestUpdate_Errors(t *testing.T) {
 // A pause stops every target, and a scheduler that is paused still learns.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400),
+			hedge.WithMaxHedges(1))
 		for _, step := range []struct {
 			do     func()
 			paused string
@@ -178,8 +189,9 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// The file {"off": true} stops all hedges, also those of a program that starts with it, and needs no option that selects methods. What is
-// learned meanwhile is used once another file selects methods. No rule turns on what nothing selects.
+// The file {"off": true} stops all hedges, also at a program's start, and needs no option that
+// selects methods. Calls are learned until another file selects methods. No rule hedges a method
+// that is not selected.
 func TestOff_NeedsNoSelection(t *testing.T) {
 	parse := func(file string) []hedge.Option {
 		opts, err := config.Parse([]byte(file))
@@ -213,13 +225,14 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 			if err := s.Update(parse(step.file)...); err != nil {
 				t.Fatal(err)
 			}
-			for range 3 { // earn what a hedge costs
+			for range 3 { // earn the cost of a hedge
 				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
 			}
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != step.hedges {
 				t.Errorf("%s: %d hedges, want %d", step.file, got, step.hedges)
 			}
-			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t", "/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
+			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t",
+				"/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
 				t.Errorf("%s: %d hedges of a call with the option After", step.file, got)
 			}
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/Write"); got != 0 {
@@ -255,7 +268,8 @@ func TestNew_DisabledByTheEnvironment(t *testing.T) {
 	}
 }
 
-// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this one.
+// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this
+// one.
 func TestHedgesOfHedges(t *testing.T) {
 	served := func(attempt string) context.Context {
 		return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", attempt))
@@ -283,15 +297,17 @@ func TestHedgesOfHedges(t *testing.T) {
 	}
 }
 
-// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then with others: those of New hear of
-// all calls, once, and the others of none.
+// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then
+// with others: the trace and the logger of New get all calls, once, and the others none.
 func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [2]int
 		var logs [2]logged
-		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
 		telemetry := func(n int) []hedge.Option {
-			return append(common, logs[n].option(), hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
+			return append(common, logs[n].option(),
+				hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
 		}
 		s := hedgetest.New(t, telemetry(0)...)
 		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {

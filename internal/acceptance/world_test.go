@@ -54,8 +54,9 @@ func drawWorld(seed uint64) *world {
 	if chance(r, 0.3) {
 		w.far = 15 * ms
 	}
-	w.policy = oneOf(r, `{"round_robin": {}}`, fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
-		oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
+	w.policy = oneOf(r, `{"round_robin": {}}`,
+		fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
+			oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
 	w.settings = drawSettings(r, strings.Contains(w.policy, "hedge_other"))
 	w.share = w.settings.share
 	w.drawLimit(r)
@@ -65,15 +66,16 @@ func drawWorld(seed uint64) *world {
 	return w
 }
 
-// drawLimit lets some servers count resets. What a server that says nothing allows must be known, except for a limit that is
-// hardly ever reached.
+// drawLimit lets some servers count resets. The limit of a server that cuts without a reason must
+// be configured, unless it is hardly ever reached.
 func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {
 		return
 	}
 	switch r.IntN(4) {
 	case 0:
-		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm, Debug: "too many resets"}
+		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm,
+			Debug: "too many resets"}
 	case 1:
 		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseAfterCalls}
 	case 2:
@@ -84,9 +86,10 @@ func (w *world) drawLimit(r *rand.Rand) {
 	}
 }
 
-// String says what was drawn.
+// String lists the draws.
 func (w *world) String() string {
-	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
+	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit "+
+		"%+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
 		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
 }
 
@@ -98,7 +101,8 @@ func (w *world) hedging(t *testing.T) []grpc.DialOption {
 		t.Fatal(err)
 	}
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(w.scheduler)),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(
+			stream.Interceptor(w.scheduler)),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + w.policy + `]}`),
 	}
 }
@@ -135,7 +139,8 @@ func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
 	c.cluster = testserver.StartT(t, testserver.Config{
 		Backends: w.backends, InMemory: true, Seed: w.seed, DrawByID: true, CountsOnly: true, Limit: w.limit,
 	})
-	// gRPC waits a random time, of up to minutes, before it connects again, so that no two runs would have the same outage.
+	// gRPC waits a random time, of up to minutes, before it connects again, so that no two runs
+	// would have the same outage.
 	options = append(options, grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 200 * ms, Multiplier: 2}, MinConnectTimeout: 20 * time.Second,
 	}))
@@ -155,7 +160,7 @@ func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
 
 var usually = testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10)
 
-// script is what the servers do, with the faults of the moment.
+// script is the behavior of the servers, with the faults of the moment.
 func (c *client) script() testserver.Script {
 	var faults []func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
 	for _, f := range c.faults {
@@ -227,7 +232,7 @@ func ask(conn testpb.TestServiceClient, request *testpb.Request, streamed bool) 
 	return nil
 }
 
-// minute makes the calls of a minute and returns what came of them.
+// minute makes the calls of a minute and returns its tally.
 func (c *client) minute() minute {
 	count := func() (m minute) {
 		m.calls, m.hedges = c.calls.Load(), c.hedges.Load()
@@ -270,7 +275,7 @@ type settings struct {
 	trigger   hedge.Trigger
 }
 
-// drawSettings draws options; hedges go to other backends if it is said that they can.
+// drawSettings draws options; hedges go to other backends if the world allows it.
 func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	s := settings{
 		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(4), reads: chance(r, 0.5),
@@ -284,7 +289,7 @@ func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	return s
 }
 
-// options are those of a configuration.
+// options are the options of a configuration.
 func (w *world) options(s settings) []hedge.Option {
 	methods := hedge.WithMethods("/*/*")
 	if s.reads {
@@ -292,7 +297,9 @@ func (w *world) options(s settings) []hedge.Option {
 	}
 	opts := []hedge.Option{
 		methods, hedge.WithTrigger(s.trigger), hedge.WithMaxHedges(s.hedges), hedge.WithBudgetPercent(100 * s.share),
-		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return s.cost(request.(*testpb.Request).Id) }),
+		hedge.WithCost(func(_ context.Context, _ string, request any) float64 {
+			return s.cost(request.(*testpb.Request).Id)
+		}),
 		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
 				w.book.add(event{wins: 1})
@@ -316,10 +323,10 @@ func (w *world) options(s settings) []hedge.Option {
 	return opts
 }
 
-// cost is what the function of WithCost says.
+// cost is the function of WithCost.
 func (s settings) cost(id uint64) float64 { return s.costs[id%uint64(len(s.costs))] }
 
-// price is what an attempt costs.
+// price is the cost of an attempt.
 func (s settings) price(id uint64) float64 {
 	if cost := s.cost(id); cost >= 0 && !math.IsInf(cost, 1) {
 		return cost

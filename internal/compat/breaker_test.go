@@ -19,8 +19,9 @@ import (
 
 func canceled(err error) bool { return status.Code(err) == codes.Canceled }
 
-// TestBreaker has the figures of docs/chaining.md: circuit breakers inside and outside of hedging, at calls of which one in twenty is
-// slow and none fails. A loser ends with CANCELED, which a breaker inside takes for a failure of the server, unless it is told.
+// TestBreaker has the figures of docs/chaining.md: circuit breakers inside and outside of hedging.
+// One call in twenty is slow and none fails. A loser ends with CANCELED, which a breaker inside
+// counts as a failure of the server unless it is configured otherwise.
 func TestBreaker(t *testing.T) {
 	const calls = 2000
 	failsafe := func(b circuitbreaker.Builder[any]) grpc.UnaryClientInterceptor {
@@ -29,7 +30,8 @@ func TestBreaker(t *testing.T) {
 	noCancel := func(_ any, err error) bool { return err != nil && !canceled(err) }
 	gobreaker := func(of gobreaker.Settings) grpc.UnaryClientInterceptor {
 		breaker := gobreaker.NewCircuitBreaker[any](of)
-		return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			_, err := breaker.Execute(func() (any, error) { return nil, invoker(ctx, method, req, reply, cc, opts...) })
 			return err
 		}
@@ -59,15 +61,18 @@ func TestBreaker(t *testing.T) {
 		{"failsafe-go, 3 of 100", func() grpc.UnaryClientInterceptor {
 			return failsafe(circuitbreaker.NewBuilder[any]().WithFailureThresholdRatio(3, 100).WithDelay(5 * time.Second))
 		}, func() grpc.UnaryClientInterceptor {
-			return failsafe(circuitbreaker.NewBuilder[any]().WithFailureThresholdRatio(3, 100).WithDelay(5 * time.Second).HandleIf(noCancel))
+			return failsafe(circuitbreaker.NewBuilder[any]().WithFailureThresholdRatio(3,
+				100).WithDelay(5 * time.Second).HandleIf(noCancel))
 		}, slowInTurn},
 		{"gobreaker, defaults", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{}.settings()) },
 			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{told: true}.settings()) }, slowInTurn},
-		{"gobreaker, 3 of 100", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
+		{"gobreaker, 3 of 100",
+			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
 			func() grpc.UnaryClientInterceptor {
 				return gobreaker(breakerSettings{share: 0.03, told: true}.settings())
 			}, slowInTurn},
-		{"gobreaker, 3 of 100, one backend stopped", func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
+		{"gobreaker, 3 of 100, one backend stopped",
+			func() grpc.UnaryClientInterceptor { return gobreaker(breakerSettings{share: 0.03}.settings()) },
 			func() grpc.UnaryClientInterceptor {
 				return gobreaker(breakerSettings{share: 0.03, told: true}.settings())
 			}, allSlow},
@@ -84,8 +89,10 @@ func TestBreaker(t *testing.T) {
 			})
 			return failed
 		}
-		outside, inside, told := failed(chain{outside: unaries(tc.make())}), failed(chain{inside: unaries(tc.make())}), failed(chain{inside: unaries(tc.told())})
-		t.Logf("%s: of %d calls %d fail with the breaker outside, %d inside, %d inside with CANCELED as no failure", tc.name, calls, outside, inside, told)
+		outside, inside, told := failed(chain{outside: unaries(tc.make())}), failed(
+			chain{inside: unaries(tc.make())}), failed(chain{inside: unaries(tc.told())})
+		t.Logf("%s: of %d calls %d fail with the breaker outside, %d inside, %d inside with CANCELED as "+
+			"no failure", tc.name, calls, outside, inside, told)
 		if outside != 0 || told != 0 {
 			t.Errorf("%s: %d calls fail outside and %d inside, with CANCELED as no failure; want none", tc.name, outside, told)
 		}

@@ -47,14 +47,18 @@ type world struct {
 
 func start(t *testing.T, c chain, script testserver.Script, options ...hedge.Option) *world {
 	t.Helper()
-	w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: script, ServerOptions: c.server})}
+	w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: script,
+		ServerOptions: c.server})}
 	var err error
-	if w.scheduler, err = hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...); err != nil {
+	if w.scheduler, err = hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay),
+		hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...); err != nil {
 		t.Fatal(err)
 	}
 	unary := slices.Concat(c.outside, []grpc.UnaryClientInterceptor{interceptor.Unary(w.scheduler)}, c.inside)
-	streams := slices.Concat(c.outsideStream, []grpc.StreamClientInterceptor{stream.Interceptor(w.scheduler)}, c.insideStream)
-	conn := w.ClientT(t, append(c.dial, grpc.WithChainUnaryInterceptor(unary...), grpc.WithChainStreamInterceptor(streams...))...)
+	streams := slices.Concat(c.outsideStream, []grpc.StreamClientInterceptor{stream.Interceptor(w.scheduler)},
+		c.insideStream)
+	conn := w.ClientT(t,
+		append(c.dial, grpc.WithChainUnaryInterceptor(unary...), grpc.WithChainStreamInterceptor(streams...))...)
 	testserver.ConnectT(t, conn)
 	synctest.Wait() // to both backends
 	w.client = testpb.NewTestServiceClient(conn)
@@ -128,8 +132,11 @@ func (o *outcome) check(t *testing.T, w *world, attempt uint32, code codes.Code)
 		return
 	}
 	number := fmt.Sprint(attempt)
-	if code == codes.OK && (o.reply.Attempt != attempt || o.peer.Addr.String() != w.Address(int(o.reply.Backend)) || !slices.Equal(o.header.Get("attempt"), []string{number})) {
-		t.Errorf("reply of attempt %d by backend %d, header %v, peer %v; want attempt %d", o.reply.Attempt, o.reply.Backend, o.header, o.peer, attempt)
+	if code == codes.OK && (o.reply.Attempt != attempt ||
+		o.peer.Addr.String() != w.Address(int(o.reply.Backend)) ||
+		!slices.Equal(o.header.Get("attempt"), []string{number})) {
+		t.Errorf("reply of attempt %d by backend %d, header %v, peer %v; want attempt %d", o.reply.Attempt,
+			o.reply.Backend, o.header, o.peer, attempt)
 	}
 	if !slices.Equal(o.trailer.Get("attempt"), []string{number}) {
 		t.Errorf("trailer %v; want that of attempt %d", o.trailer, attempt)
@@ -140,7 +147,8 @@ func (o *outcome) check(t *testing.T, w *world, attempt uint32, code codes.Code)
 }
 
 // eachKind runs a test in virtual time, for unary calls and for streams.
-func eachKind(t *testing.T, name string, test func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome)) {
+func eachKind(t *testing.T, name string,
+	test func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome)) {
 	for kind, call := range kinds {
 		t.Run(name+"/"+kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, call) })

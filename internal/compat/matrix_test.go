@@ -25,7 +25,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-var retries = []retry.CallOption{retry.WithMax(3), retry.WithCodes(codes.Unavailable), retry.WithBackoff(retry.BackoffLinear(time.Millisecond))}
+var retries = []retry.CallOption{retry.WithMax(3), retry.WithCodes(codes.Unavailable),
+	retry.WithBackoff(retry.BackoffLinear(time.Millisecond))}
 
 var (
 	retryUnary   = retry.UnaryClientInterceptor(retries...)
@@ -64,7 +65,7 @@ func (token) RequireTransportSecurity() bool { return false }
 
 var _ credentials.PerRPCCredentials = token{}
 
-// nothing is a no-op stats.Handler.
+// nothing implements stats.Handler without effect.
 type nothing struct{}
 
 func (nothing) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -81,24 +82,33 @@ var combinations = []struct {
 	retried bool // an attempt, or a call, that fails UNAVAILABLE is made again
 }{
 	{name: "nothing else"},
-	{name: "retry outside", chain: chain{outside: unaries(retryUnary), outsideStream: streams(retryStream)}, retried: true},
+	{name: "retry outside", chain: chain{outside: unaries(retryUnary), outsideStream: streams(retryStream)},
+		retried: true},
 	{name: "retry inside", chain: chain{inside: unaries(retryUnary), insideStream: streams(retryStream)}, retried: true},
 	{name: "logging outside", chain: chain{outside: unaries(logUnary), outsideStream: streams(logStream)}},
 	{name: "logging inside", chain: chain{inside: unaries(logUnary), insideStream: streams(logStream)}},
 	{name: "timeout outside", chain: chain{outside: unaries(timeoutUnary)}},
 	{name: "timeout inside", chain: chain{inside: unaries(timeoutUnary)}},
-	{name: "all outside", chain: chain{outside: unaries(timeoutUnary, logUnary, retryUnary), outsideStream: streams(logStream, retryStream)}, retried: true},
-	{name: "all inside", chain: chain{inside: unaries(retryUnary, logUnary, timeoutUnary), insideStream: streams(retryStream, logStream)}, retried: true},
-	{name: "on both sides", chain: chain{outside: unaries(logUnary, timeoutUnary), inside: unaries(retryUnary, logUnary), outsideStream: streams(logStream), insideStream: streams(retryStream, logStream)}, retried: true},
-	{name: "retryPolicy", chain: chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}}, retried: true},
+	{name: "all outside", chain: chain{outside: unaries(timeoutUnary, logUnary, retryUnary),
+		outsideStream: streams(logStream, retryStream)}, retried: true},
+	{name: "all inside", chain: chain{inside: unaries(retryUnary, logUnary, timeoutUnary),
+		insideStream: streams(retryStream, logStream)}, retried: true},
+	{name: "on both sides",
+		chain: chain{outside: unaries(logUnary, timeoutUnary), inside: unaries(retryUnary, logUnary),
+			outsideStream: streams(logStream), insideStream: streams(retryStream, logStream)}, retried: true},
+	{name: "retryPolicy", chain: chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}},
+		retried: true},
 	{name: "WaitForReady", opts: []grpc.CallOption{grpc.WaitForReady(true)}},
 	{name: "compression", opts: []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
 	{name: "per-RPC credentials of the call", opts: []grpc.CallOption{grpc.PerRPCCredentials(token{})}},
-	{name: "per-RPC credentials of the connection", chain: chain{dial: []grpc.DialOption{grpc.WithPerRPCCredentials(token{})}}},
-	{name: "large messages", chain: chain{server: []grpc.ServerOption{grpc.MaxRecvMsgSize(16 << 20)}}, opts: []grpc.CallOption{grpc.MaxCallRecvMsgSize(16 << 20)},
+	{name: "per-RPC credentials of the connection",
+		chain: chain{dial: []grpc.DialOption{grpc.WithPerRPCCredentials(token{})}}},
+	{name: "large messages", chain: chain{server: []grpc.ServerOption{grpc.MaxRecvMsgSize(16 << 20)}},
+		opts:    []grpc.CallOption{grpc.MaxCallRecvMsgSize(16 << 20)},
 		request: &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 5 << 20, Payload: make([]byte, 1000<<10)}},
 	{name: "custom codec", opts: []grpc.CallOption{grpc.CallContentSubtype("json")}},
-	{name: "stats.Handler", chain: chain{dial: []grpc.DialOption{grpc.WithStatsHandler(nothing{})}, server: []grpc.ServerOption{grpc.StatsHandler(nothing{})}}},
+	{name: "stats.Handler", chain: chain{dial: []grpc.DialOption{grpc.WithStatsHandler(nothing{})},
+		server: []grpc.ServerOption{grpc.StatsHandler(nothing{})}}},
 }
 
 // TestCombinations has a primary, a hedge, or none, win in each combination.
@@ -119,24 +129,30 @@ func TestCombinations(t *testing.T) {
 			{"no hedge", []testserver.Plan{{Delay: 5 * ms}}, 0, 5 * ms, codes.OK, nil},
 			{"the primary wins", []testserver.Plan{{Delay: 30 * ms}, {Delay: time.Hour}}, 0, 30 * ms, codes.OK, nil},
 			{"the hedge wins", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms}}, 1, 15 * ms, codes.OK, nil},
-			{"the hedge of a read wins with an error", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms, Code: codes.NotFound}}, 1, 15 * ms, codes.NotFound,
+			{"the hedge of a read wins with an error", []testserver.Plan{{Delay: time.Hour},
+				{Delay: 5 * ms, Code: codes.NotFound}}, 1, 15 * ms, codes.NotFound,
 				[]hedge.Option{hedge.WithReadOnlyMethods("/*/*")}},
-			{"the hedge of a write does not", []testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.NotFound}}, 0, 30 * ms, codes.OK, nil},
-			{"a hedge that fails leaves it to the primary", []testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.OK, nil},
-			{"both fail", []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.Internal, nil},
+			{"the hedge of a write does not",
+				[]testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.NotFound}}, 0, 30 * ms, codes.OK, nil},
+			{"a hedge that fails leaves it to the primary",
+				[]testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.OK, nil},
+			{"both fail", []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal},
+				{Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.Internal, nil},
 		} {
-			eachKind(t, tc.name+"/"+race.name, func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-				w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) }, race.opts...)
-				o := call(w, t.Context(), req, slices.Clone(tc.opts)...)
-				o.check(t, w, race.winner, race.code)
-				if o.took != race.took {
-					t.Errorf("after %v, want %v", o.took, race.took)
-				}
-				synctest.Wait()
-				if got := w.Counts(); got.Attempts != int64(len(race.plans)) || got.InFlight != 0 {
-					t.Errorf("the servers saw %+v", got)
-				}
-			})
+			eachKind(t, tc.name+"/"+race.name,
+				func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
+					w := start(t, tc.chain,
+						func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) }, race.opts...)
+					o := call(w, t.Context(), req, slices.Clone(tc.opts)...)
+					o.check(t, w, race.winner, race.code)
+					if o.took != race.took {
+						t.Errorf("after %v, want %v", o.took, race.took)
+					}
+					synctest.Wait()
+					if got := w.Counts(); got.Attempts != int64(len(race.plans)) || got.InFlight != 0 {
+						t.Errorf("the servers saw %+v", got)
+					}
+				})
 		}
 	}
 }
@@ -145,24 +161,25 @@ func TestCombinations(t *testing.T) {
 // retry, and a retry policy retries as without hedging.
 func TestCombinations_UnavailableOnce(t *testing.T) {
 	for _, tc := range combinations {
-		eachKind(t, tc.name, func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-			var failed atomic.Bool
-			w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan {
-				if !failed.Swap(true) {
-					p := says(a, testserver.Plan{Code: codes.Unavailable})
-					p.Header = nil // headers would commit the call, and gRPC retry no more
-					return p
+		eachKind(t, tc.name,
+			func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
+				var failed atomic.Bool
+				w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan {
+					if !failed.Swap(true) {
+						p := says(a, testserver.Plan{Code: codes.Unavailable})
+						p.Header = nil // headers would commit the call, and gRPC retry no more
+						return p
+					}
+					return says(a, testserver.Plan{})
+				})
+				o := call(w, t.Context(), request(), slices.Clone(tc.opts)...)
+				if !tc.retried {
+					o.check(t, w, 0, codes.Unavailable)
+					return
 				}
-				return says(a, testserver.Plan{})
+				if o.err != nil || w.scheduler.Stats().Hedges != 0 || w.Counts().Attempts != 2 {
+					t.Errorf("%v, %+v, %+v", o.err, w.scheduler.Stats(), w.Counts())
+				}
 			})
-			o := call(w, t.Context(), request(), slices.Clone(tc.opts)...)
-			if !tc.retried {
-				o.check(t, w, 0, codes.Unavailable)
-				return
-			}
-			if o.err != nil || w.scheduler.Stats().Hedges != 0 || w.Counts().Attempts != 2 {
-				t.Errorf("%v, %+v, %+v", o.err, w.scheduler.Stats(), w.Counts())
-			}
-		})
 	}
 }

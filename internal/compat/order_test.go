@@ -81,21 +81,22 @@ func TestRetryPolicy(t *testing.T) {
 		var mu sync.Mutex
 		var seen []string
 		began := time.Now()
-		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}}, func(a testserver.Attempt) testserver.Plan {
-			mu.Lock()
-			defer mu.Unlock()
-			seen = append(seen, strings.Join(a.Metadata.Get("grpc-previous-rpc-attempts"), ","))
-			switch len(seen) {
-			case 1, 3: // the primary and the hedge, which gRPC retries
-				return testserver.Plan{Code: codes.Unavailable}
-			case 2: // the retry of the primary
-				if a.Arrival.Sub(began) >= delay {
-					t.Error("the hedge came before the retry")
+		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}},
+			func(a testserver.Attempt) testserver.Plan {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, strings.Join(a.Metadata.Get("grpc-previous-rpc-attempts"), ","))
+				switch len(seen) {
+				case 1, 3: // the primary and the hedge, which gRPC retries
+					return testserver.Plan{Code: codes.Unavailable}
+				case 2: // the retry of the primary
+					if a.Arrival.Sub(began) >= delay {
+						t.Error("the hedge came before the retry")
+					}
+					return testserver.Plan{Delay: time.Hour}
 				}
-				return testserver.Plan{Delay: time.Hour}
-			}
-			return testserver.Plan{}
-		})
+				return testserver.Plan{}
+			})
 		if o := call(w, t.Context(), request()); o.err != nil {
 			t.Error(o.err)
 		}
@@ -124,7 +125,8 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachKind(t, "", func(t *testing.T, call call) {
-		sheet := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"}, NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+		sheet := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"},
+			NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
 		signed, err := x509.CreateCertificate(rand.Reader, &sheet, &sheet, key.Public(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +140,8 @@ func TestCredentials(t *testing.T) {
 		})
 		w := start(t, chain{server: []grpc.ServerOption{grpc.Creds(mutual)}, dial: []grpc.DialOption{
 			grpc.WithTransportCredentials(mutual), grpc.WithPerRPCCredentials(&tickets{}), grpc.WithDefaultServiceConfig(
-				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}], "connections": 2}}]}`)}}, slowPrimary)
+				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}], ` +
+					`"connections": 2}}]}`)}}, slowPrimary)
 		o := call(w, t.Context(), request())
 		o.check(t, w, 1, codes.OK)
 		synctest.Wait()
@@ -170,7 +173,8 @@ func TestAddsUp(t *testing.T) {
 		{"retryPolicy", chain{dial: inside}, nil, 600, 660},
 		{"both", chain{outside: unaries(retryUnary), dial: inside}, nil, 1800, 1980},
 		{"retryPolicy, gRPC throttles", chain{dial: throttled}, nil, 203, 224},
-		{"retryPolicy, both throttle", chain{dial: throttled}, []hedge.Option{hedge.WithServiceConfig("{" + throttle + "}")}, 203, 205},
+		{"retryPolicy, both throttle", chain{dial: throttled},
+			[]hedge.Option{hedge.WithServiceConfig("{" + throttle + "}")}, 203, 205},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for hedged, want := range map[bool]int{false: tc.plain, true: tc.hedged} {

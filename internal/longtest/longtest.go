@@ -1,9 +1,9 @@
-// Package longtest decides how much the tests do. Three switches do, and the first two are those of go test:
+// Package longtest sizes the tests by three switches, the first two of them go test's:
 //
 //   - -short leaves out simulations and long computations.
 //   - -race leaves out long computations.
-//   - The environment variable HEDGE_TESTS raises the sizes of tests. "long" means the sizes, and all the
-//     seeds, that names and rules speak of. "full" means the tables of the documentation.
+//   - The environment variable HEDGE_TESTS raises the sizes of tests. "long" means the sizes, and
+//     all the seeds, that names and rules speak of. "full" means the tables of the documentation.
 package longtest
 
 import (
@@ -14,8 +14,8 @@ import (
 
 const variable = "HEDGE_TESTS"
 
-// size returns short, long or full, whichever HEDGE_TESTS chooses. It reads the variable in tests and not before:
-// go test, which keeps results, then sees that they depend on it.
+// size returns short, long or full, whichever HEDGE_TESTS chooses. It reads the variable in tests
+// and not before: go test, which keeps results, then sees that they depend on it.
 func size[T any](short, long, full T) T {
 	switch value := os.Getenv(variable); value {
 	case "":
@@ -52,9 +52,9 @@ func Only(t testing.TB) {
 	}
 }
 
-// Simulation skips a simulation with -short. The race detector makes a simulation ten times slower and finds
-// little in it, because its goroutines take turns. So a change is guarded by go test -race -short and by go test.
-// A test of concurrency must not call Simulation.
+// Simulation skips a simulation with -short. The race detector makes a simulation ten times slower
+// and finds little in it, because its goroutines take turns. So a change is guarded by go test
+// -race -short and by go test. A test of concurrency must not call Simulation.
 func Simulation(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -62,8 +62,9 @@ func Simulation(t testing.TB) {
 	}
 }
 
-// Computation skips a test in which the race detector finds nothing and takes minutes: one goroutine has a lot to
-// do, or pictures are drawn. It skips with -short, and under the race detector.
+// Computation skips a test in which the race detector finds nothing and takes minutes: one
+// goroutine has a lot to do, or pictures are drawn. It skips with -short, and under the race
+// detector.
 func Computation(t testing.TB) {
 	t.Helper()
 	if testing.Short() || Race {

@@ -1,6 +1,7 @@
-// Package place records which backends the attempts of a call have used. The context of each attempt
-// carries the [Record] of its call. The load-balancing policy of package balancer updates the record when
-// it picks a backend. That policy and package call read the record, to send hedges to other backends.
+// Package place records which backends the attempts of a call have used. The context of each
+// attempt carries the [Record] of its call. The load-balancing policy of package balancer updates
+// the record when it picks a backend. That policy and package call read the record, to send hedges
+// to other backends.
 package place
 
 import (
@@ -13,11 +14,11 @@ import (
 	"google.golang.org/grpc/balancer"
 )
 
-// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's retries
-// included.
+// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's
+// retries included.
 //
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Rank to
-// HedgeWent, so that two hedges of a call do not pick the same backend at the same time.
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from
+// Rank to HedgeWent, so that two hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
@@ -39,9 +40,10 @@ type Record struct {
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
 type Counter interface{ Add(n int64) int64 }
 
-// Primary returns the context of the primary of a call on a connection with the given target, and the
-// new record in that context. again counts hedges sent to a backend that their call had used. If only
-// is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after the call.
+// Primary returns the context of the primary of a call on a connection with the given target, and
+// the new record in that context. again counts hedges sent to a backend that their call had used.
+// If only is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after
+// the call.
 func Primary(ctx context.Context, target string, again Counter, only bool) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
@@ -54,9 +56,9 @@ func Primary(ctx context.Context, target string, again Counter, only bool) (cont
 // Hedge returns the context of a hedge of r's call.
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
-// primary is the context of a primary. It contains the record, so that both take one allocation. Done and
-// Value are the wrapped context's, except for the key of this package, so package context needs no
-// goroutine for derived contexts.
+// primary is the context of a primary. It contains the record, so that both take one allocation.
+// Done and Value are the wrapped context's, except for the key of this package, so package context
+// needs no goroutine for derived contexts.
 type primary struct {
 	context.Context
 	record Record
@@ -72,9 +74,9 @@ type Hedge struct {
 	at    *Backend // the last pick
 }
 
-// Hide returns a context for calls that only the child places: calls for which hedging is off, and hedges
-// further down the tree of policies. The record has no flag for this, because several picks with one
-// attempt's context may run at the same time.
+// Hide returns a context for calls that only the child places: calls for which hedging is off, and
+// hedges further down the tree of policies. The record has no flag for this, because several picks
+// with one attempt's context may run at the same time.
 func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
 
 // Hidden reports whether ctx is from [Hide].
@@ -99,8 +101,8 @@ func (h *Hedge) Value(k any) any {
 	return h.Context.Value(k)
 }
 
-// Of returns the record in ctx, and the hedge if ctx is the context of a hedge. Both are nil for a call that
-// may not be hedged, for a call on another target, and in a context from [Hide].
+// Of returns the record in ctx, and the hedge if ctx is the context of a hedge. Both are nil for a
+// call that may not be hedged, for a call on another target, and in a context from [Hide].
 func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 	switch a := ctx.Value(key{}).(type) {
 	case *primary:
@@ -116,9 +118,9 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 
 // Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
-	// If a tree has two policies, the upper one calls last, and replaces the backend with its own, because
-	// it knows more backends. Two calls with the primary's context may pick at the same time, and both
-	// backends must be kept.
+	// If a tree has two policies, the upper one calls last, and replaces the backend with its own,
+	// because it knows more backends. Two calls with the primary's context may pick at the same
+	// time, and both backends must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
 		if r.primary.CompareAndSwap(first, b) {
 			return
@@ -132,8 +134,8 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. A hedge whose call had used b is counted, once. The
-// lock must be held.
+// HedgeWent records that b was picked for the hedge h. A hedge whose call had used b is counted,
+// once. The lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	h.at, r.lastHedge = b, b
 	b.asked(time.Now())
@@ -147,21 +149,22 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	}
 }
 
-// used reports whether an attempt of the call has used the backend of b, over the connection with the same
-// number. The lock must be held.
+// used reports whether an attempt of the call has used the backend of b, over the connection with
+// the same number. The lock must be held.
 func (r *Record) used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
 		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
 }
 
-// met reports whether an attempt of the call has used the address of b, over any connection. The lock
-// must be held.
+// met reports whether an attempt of the call has used the address of b, over any connection. The
+// lock must be held.
 func (r *Record) met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call has used
-// the address. A call's second hedge over a used connection would be worse than a hedge to a mute one.
+// The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call
+// has used the address. A call's second hedge over a used connection would be worse than a hedge to
+// a mute one.
 const (
 	notSilent = 2 * iota
 	silent
@@ -170,8 +173,8 @@ const (
 	usedTwice
 )
 
-// Rank returns the rank of a connection for a hedge of r's call; 0 is best. The lock must be held. A nil
-// record stands for a primary.
+// Rank returns the rank of a connection for a hedge of r's call; 0 is best. The lock must be held.
+// A nil record stands for a primary.
 func (r *Record) Rank(b *Backend, now time.Time) int {
 	switch {
 	case r == nil && b.Silent():
@@ -195,7 +198,8 @@ func (r *Record) Rank(b *Backend, now time.Time) int {
 	return rank
 }
 
-// PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil record.
+// PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil
+// record.
 func (r *Record) PickedForHedge() bool {
 	if r == nil {
 		return false
@@ -230,8 +234,8 @@ func (p Pick) Release() {
 	}
 }
 
-// exclusive is the part of a record for calls whose hedges go only to backends that the call has not
-// used. The child is asked before the hedge is paid for. Guarded by the record's lock.
+// exclusive is the part of a record for calls whose hedges go only to backends that the call has
+// not used. The child is asked before the hedge is paid for. Guarded by the record's lock.
 type exclusive struct {
 	primary   balancer.PickInfo // of the primary's last pick
 	reserved  []Pick            // for hedges that are about to be sent
@@ -248,9 +252,9 @@ func (r *Record) Remember(info balancer.PickInfo) {
 	}
 }
 
-// Reserve asks the child for a hedge of the call, and keeps the pick for the hedge. It reports whether
-// the child returned a connection that the call has not used. It returns false before the primary's
-// first pick, and for a nil record.
+// Reserve asks the child for a hedge of the call, and keeps the pick for the hedge. It reports
+// whether the child returned a connection that the call has not used. It returns false before the
+// primary's first pick, and for a nil record.
 func (r *Record) Reserve() bool {
 	if r == nil || r.only == nil {
 		return false
@@ -278,8 +282,8 @@ func (r *Record) Reserve() bool {
 	}
 }
 
-// Unreserve releases the last reserved pick, or all of them if the call is over. It may be called for a
-// nil record.
+// Unreserve releases the last reserved pick, or all of them if the call is over. It may be called
+// for a nil record.
 func (r *Record) Unreserve(over bool) {
 	if r == nil || r.only == nil {
 		return
@@ -296,8 +300,8 @@ func (r *Record) Unreserve(over bool) {
 	}
 }
 
-// Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there is
-// none. The lock must be held.
+// Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there
+// is none. The lock must be held.
 func (r *Record) Reserved(policy *Roster) (p Pick) {
 	if o := r.only; o != nil {
 		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// enter enters a policy of the target, until the test's end, with a ready connection to each address.
+// enter enters a policy of the target, until the test's end, with a ready connection to each
+// address.
 func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) {
 	policy := place.Enter("target")
 	t.Cleanup(policy.Leave)
@@ -27,8 +28,8 @@ func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) 
 
 type key struct{}
 
-// TestRule08_NoGoroutineForTheRecord derives cancelable contexts from an attempt's, as gRPC does: cancellation
-// must need no goroutine.
+// TestRule08_NoGoroutineForTheRecord derives cancelable contexts from an attempt's, as gRPC does:
+// cancellation must need no goroutine.
 func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 	caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Hour)
 	defer cancel()
@@ -76,7 +77,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestRecord makes the picks of one call with four endpoints, two of which have the same address.
+// TestRecord makes the picks of one call with four endpoints, two with the same address.
 func TestRecord(t *testing.T) {
 	_, all := enter(t, "a", "a", "b", "c")
 	a, a2, b, c := all[0], all[1], all[2], all[3]
@@ -115,7 +116,8 @@ func used(r *place.Record, b *place.Backend) bool {
 	return r.Rank(b, time.Now()) >= 4
 }
 
-// TestWent_AtOnce makes two picks with the primary's context at the same time: both backends count as used.
+// TestWent_AtOnce makes two picks with the primary's context at the same time: both backends count
+// as used.
 func TestWent_AtOnce(t *testing.T) {
 	_, all := enter(t, "a", "b")
 	a, b := all[0], all[1]

@@ -50,8 +50,8 @@ func answer(r *place.Record, delay, after time.Duration) {
 	r.Ended(after, true)
 }
 
-// In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times
-// as long, and later each minute.
+// In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted
+// four times as long, and later each minute.
 func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -74,8 +74,8 @@ func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_Limit a probe waits no longer than its limit. A probe whose limit is the usual delay is
-// not patient.
+// In TestPatientDelay_Limit a probe waits no longer than its limit. A probe with the usual delay as
+// its limit is not patient.
 func TestPatientDelay_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -89,14 +89,15 @@ func TestPatientDelay_Limit(t *testing.T) {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
-		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64), false); patientDelay(other) != 0 || patientDelay(none) != 0 {
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64),
+			false); patientDelay(other) != 0 || patientDelay(none) != 0 {
 			t.Error("a call that is no probe is patient")
 		}
 	})
 }
 
-// In TestPatientDelay_ASlowBackend a patient probe is answered. Late calls then do not count for a while, and
-// the next probes wait for twice the latency.
+// In TestPatientDelay_ASlowBackend a patient probe is answered. Late calls then do not count for a
+// while, and the next probes wait for twice the latency.
 func TestPatientDelay_ASlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
@@ -124,8 +125,9 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s on
-// any backend. The slow method changes neither the time of trust nor the wait of a probe.
+// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that
+// takes 3 s on any backend. The slow method changes neither the time of trust nor the wait of a
+// probe.
 func TestPatientDelay_OtherMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
@@ -148,8 +150,8 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_OfALongCall a probe of a method that takes 3 s finds a slow backend. A probe of a quick
-// method still waits no longer than its own delay allows.
+// In TestPatientDelay_OfALongCall a probe of a method that takes 3 s finds a slow backend. A probe
+// of a quick method still waits no longer than its own delay allows.
 func TestPatientDelay_OfALongCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)

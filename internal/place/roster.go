@@ -15,8 +15,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Backend is one connection to a backend. Two Backends are the same if they have the same addresses and,
-// where each address has several connections, the same number.
+// Backend is one connection to a backend. Two Backends are the same if they have the same addresses
+// and, where each address has several connections, the same number.
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
@@ -32,11 +32,11 @@ type id struct {
 	number  int    // of the connection, if the address has several
 }
 
-// NewBackend returns the backend of sc, which connects to one of the addresses. number is the number of the
-// connection, from 0, where each address has several.
+// NewBackend returns the backend of sc, which connects to one of the addresses. number is the
+// number of the connection, from 0, where each address has several.
 func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
-	// The key has no attributes, because two entries for one backend may have different ones. It has the
-	// server name, because one address may serve several names, as a proxy does.
+	// The key has no attributes, because two entries for one backend may have different ones. It
+	// has the server name, because one address may serve several names, as a proxy does.
 	var key strings.Builder
 	for _, a := range addresses {
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
@@ -72,19 +72,20 @@ type Roster struct {
 	draws      sketch.Draws // of Moves
 }
 
-// rosters has the rosters in use, by target. Connections may share a target, and a connection may have
-// several policies.
+// rosters has the rosters in use, by target. Connections may share a target, and a connection may
+// have several policies.
 var rosters = struct {
 	count    atomic.Int64
 	mu       sync.Mutex
 	byTarget map[string][]*Roster
 }{byTarget: map[string][]*Roster{}}
 
-// Live reports whether any connection of this process has a policy. Without a policy, calls need no record.
+// Live reports whether any connection of this process has a policy. Without a policy, calls need no
+// record.
 func Live() bool { return rosters.count.Load() > 0 }
 
-// Enter registers a policy of a connection with the given target. Leave must be called when the policy
-// closes.
+// Enter registers a policy of a connection with the given target. Leave must be called when the
+// policy closes.
 func Enter(target string) *Roster {
 	r := &Roster{Target: target, share: firstMoves}
 	r.Show(nil)
@@ -119,8 +120,8 @@ type Picker func(balancer.PickInfo, *Record) (Pick, error)
 // SetPicker sets the picker of the current state.
 func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
 
-// BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary if
-// r is nil; have if none is better. The lock of r must be held.
+// BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary
+// if r is nil; have if none is better. The lock of r must be held.
 func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
 	for _, b := range r.Ready() {
 		if have == 0 {
@@ -131,7 +132,8 @@ func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
 	return have
 }
 
-// Count returns the ready and silent backends of the connections to the targets. Silent is sorted by Since.
+// Count returns the ready and silent backends of the connections to the targets. Silent is sorted
+// by Since.
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
 	now := time.Now()

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// silentFrom is the number of late calls, with no answer between them, that makes a connection silent.
+// silentFrom is the number of late calls, with no answer between them, that makes a connection
+// silent.
 const silentFrom = 2
 
-// silence is the state of one connection that tells whether it still answers. A connection is silent from
-// its second late call, with no answer between the two, to its next answer. A primary's pick reads two
-// words of the state.
+// silence is the state of one connection that tells whether it still answers. A connection is
+// silent from its second late call, with no answer between the two, to its next answer. A primary's
+// pick reads two words of the state.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
@@ -37,10 +38,11 @@ type silence struct {
 // since.
 func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
 
-// A connection that only hedges use may be dead without notice, for example after a NAT has dropped its
-// state. If nothing was answered there for muteFrom after a hedge was sent there, further hedges are
-// probes: the first one at once, the next ones each time that the silence has lasted twice as long, or
-// maxMuteProbe longer. Late calls are no measure, as the last hedge of a call is never late.
+// A connection that only hedges use may be dead without notice, for example after a NAT has dropped
+// its state. If nothing was answered there for muteFrom after a hedge was sent there, further
+// hedges are probes: the first one at once, the next ones each time that the silence has lasted
+// twice as long, or maxMuteProbe longer. Late calls are no measure, as the last hedge of a call is
+// never late.
 const (
 	muteFrom     = time.Second
 	maxMuteProbe = 30 * time.Second
@@ -62,8 +64,8 @@ func (s *silence) asked(now time.Time) {
 	}
 }
 
-// Late records a call that was not answered within its delay. It reports whether the connection has been
-// silent for worthTelling.
+// Late records a call that was not answered within its delay. It reports whether the connection has
+// been silent for worthTelling.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.roster.silenceOff.Load() {
 		return false
@@ -87,9 +89,9 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	return true
 }
 
-// A silence is reported, in the log, Methods and metrics alike, once a third call is late worthTelling
-// after the first. It ends once no call was late for forgotten. Most silences are shorter, because two
-// stragglers in a row begin one. While calls are made, some are probes.
+// A silence is reported, in the log, Methods and metrics alike, once a third call is late
+// worthTelling after the first. It ends once no call was late for forgotten. Most silences are
+// shorter, because two stragglers in a row begin one. While calls are made, some are probes.
 const (
 	worthTelling = 10 * time.Second
 	forgotten    = time.Minute
@@ -116,7 +118,8 @@ func (s *silence) Silent() bool {
 	return s.silent
 }
 
-// worthTelling reports whether a silence is worth telling, and when its first late call was noticed.
+// worthTelling reports whether a silence is worth telling, and when its first late call was
+// noticed.
 func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,10 +136,10 @@ func (r *Roster) SetSilence(on bool) {
 	}
 }
 
-// The other backends may lack capacity, so only a share of a silent connection's primaries is moved to them,
-// from minMoves to 1. An answer raises the share, or lowers it once latency exceeds its pre-move level by
-// slower. A failure halves the share. Lateness is not used: it is relative to a learned delay that rises
-// with the overload.
+// The other backends may lack capacity, so only a share of a silent connection's primaries is moved
+// to them, from minMoves to 1. An answer raises the share, or lowers it once latency exceeds its
+// pre-move level by slower. A failure halves the share. Lateness is not used: it is relative to a
+// learned delay that rises with the overload.
 const (
 	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
 	quick                = 1.0 / 16 // is added
@@ -160,8 +163,9 @@ func (r *Roster) Moves() bool {
 
 func (r *Roster) Moved() { r.moved.Add(1) }
 
-// meter updates the share by the end of a primary on a connection that is not silent. While no primaries are
-// moved it updates the usual latency; calls that end at the same time may overwrite each other's update.
+// meter updates the share by the end of a primary on a connection that is not silent. While no
+// primaries are moved it updates the usual latency; calls that end at the same time may overwrite
+// each other's update.
 func (b *Backend) meter(took time.Duration, answered bool) {
 	r, log := b.roster, math.Log(float64(max(took, 1)))
 	if r.metered.Load() <= 0 {
@@ -188,10 +192,10 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 	}
 }
 
-// Late records that hedge n is due: the attempt before it, the primary for 1, was not answered within the
-// delay. Each attempt counts once, however often its hedge is considered. It returns the address of the
-// attempt's backend if that has been silent for worthTelling, and "" otherwise. It may be called for a nil
-// record.
+// Late records that hedge n is due: the attempt before it, the primary for 1, was not answered
+// within the delay. Each attempt counts once, however often its hedge is considered. It returns the
+// address of the attempt's backend if that has been silent for worthTelling, and "" otherwise. It
+// may be called for a nil record.
 func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
 		return ""
@@ -226,22 +230,26 @@ func (h *Hedge) Answered() {
 }
 
 const (
-	// probeEvery is the shortest interval of probes, which are primaries on a silent connection. A probe that
-	// is not answered costs a hedge, so the interval grows to a tenth of the silence, at most maxProbeEvery.
+	// probeEvery is the shortest interval of probes, which are primaries on a silent connection. A
+	// probe that is not answered costs a hedge, so the interval grows to a tenth of the silence, at
+	// most maxProbeEvery.
 	probeEvery    = 100 * time.Millisecond
 	maxProbeEvery = 5 * time.Second
 
-	// Some probes are patient, so that a backend that is only slow can answer: the first one when the silence
-	// has lasted patientFrom, the next ones each time that it has lasted four times as long, or
-	// maxPatientEvery longer. Their hedges are due after twice the delay and a hundredth of the silence.
+	// Some probes are patient, so that a backend that is only slow can answer: the first one when
+	// the silence has lasted patientFrom, the next ones each time that it has lasted four times as
+	// long, or maxPatientEvery longer. Their hedges are due after twice the delay and a hundredth
+	// of the silence.
 	patientFrom     = time.Second
 	maxPatientEvery = time.Minute
 	maxPatientWait  = 500 * time.Millisecond
 
-	// A primary that cannot be hedged is a probe only if no other has been picked there for unhedgedFrom.
+	// A primary that cannot be hedged is a probe only if no other has been picked there for
+	// unhedgedFrom.
 	unhedgedFrom = time.Minute
 
-	// After an answer to a patient probe, the connection cannot be silent for trust times the latency.
+	// After an answer to a patient probe, the connection cannot be silent for trust times the
+	// latency.
 	trust    = 50
 	maxTrust = time.Minute
 )
@@ -253,8 +261,8 @@ type probe struct {
 	waits   time.Duration // until its hedge; 0: the usual delay, or unknown. Guarded by the record's lock.
 }
 
-// Probe reports whether the primary of r may use this connection: always if the connection is not silent, and
-// otherwise if a probe is due. r is nil for a primary that cannot be hedged.
+// Probe reports whether the primary of r may use this connection: always if the connection is not
+// silent, and otherwise if a probe is due. r is nil for a primary that cannot be hedged.
 func (s *silence) Probe(now time.Time, r *Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,8 +287,8 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	return true
 }
 
-// PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and
-// 0 otherwise. It returns the same each time. It may be called for a nil record.
+// PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient
+// probe, and 0 otherwise. It returns the same each time. It may be called for a nil record.
 func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	if r == nil || r.probe.Load() == nil || r.answering() == nil {
 		return 0
@@ -303,8 +311,8 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	return p.waits
 }
 
-// Ended records that the primary was answered, a stream with its first message, or failed, and the age of the
-// call at that time. It may be called for a nil record.
+// Ended records that the primary was answered, a stream with its first message, or failed, and the
+// age of the call at that time. It may be called for a nil record.
 func (r *Record) Ended(age time.Duration, answered bool) {
 	if r == nil {
 		return

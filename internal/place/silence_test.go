@@ -35,9 +35,12 @@ func TestSilence(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"two late calls", []step{{"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true}, {"answer", answered, false}}},
-		{"late at the same moment", []step{{"late", late, false}, {"late", late, false}, {"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true}}},
-		{"an answer in between", []step{{"late", late, false}, {"wait", wait(5 * ms), false}, {"answer", answered, false}, {"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true}}},
+		{"two late calls", []step{{"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true},
+			{"answer", answered, false}}},
+		{"late at the same moment", []step{{"late", late, false}, {"late", late, false}, {"late", late, false},
+			{"wait", wait(5 * ms), false}, {"late", late, true}}},
+		{"an answer in between", []step{{"late", late, false}, {"wait", wait(5 * ms), false},
+			{"answer", answered, false}, {"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true}}},
 		{"answers alone", []step{{"answer", answered, false}, {"answer", answered, false}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -141,7 +144,8 @@ func TestRecord_Late(t *testing.T) {
 	none.Ended(time.Since(now), true)
 }
 
-// TestCount_Silent checks that an address is listed once if several policies have silent connections to it.
+// TestCount_Silent checks that an address is listed once if several policies have silent
+// connections to it.
 func TestCount_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -160,15 +164,16 @@ func TestCount_Silent(t *testing.T) {
 				time.Sleep(ms)
 			}
 		}
-		want := []stats.SilentBackend{{Address: "a", Connections: 4, Since: began}, {Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
+		want := []stats.SilentBackend{{Address: "a", Connections: 4, Since: began},
+			{Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
 		if got := place.Count("target").Silent; !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
 }
 
-// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the first, to the log and to Methods
-// alike, until an answer, or a minute without a late call.
+// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the
+// first, to the log and to Methods alike, until an answer, or a minute without a late call.
 func TestCount_WorthTelling(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -179,7 +184,8 @@ func TestCount_WorthTelling(t *testing.T) {
 	}{
 		{"two stragglers, long ago", []time.Duration{0, time.Second}, false, time.Hour, false},
 		{"two stragglers, far apart", []time.Duration{0, 11 * time.Second}, false, time.Second, false},
-		{"many stragglers", []time.Duration{0, 1, time.Second, 2 * time.Second, 9 * time.Second}, false, 10 * time.Second, false},
+		{"many stragglers", []time.Duration{0, 1, time.Second, 2 * time.Second, 9 * time.Second}, false,
+			10 * time.Second, false},
 		{"ten seconds", []time.Duration{0, time.Second, 10 * time.Second}, false, 0, true},
 		{"and a minute", []time.Duration{0, time.Second, 10 * time.Second}, false, time.Minute, false},
 		{"an answer", []time.Duration{0, time.Second, 10 * time.Second}, true, 0, false},
@@ -219,7 +225,8 @@ func TestMoves(t *testing.T) {
 		{"it begins with few", []step{{0, "", 0.25}}},
 		{"as before", []step{{4, "as before", 0.5}, {8, "as before", 1}, {8, "as before", 1}}},
 		{"a little slower", []step{{12, "twice as long", 1}, {100, "twice as long", 1}}},
-		{"slower", []step{{12, "as before", 1}, {28, "ten times as long", 1}, {7, "ten times as long", 0.45}, {80, "ten times as long", 1. / 64}}},
+		{"slower", []step{{12, "as before", 1}, {28, "ten times as long", 1}, {7, "ten times as long", 0.45},
+			{80, "ten times as long", 1. / 64}}},
 		{"one slow call in a while", []step{{12, "as before", 1}, {1, "ten times as long", 1}}},
 		{"failed", []step{{12, "as before", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
 		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "as before", 1}}},

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// TestAlignment lets no 64-bit value of go.uber.org/atomic be in a struct but as its first field: those are not aligned on 32-bit
-// machines, where using them panics. Those of sync/atomic are.
+// TestAlignment lets no 64-bit value of go.uber.org/atomic be in a struct but as its first field:
+// those are not aligned on 32-bit machines, where using them panics. The types of sync/atomic are.
 func TestAlignment(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var check func(reflect.Type, string, bool)
@@ -43,7 +43,8 @@ func TestAlignment(t *testing.T) {
 			check(f.Type, path+"."+f.Name, first && i == 0)
 		}
 	}
-	for _, v := range []any{registry.Registry{}, registry.Target{}, registry.Method{}, registry.Class{}, call.Call{}, settings.Config{}, settings.Settings{}} {
+	for _, v := range []any{registry.Registry{}, registry.Target{}, registry.Method{}, registry.Class{},
+		call.Call{}, settings.Config{}, settings.Settings{}} {
 		check(reflect.TypeOf(v), reflect.TypeOf(v).Name(), true)
 	}
 }

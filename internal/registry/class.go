@@ -13,34 +13,35 @@ import (
 )
 
 const (
-	// MaxClasses is the most classes of a method, beside the one that all others share.
+	// MaxClasses is the largest number of classes of a method, besides OtherClass.
 	MaxClasses = 16
-	// OtherClass is the name of the class that all others share.
+	// OtherClass holds the requests of all classes without a place.
 	OtherClass = "(other)"
 
 	maxClassName = 64 // bytes
 )
 
-// classes are what a method has learned of the classes of its requests. A class has a place until it was not called for idleAfter and
-// another one needs the place.
+// classes holds the state of a method's request classes. A class keeps its place until it has had
+// no call for idleAfter and a new class needs the place.
 type classes struct {
 	known sync.Map     // name → *Class
-	count atomic.Int32 // of them
+	count atomic.Int32 // of known
 
-	mu    sync.Mutex
-	swept time.Duration              // when idle classes were last searched for, after the registry's epoch
-	taken map[string]learn.Knowledge // what was taken over of classes that are not known yet
+	mu       sync.Mutex
+	swept    time.Duration              // when idle classes were last searched for, after the registry's epoch
+	restored map[string]learn.Knowledge // knowledge of restored classes without a call
 }
 
-// Class is what was learned of the requests of one class.
+// Class is the state of one class of requests.
 type Class struct {
 	name    string
 	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
 	Learner learn.Learner
-	Alarm   race.Alarm // says when the first hedges of calls are due
+	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
 
-// all returns every class. A class that is being made meanwhile is either among them, or is begun after all has returned.
+// all returns every class. A class under construction is either included or starts after all has
+// returned.
 func (cs *classes) all() []*Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -52,7 +53,8 @@ func (cs *classes) all() []*Class {
 	return all
 }
 
-// Class returns the entry of a class for a call that begins now. It makes the entry if there is none.
+// Class returns the entry of a class, for a call that begins at now. It makes the entry if there is
+// none.
 func (m *Method) Class(name string, now time.Time) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
@@ -60,7 +62,7 @@ func (m *Method) Class(name string, now time.Time) *Class {
 	at := now.Sub(m.Target.registry.epoch)
 	c := find[Class](&m.classes.known, name)
 	if c == nil {
-		c = m.classes.another(m, name, at)
+		c = m.classes.add(m, name, at)
 	}
 	if used := int64(at / sweepEvery); c.used.Load() != used {
 		c.used.Store(used)
@@ -68,7 +70,7 @@ func (m *Method) Class(name string, now time.Time) *Class {
 	return c
 }
 
-// isFull reports whether there are MaxClasses beside the one of all others.
+// isFull reports whether there are MaxClasses classes besides OtherClass.
 func (cs *classes) isFull() bool {
 	count := cs.count.Load()
 	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
@@ -77,8 +79,8 @@ func (cs *classes) isFull() bool {
 // HasClasses reports whether a request of the method had a class.
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
-// another makes a class, which begins with what was taken over of it.
-func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
+// add makes a class, with its restored knowledge if there is any.
+func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.isFull() && at > cs.swept+sweepEvery {
@@ -99,16 +101,16 @@ func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	}
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
-	if k, ok := cs.taken[c.name]; ok {
+	if k, ok := cs.restored[c.name]; ok {
 		c.Learner.TakeOver(k)
-		delete(cs.taken, c.name)
+		delete(cs.restored, c.name)
 	}
 	cs.known.Store(c.name, c)
 	cs.count.Add(1)
 	return c
 }
 
-// stats returns what is known of each class, by name; nil without classes.
+// stats returns a row for each class, sorted by name; nil without classes.
 func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
 	for _, c := range cs.all() {

@@ -8,12 +8,12 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Counters are the counts of one method. Counts that every call changes are atomics. Counts of hedges change together, so they
-// share a lock, which only a call that has become slow takes.
+// Counters are the counts of one method. Counts that every call changes are atomics. Counts of
+// hedges change together, so they share a lock, which only late calls take.
 //
-// When the method is removed from memory, its counts move to the registry's departed counts. Calls in flight may count
-// afterwards. So Flush is called after each count too, and moves the count if the method was removed by then. Either that Flush or
-// the one at the removal finds the count, so none is lost, and none is counted twice.
+// When a method is removed, its counts move to the registry's departed counts. Calls in flight may
+// count afterwards, so Flush must be called after each count. Either that Flush or the one at the
+// removal moves the count, exactly once.
 type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 
@@ -35,14 +35,15 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 // activity returns a number that grows with every call.
 func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Load() }
 
-// Flush moves the counts if the method was removed. It must be called after every change of a count.
+// Flush moves the counts if the method was removed. It must be called after every change of a
+// count.
 func (c *Counters) Flush() {
 	if c.left.Load() {
 		c.departed.Update(func(all *stats.Counts) { add(all, c.read(true)) })
 	}
 }
 
-// add adds counts to others. All fields are counts.
+// add adds more to a sum. Every field of stats.Counts is a count.
 func add(to *stats.Counts, more stats.Counts) {
 	sum, counts := reflect.ValueOf(to).Elem(), reflect.ValueOf(more)
 	for i := range sum.NumField() {
@@ -58,8 +59,8 @@ func (c *SameBackendCounter) Add(n int64) int64 {
 	return n
 }
 
-// read returns one consistent copy of the counts. If take is true, it sets them to 0. A call counts before its
-// hedges do, so hedges are read first: there are never more hedged calls than calls.
+// read returns a consistent copy of the counts, and resets them if take is set. A call counts
+// before its hedges do, so hedges are read first: there are never more hedged calls than calls.
 func (c *Counters) read(take bool) stats.Counts {
 	count := (*atomic.Int64).Load
 	if take {
@@ -90,7 +91,7 @@ func (c *Counters) HeldBack(why stats.Reason) {
 	})
 }
 
-// heldBack are the counts of hedges that were not sent, by the reason.
+// heldBack has the count of each reason for which a hedge was not sent.
 var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
 	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },

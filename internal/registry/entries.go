@@ -5,20 +5,22 @@ import (
 	"time"
 )
 
-// A method without a call for idleAfter is removed, with all that was learned of it. This needs no goroutine: once in
-// sweepEvery, a call searches for idle methods.
+// A method without a call for idleAfter is removed, with all that was learned of it. This needs no
+// goroutine: once in sweepEvery, a call searches for idle methods.
 const (
 	idleAfter  = 15 * time.Minute
 	sweepEvery = time.Minute
 )
 
-// entries are the methods of all targets, in the order in which they are considered for removal. Registry.mu guards all of it.
-// Calls do not change it: the counters show whether a method was called since it was last considered.
+// entries are the methods of all targets, in the order in which they are considered for removal.
+// Registry.mu guards all of it. Calls do not change it: the counters show whether a method was
+// called since it was last considered.
 //
-// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is considered, it is removed if it
-// was called only once, and moves to the kept list otherwise. A kept method is removed if it was not called since it was
-// last considered, and otherwise moves to the end of its list. The longer list is considered first, so that many methods
-// that are called once do not displace kept ones, and a new method has time for a second call.
+// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is
+// considered, it is removed if it was called only once, and moves to the kept list otherwise. A
+// kept method is removed if it was not called since it was last considered, and otherwise moves to
+// the end of its list. The longer list is considered first, so that many methods that are called
+// once do not displace kept ones, and a new method has time for a second call.
 type entries struct {
 	fresh, kept list.List // of *Method; the first is considered next
 	forgot      bool      // a method was removed
@@ -47,7 +49,8 @@ func (e *entries) all() []*Method {
 
 // leastUsed returns the method to remove next, of one at least.
 func (e *entries) leastUsed() *Method {
-	// Two rounds are enough: in the second, a method counts as used only if it was called since the first.
+	// Two rounds are enough: in the second, a method counts as used only if it was called since the
+	// first.
 	for range 2 * e.len() {
 		m := e.next()
 		activity := m.Counters.activity()
@@ -72,7 +75,7 @@ func (e *entries) next() *Method {
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := false // a target has no method any more
+	left := false // a target has lost its last method
 	for _, m := range r.entries.all() {
 		if activity := m.Counters.activity(); activity != m.entry.swept {
 			m.entry.swept, m.entry.idleSince = activity, at

@@ -1,6 +1,6 @@
 package registry
 
-// Names is the number of connections whose names a registry keeps.
+// Names is the number of connections in the registry's map of names.
 func Names(r *Registry) (n int) {
 	r.names.Range(func(_, _ any) bool { n++; return true })
 	return n

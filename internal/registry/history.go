@@ -5,24 +5,26 @@ import (
 	"time"
 )
 
-// A history has a sample of a method each sampleEvery, for the last samples of them: ten minutes. It is kept only after
-// KeepHistory, and takes no goroutine: a sample is taken when calls have been learned from, and when somebody looks.
+// A history has a sample of a method every sampleEvery, the newest samples of them: ten minutes. It
+// is kept only after KeepHistory. It needs no goroutine: samples are taken by the learner and by
+// History.
 const (
 	sampleEvery = 10 * time.Second
 	samples     = 61 // ten minutes are between the first and the last
 )
 
-// Sample is what was known of a method at one time.
+// Sample is the state of a method at one time.
 type Sample struct {
 	At time.Time `json:"at"`
-	// Tail is the p99 of what calls took lately, and Unhedged an estimate of the one without hedging; 0 if
-	// not known.
+	// Tail is the recent p99 latency, and Unhedged an estimate of the p99 without hedging. 0:
+	// unknown.
 	Tail, Unhedged time.Duration
-	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
+	// Load is the number of hedges per call since the previous sample. Known reports whether there
+	// was a call since.
 	Load  float64
 	Known bool
 
-	calls, hedges int64 // so far
+	calls, hedges int64 // totals at At
 }
 
 type history struct {

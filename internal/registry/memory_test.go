@@ -30,16 +30,18 @@ func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	hedgetest.CutShort(&c, c.Age()+d)
 }
 
-// perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
+// perNumber is a class function for requests that are numbers: fifty classes, more than there are
+// to be.
 func perNumber(_ context.Context, _ string, request any) string {
 	return fmt.Sprint(request.(int) % 50)
 }
 
-// madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
+// madeOnce bounds allocations that a process makes once, such as pools and goroutine stacks.
 const madeOnce = 96 << 10
 
-// TestRule16_WhatAMethodTakes measures what the documentation of WithMaxMethods says: what the heap grows by, for methods that have
-// hardly been called, for those that are learned and for those in full use, and for targets.
+// TestRule16_WhatAMethodTakes measures the memory that the documentation of WithMaxMethods states:
+// the growth of the heap per method that has hardly been called, that has learned, and that is in
+// full use, and per target.
 func TestRule16_WhatAMethodTakes(t *testing.T) {
 	longtest.Simulation(t)
 	one := func(int) string { return target }
@@ -65,14 +67,17 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		{"learning", 1_000, one, 2, 15, false, 6, nil, false},
 		{"busy", 50, one, 16, 50, false, 20, nil, false},
 		{"busy and hedged", 50, one, 16, 50, true, 35, nil, false},
-		{name: "busy, hedged and spread", entries: 50, target: one, steps: 16, calls: 1000, hedged: true, most: 100, spread: true},
+		{name: "busy, hedged and spread", entries: 50, target: one, steps: 16, calls: 1000, hedged: true,
+			most: 100, spread: true},
 		{"called once, on a target each", 5_000, each, 1, 1, false, 6, nil, false},
 		{"called once, of a class", 5_000, one, 1, 1, false, 6, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"called once, by rules", 5_000, one, 1, 1, false, 6, []hedge.Option{
-			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
+			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions(
+				"/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
 			hedge.WithTargetOptions("dns:*", hedge.WithDryRun(true)),
 		}, false},
-		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}, false},
+		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6,
+			[]hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}, false},
 		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}, false},
 	} {
@@ -142,8 +147,9 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 	})
 }
 
-// flood makes calls of n names that are not used again, from several goroutines. After every ten, each of these calls a busy
-// method, the busy ones in turn. It returns how often each of these was called.
+// flood makes calls of n names that are not used again, from several goroutines. After every ten,
+// each of these calls a busy method, the busy ones in turn. It returns how often each of these was
+// called.
 func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, method string)) int {
 	const goroutines, share = 4, 10
 	var calls atomic.Int64
@@ -169,8 +175,9 @@ func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, meth
 	return int(calls.Load()) / busy
 }
 
-// TestRule16_MethodsAreBounded sends a million method names through one target, and then as many targets as there may be,
-// while a hundred methods are in use that came when there was room for no more.
+// TestRule16_MethodsAreBounded sends a million method names through one target, and then as many
+// targets as there may be, while a hundred methods are in use that came when there was room for no
+// more.
 func TestRule16_MethodsAreBounded(t *testing.T) {
 	longtest.Simulation(t)
 	bound, names, targets := 2_000, 20_000, 10_000
@@ -196,7 +203,10 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	within("full")
 	calls := flood(s, names, busy, func(i int) (string, string) { return target, made("junk", i) }, used)
 	within("after a flood of methods")
-	calls += flood(s, targets, busy, func(i int) (string, string) { return fmt.Sprintf("dns:///host-%d", i), method }, used)
+	calls += flood(s, targets, busy, func(i int) (string, string) {
+		return fmt.Sprintf("dns:///host-%d", i),
+			method
+	}, used)
 	within("after a flood of targets")
 
 	rows := map[string]int64{}
@@ -206,7 +216,8 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 		}
 	}
 	for i := range busy {
-		// The first call of a method may be forgotten before the second: only then is the method known to be in use.
+		// The first call of a method may be forgotten before the second: only then is the method
+		// known to be in use.
 		if _, method := used(i); rows[method] < int64(calls)-1 {
 			t.Errorf("%s: %d calls in its entry, of %d", method, rows[method], calls)
 		}
@@ -217,14 +228,14 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// crowd makes calls of so many names that all entries leave that are not used meanwhile.
+// crowd calls so many new methods that all entries without a call in between are removed.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
 		booked(s, fmt.Sprintf("dns:///host-%d", i), fmt.Sprintf("/junk/Name%d", round), ms)
 	}
 }
 
-// What a call that is in flight counts after its method has left is counted all the same.
+// A call in flight still counts after its method was removed.
 func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithMaxMethods(200))
 	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
@@ -292,7 +303,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 				}
 			}
 			for range calls {
-				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)), fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
+				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)),
+					fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
 				if i := random.IntN(len(open)); len(open) > 100 {
 					finish(&open[i])
 					open = slices.Delete(open, i, i+1)
@@ -308,7 +320,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	readers.Wait()
 	got := s.Stats()
 	got.BudgetExhausted = 0
-	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
+	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(),
+		HedgeWins: admitted.Load()}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if admitted.Load() < int64(goroutines*calls)/100 {
@@ -316,8 +329,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	}
 }
 
-// TestRule12_TargetsThatComeAndGo: where targets are forgotten, for want of room or because they are seldom called, a call of each
-// of them is not worth a hedge of each.
+// TestRule12_TargetsThatComeAndGo: where targets are forgotten, for want of room or because they
+// are seldom called, a call of each of them is not worth a hedge of each.
 func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

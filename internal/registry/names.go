@@ -7,8 +7,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// NoteNames notes the names of the method and its target in metrics, from a call on a connection, which is nil for hedge.Do. static
-// says that the call has the option grpc.StaticMethod.
+// NoteNames records the names of the method and its target for metrics. conn is nil for hedge.Do.
+// static reports whether the call has the option grpc.StaticMethod.
 func (m *Method) NoteNames(conn feature.Conn, static bool) {
 	static = static || conn == nil
 	known := m.names.Load()

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// sameInARow is the number of hedges in a row, each over the connection of the hedge before it on its ClientConn, from which on
-	// each ClientConn counts as having one connection. With two connections, and a hedge over either at random, that happens once
-	// in 32,768 times.
+	// sameInARow is the number of consecutive hedges, each over the same connection as the previous
+	// hedge of its ClientConn, after which each ClientConn counts as having one connection. With
+	// two connections chosen at random, that happens once in 32,768 times.
 	sameInARow = 15
-	// maxWatched bounds the ClientConns of a target that are watched: a pool may have hundreds.
+	// maxWatched bounds the watched ClientConns of a target: a pool may have hundreds.
 	maxWatched = 64
 )
 
-// oneConnection watches, for a target, whether hedges of each ClientConn go over one connection to one backend. gRPC does not
-// say how many connections a ClientConn has, but a hedge's peer says which one it went over.
+// oneConnection detects, for a target, that all hedges of each ClientConn use one connection to one
+// backend. gRPC does not expose the number of connections of a ClientConn, but the peer of a hedge
+// identifies its connection.
 type oneConnection struct {
 	single atomic.Bool
 
@@ -34,10 +35,11 @@ type oneConnection struct {
 // OneConnection reports whether all hedges of the target go over one connection.
 func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
 
-// HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record has the
-// backends that the call has used.
+// HedgePeer records the peer p of a hedge on conn that has ended. An unknown peer has no address.
+// record has the backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
-	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() { // the policy sends hedges where primaries do not go
+	// the policy sends hedges where primaries do not go
+	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
 		return
 	}
 	o, key, connection := &t.oneConnection, weak.Make(conn), [2]string{p.LocalAddr.String(), p.Addr.String()}

@@ -1,5 +1,5 @@
-// Package registry keeps the state of every target and method: what was learned, what the features keep, what was counted, and the
-// settings in force. It bounds how many methods there are.
+// Package registry keeps the state of every target and method: the learners, the features, the
+// counters, and the settings in force. It bounds the number of methods.
 package registry
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
-// Registry is what a hedge.Scheduler holds. Its state is per target and, under a target, per full method. All its methods may be
-// called concurrently. It runs no goroutine of its own and needs no closing. A nil *Registry knows nothing.
+// Registry is the state of a hedge.Scheduler, per target and, under a target, per full method. It
+// is safe for concurrent use. It runs no goroutine and needs no closing. A nil *Registry is empty.
 type Registry struct {
-	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
+	sweep atomic.Duration // since epoch: the next search for idle methods; the first field, for alignment on 32-bit
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	handle *Handle
@@ -37,21 +37,22 @@ type Registry struct {
 	departed Counters
 }
 
-// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
+// Handle holds a registry. It is the underlying type of hedge.Scheduler.
 type Handle struct{ registry *Registry }
 
-// NewHandle returns the handle of a registry that knows only what the snapshots of its configuration know. It keeps the registry from being
-// collected: interceptors hold the registry alone, and telemetry watches the scheduler.
+// NewHandle returns the handle of a new registry, with the knowledge of the configuration's
+// snapshots. The registry keeps its handle from being collected: interceptors hold the registry
+// alone, and telemetry watches the scheduler.
 func NewHandle(c settings.Config) (*Handle, error) {
 	known, err := snapshot.Read(c.Snapshots...)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
 	}
-	c.Snapshots = nil // methods have it now
+	c.Snapshots = nil // the methods have it
 	r := &Registry{epoch: time.Now()}
 	r.handle = &Handle{r}
 	r.config.Store(&c)
-	r.takeOver(known)
+	r.restore(known)
 	r.sweep.Store(sweepEvery)
 	r.pause.Read()
 	return r.handle, nil
@@ -65,7 +66,7 @@ func Of[Scheduler ~struct{ registry *Registry }](s *Scheduler) *Registry {
 	return Handle(*s).registry
 }
 
-// Config returns what the options say; the defaults for a nil registry.
+// Config returns the configuration in force; the defaults for a nil registry.
 func (r *Registry) Config() settings.Config {
 	if r == nil {
 		return settings.DefaultConfig()
@@ -73,7 +74,7 @@ func (r *Registry) Config() settings.Config {
 	return *r.config.Load()
 }
 
-// Pause returns what pauses hedging. What a nil registry returns pauses nothing.
+// Pause returns the switch that pauses hedging. The switch of a nil registry has no effect.
 func (r *Registry) Pause() *gate.Pause {
 	if r == nil {
 		return new(gate.Pause)
@@ -81,8 +82,8 @@ func (r *Registry) Pause() *gate.Pause {
 	return &r.pause
 }
 
-// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took within the window. It
-// returns false if nothing is known of the method. The target is the connection's, or its name by WithTargetName.
+// Latency returns the quantile q, 0 < q < 1, of the primaries' latency within the window. ok is
+// false for an unknown method. target is the connection's target, or its name by WithTargetName.
 func (r *Registry) Latency(target, method string, q float64) (time.Duration, bool) {
 	m := r.targetNamed(target).find(method)
 	if m == nil {

@@ -11,7 +11,7 @@ import (
 
 func (m *Method) Names() stats.Names { return *m.names.Load() }
 
-// ConfigOf returns what the options say of a method, with the rules for it applied.
+// ConfigOf returns the configuration of a method, with its rules applied.
 func (r *Registry) ConfigOf(target, method string) settings.Config {
 	if m := r.targetNamed(target).find(method); m != nil {
 		return *m.Settings().Config
@@ -21,7 +21,7 @@ func (r *Registry) ConfigOf(target, method string) settings.Config {
 
 func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
-// Update puts another configuration into force, for calls that begin from now on.
+// Update replaces the configuration for calls that begin afterwards.
 func (r *Registry) Update(c settings.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,11 +36,12 @@ func (r *Registry) Update(c settings.Config) {
 	}
 }
 
-// none are the settings of a method before its first ones: nothing is taken over from them.
+// none are the settings that a new method has until its first resolve. They have nothing to carry
+// over.
 var none = &settings.Settings{Config: &settings.Config{}}
 
-// resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
-// budget and the limit of resets. r.mu must be held.
+// resolve makes the settings of the method, and sets the budget's share and the reset limit of its
+// target. r.mu must be held.
 func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
 	s := c.For(t, m.Name, &m.Target.registry.pace)
@@ -58,19 +59,19 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	return s
 }
 
-// traffic is what the guard measures failures by: the calls so far, a costly one of the target counting as several.
+// traffic is the guard's measure of calls. A costly call of the target counts as several.
 func (m *Method) traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }
 
-// ownBudget returns the method's own bucket: if a rule gives it one, or in a dry run, which takes nothing from real hedges. It
-// outlives updates under which the method has none.
+// ownBudget returns the method's own bucket, if a rule gives it one or in a dry run, which must not
+// take from real hedges. The bucket is kept across updates under which the method has none.
 func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	if !s.OwnBudget && !s.DryRun {
 		return nil
 	}
 	percent := s.BudgetPercent
-	if s.DryRun { // it is the only one that pays
+	if s.DryRun { // a dry run pays from this bucket alone
 		percent = s.Learning.BudgetPercent
 	}
 	if m.own == nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
+// Stats returns the totals over all methods of all targets, including removed ones, in one
+// consistent copy.
 func (r *Registry) Stats() stats.Counts {
 	var sum stats.Counts
 	if r == nil {
@@ -27,7 +28,7 @@ func (r *Registry) Stats() stats.Counts {
 	return sum
 }
 
-// Methods returns what is known of each method of each target, sorted by target and method.
+// Methods returns a row for each method, sorted by target and method.
 func (r *Registry) Methods() []stats.Method {
 	if r == nil {
 		return nil
@@ -48,7 +49,7 @@ func (r *Registry) Methods() []stats.Method {
 	return rows
 }
 
-// census returns what is ready on all connections to the target of each method, by the target's name.
+// census returns the ready backends on all connections to the targets of methods, by target name.
 func (r *Registry) census(methods []*Method) map[string]stats.Backends {
 	connections := map[string][]string{}
 	for _, m := range methods {
@@ -81,7 +82,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	}
 	row.Silent = slices.Clone(ready.Silent)
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
-	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
+	if row.Gain != nil && row.Choice != (stats.Choice{}) { // the latency of the control group is unhedged
 		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
@@ -104,7 +105,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	return row
 }
 
-// learned returns what was learned of a method or a class.
+// learned returns the statistics of a method's or a class's learner.
 func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
 	if e := l.Estimate(); e != nil {
 		known.Delay, known.Choice = e.Delay, e.Stats()
@@ -116,7 +117,7 @@ func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
 	return known
 }
 
-// withdraw removes predictions, as most calls cannot be hedged.
+// withdraw removes the predictions of a method most of whose calls cannot be hedged.
 func withdraw(c *stats.Choice, why stats.Reason) {
 	if *c != (stats.Choice{}) {
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0

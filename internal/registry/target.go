@@ -20,8 +20,8 @@ import (
 
 // Target is the state of one target, or, with WithTargetName, of all targets of one name.
 type Target struct {
-	// expected is the calls a second, as taken over; 0 when the bucket has them, or nothing is known. It is the first field, for
-	// alignment on 32-bit machines.
+	// expected is the restored rate in calls per second; 0 once the bucket has been filled for it,
+	// or if unknown. It is the first field, for alignment on 32-bit machines.
 	expected atomic.Float64
 
 	Name   string
@@ -41,7 +41,8 @@ type Target struct {
 
 // Method is the state of one method of one target.
 type Method struct {
-	// The fields that every call uses are first and next to each other, so that a call touches few cache lines.
+	// The fields that every call uses are first and next to each other, so that a call touches few
+	// cache lines.
 	Learner  learn.Learner
 	Counters Counters
 
@@ -63,7 +64,7 @@ type Method struct {
 	unhedgeableTold atomic.Bool // see NoteUnhedgeable
 }
 
-// targetNamed returns the target of a name; nil if nothing is known of it.
+// targetNamed returns the target of a name; nil for an unknown name.
 func (r *Registry) targetNamed(name string) *Target {
 	if r == nil {
 		return nil
@@ -78,15 +79,15 @@ func (t *Target) find(methodName string) *Method {
 	return find[Method](&t.methods, methodName)
 }
 
-// find returns what a map has under a name; nil if it has nothing.
+// find returns the value of name in a map; nil if there is none.
 func find[T any](in *sync.Map, name string) *T {
 	value, _ := in.Load(name)
 	found, _ := value.(*T)
 	return found
 }
 
-// Method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries
-// that are idle, or make room for a new one.
+// Method returns the entry of a method, for a call that begins at now, and makes it if there is
+// none. A new entry may displace another, and idle entries are removed.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	target := r.nameOf(connection)
 	m := r.targetNamed(target).find(methodName)
@@ -106,7 +107,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	if m := r.targetNamed(target).find(methodName); m != nil { // another call was faster
 		return m
 	}
-	for r.entries.len() >= r.config.Load().MaxMethods { // before the target is found, which may leave with its last method
+	for r.entries.len() >= r.config.Load().MaxMethods { // first, because the target may leave with its last method
 		r.remove(r.entries.leastUsed())
 	}
 	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
@@ -118,13 +119,15 @@ func (r *Registry) addTarget(name string) *Target {
 	if t := r.targetNamed(name); t != nil {
 		return t
 	}
-	t := &Target{Name: strings.Clone(name), registry: r, Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
+	t := &Target{Name: strings.Clone(name), registry: r,
+		Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
 	r.targets.Store(t.Name, t)
 	return t
 }
 
-// newBudget returns the bucket of a new target or method. It has one token, unless something was forgotten before. If a target is
-// called so seldom that it is forgotten each time, or targets come and go for want of room, these tokens would exceed the budget.
+// newBudget returns the bucket of a new target or method. It holds one token, or none once a method
+// was removed: otherwise targets that are rarely called, or displaced often, would exceed the
+// budget by the first tokens of their new buckets.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.entries.forgot {
@@ -147,7 +150,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	return m
 }
 
-// learn prepares a learner of the method: its own, or one of a class.
+// learn starts a learner of the method, or of one of its classes.
 func (m *Method) learn(c *learn.Config, l *learn.Learner) {
 	r := m.Target.registry
 	l.Start(c, learn.Owner{
@@ -160,10 +163,12 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner) {
 
 const maxTargetName = 1024 // bytes
 
-// nameOf returns the name of a connection's target. It asks WithTargetName when a connection is new.
+// nameOf returns the name of a connection's target. It calls the function of WithTargetName once
+// for a new connection.
 //
-// The number of connections with one name is not bounded. If there are more of them than methods may be, or a target has become
-// idle, all are forgotten. Those in use are stored again with their next call.
+// The number of connections with one name is unbounded. So all names are forgotten once there are
+// as many as MaxMethods, or when a target has become idle. The next call on a connection stores its
+// name again.
 func (r *Registry) nameOf(connection string) string {
 	c := r.config.Load()
 	if c.TargetName == nil {
@@ -172,7 +177,7 @@ func (r *Registry) nameOf(connection string) string {
 	if name, known := r.names.Load(connection); known {
 		return name.(string)
 	}
-	name := c.TargetName(connection) // without the lock, as it is the user's function
+	name := c.TargetName(connection) // without the lock: the function is the user's
 	if len(name) > maxTargetName {
 		name = strings.ToValidUTF8(name[:maxTargetName], "")
 	}
@@ -194,12 +199,13 @@ func (r *Registry) forgetNames() {
 }
 
 const (
-	firstCallsSeen = 100     // of a target, before somebody is told that none was selected
-	maxSeen        = 10      // methods that are named then
-	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
+	firstCallsSeen = 100     // of a target, before NothingSelected is reported
+	maxSeen        = 10      // methods in NothingSelected
+	selectedOnce   = 1 << 30 // the smallest count if a call was selected
 )
 
-// CallBegins notes a call, and whether its method is selected. If no method of the first calls was, it tells of that, once.
+// CallBegins records a call, and whether its method is selected. It reports NothingSelected, once,
+// if none of the first firstCallsSeen calls was.
 func (t *Target) CallBegins(selected bool) {
 	switch n := t.unselected.Load(); {
 	case n >= selectedOnce:
@@ -211,7 +217,8 @@ func (t *Target) CallBegins(selected bool) {
 	}
 }
 
-// NothingSelected reports whether a target had at least firstCallsSeen calls, and none of a method that the options select.
+// NothingSelected reports whether a target had at least firstCallsSeen calls, none of them selected
+// by the options.
 func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, nothing bool) {
 	t := r.targetNamed(target)
 	if t == nil {

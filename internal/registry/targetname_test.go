@@ -98,7 +98,7 @@ func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 		hedgetest.Call(t, s, target, method, 0)
 	}()
 	broken = false
-	hedgetest.Call(t, s, target, method, 0) // nothing is locked
+	hedgetest.Call(t, s, target, method, 0) // no lock is held
 	if rows := s.Methods(); len(rows) != 1 || rows[0].Calls != 1 {
 		t.Errorf("%+v", rows)
 	}
@@ -121,7 +121,8 @@ func TestWithTargetName_Backends(t *testing.T) {
 	}
 }
 
-// TestTargetName_IdleConnections: what is kept of connections that were used once goes when their targets are idle.
+// TestTargetName_IdleConnections: connections that were used once are forgotten when their targets
+// are idle.
 func TestTargetName_IdleConnections(t *testing.T) {
 	c := settings.DefaultConfig()
 	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }

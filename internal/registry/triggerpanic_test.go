@@ -10,7 +10,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last delay in force.
+// A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last
+// delay in force.
 func TestTriggerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)

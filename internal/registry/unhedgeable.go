@@ -5,8 +5,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// prevents are the counts of calls that cannot be hedged at all, by the reason, but for EarlyHeaders. Reasons that pass by
-// themselves, such as an empty budget, are not among them.
+// prevents has the counts of calls that cannot be hedged at all, by reason, without EarlyHeaders.
+// Transient reasons, such as an empty budget, are excluded.
 var prevents = map[stats.Reason]func(*stats.Counts) int64{
 	stats.NotReplayable:  func(c *stats.Counts) int64 { return c.NotReplayable },
 	stats.NoOtherBackend: func(c *stats.Counts) int64 { return c.NoOtherBackend },
@@ -14,14 +14,15 @@ var prevents = map[stats.Reason]func(*stats.Counts) int64{
 	stats.OfHedge:        func(c *stats.Counts) int64 { return c.OfHedges },
 }
 
-// PreventsHedges reports whether a reason why a hedge is not sent may hold for all calls of a method.
+// PreventsHedges reports whether a reason may hold for all calls of a method.
 func PreventsHedges(why stats.Reason) bool { return prevents[why] != nil }
 
-// fewUnhedgeable is the number of late calls up to which nothing follows from their reasons.
+// fewUnhedgeable is the number of late calls below which their reasons are ignored.
 const fewUnhedgeable = 10
 
-// unhedgeable returns why most calls of a method cannot be hedged, the most frequent reason of several, or NoReason if most can be.
-// seen is the number of calls that could not. Early headers are counted for all calls, other reasons for late calls alone.
+// unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
+// if most can be. seen is the number of calls that could not. Early headers are counted for all
+// calls, other reasons for late calls alone.
 func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
 	for reason, of := range prevents {
@@ -53,7 +54,8 @@ func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen 
 	return why, early + late
 }
 
-// NoteUnhedgeable tells, once for a method, if most of its calls cannot be hedged. It is called when one of them could not be.
+// NoteUnhedgeable reports Unhedgeable, once per method, if most of its calls cannot be hedged. It
+// is called when one of them could not be.
 func (m *Method) NoteUnhedgeable() {
 	s := m.Settings()
 	if len(s.Traces) == 0 || m.unhedgeableTold.Load() {

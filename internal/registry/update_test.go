@@ -24,7 +24,8 @@ import (
 // oddOrEven is a class function for requests that are numbers.
 func oddOrEven(_ context.Context, _ string, request any) string { return fmt.Sprint(request.(int) % 2) }
 
-// changing are the options after i updates: whatever makes something new for a method or a target comes and goes.
+// changing are the options after i updates: whatever makes something new for a method or a target
+// comes and goes.
 func changing(i int) []hedge.Option {
 	trigger := []hedge.Trigger{hedge.Percentile(0.9), hedge.Fixed(ms), hedge.Percentile(0.8)}[i%3]
 	if i%50 == 10 { // seldom, because a choice takes a while
@@ -46,14 +47,17 @@ func changing(i int) []hedge.Option {
 			hedgetest.Throttle(10+i%5, 0.1), hedge.WithResetLimit(10+i%3, time.Minute))
 	}
 	if i%5 == 0 {
-		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}), hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
+		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}),
+			hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": `+
+					`{"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
 	}
 	return opts
 }
 
-// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory
-// and no goroutine.
+// A scheduler that is updated a thousand times a second under load keeps nothing of the
+// configurations that were: no memory and no goroutine.
 func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
 	updates := longtest.Size(100, 4_000)
@@ -77,7 +81,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 			}
 			group.Wait()
 		}
-		// measure makes so many updates, and returns what is there when all is at rest.
+		// measure makes n updates, and returns the heap in use afterwards.
 		measure := func(updates int) (heap int64, goroutines int) {
 			var over atomic.Bool
 			var load sync.WaitGroup
@@ -118,11 +122,13 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	})
 }
 
-// TestUpdate_ClassesMadeMeanwhile makes classes while an update changes the configuration: all of them have the new one.
+// TestUpdate_ClassesMadeMeanwhile makes classes while an update changes the configuration: all of
+// them have the new one.
 func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 	quantiles := []float64{0.5, 0.9}
 	options := func(i int) []hedge.Option {
-		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1), hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
+		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1),
+			hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
 	}
 	s := hedgetest.All(t, options(0)...)
 	for i := range longtest.Size(1_000, 20_000) {

@@ -11,7 +11,7 @@ type Codes uint32
 // MaxCode is the greatest code that gRPC defines.
 const MaxCode = codes.Unauthenticated
 
-// Answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
+// Answers are OK and the final statuses: the statuses of a server that has looked at the request.
 var Answers = CodesOf(
 	codes.OK,
 	codes.InvalidArgument,
@@ -36,7 +36,8 @@ func CodesOf(cs ...codes.Code) Codes {
 // CodesBut returns the set of all codes that gRPC defines, but the given ones.
 func CodesBut(cs []codes.Code) Codes { return (1<<(MaxCode+1) - 1) &^ CodesOf(cs...) }
 
-// HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
+// HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as
+// Unknown.
 func (s Codes) HasStatus(err error) bool {
 	c := codes.OK
 	if err != nil { // most calls end well, and are not asked for their status

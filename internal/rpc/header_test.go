@@ -22,14 +22,20 @@ func TestUnnumbered(t *testing.T) {
 		want metadata.MD // of a primary
 		same bool
 	}{
-		"nothing":              {background, nil, true},
-		"its own":              {metadata.NewOutgoingContext(background, own), own, true},
-		"serving a primary":    {metadata.NewOutgoingContext(serving(background, own), own), own, true},
-		"serving a hedge":      {serving(background, mark), metadata.MD{}, false},
-		"forwarded":            {metadata.NewOutgoingContext(serving(background, own, mark), metadata.Join(own, mark)), own, false},
-		"forwarded, appended":  {metadata.AppendToOutgoingContext(serving(background, mark), "Grpc-Previous-Rpc-Attempts", "1"), metadata.MD{}, false},
-		"forwarded in part":    {metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(InFlightHeader, "1")), InFlightHeader, "1"), metadata.MD{}, false},
-		"forwarded, no flight": {metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(AttemptsHeader, "1")), AttemptsHeader, "1"), metadata.MD{}, false},
+		"nothing":           {background, nil, true},
+		"its own":           {metadata.NewOutgoingContext(background, own), own, true},
+		"serving a primary": {metadata.NewOutgoingContext(serving(background, own), own), own, true},
+		"serving a hedge":   {serving(background, mark), metadata.MD{}, false},
+		"forwarded": {metadata.NewOutgoingContext(serving(background, own, mark),
+			metadata.Join(own, mark)), own, false},
+		"forwarded, appended": {metadata.AppendToOutgoingContext(serving(background, mark),
+			"Grpc-Previous-Rpc-Attempts", "1"), metadata.MD{}, false},
+		"forwarded in part": {
+			metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(InFlightHeader, "1")),
+				InFlightHeader, "1"), metadata.MD{}, false},
+		"forwarded, no flight": {
+			metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(AttemptsHeader, "1")),
+				AttemptsHeader, "1"), metadata.MD{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, _ := metadata.FromOutgoingContext(tc.ctx)
@@ -64,7 +70,8 @@ func TestUnnumbered(t *testing.T) {
 			for _, ctx := range []context.Context{ctx, child, Unnumbered(child)} {
 				got, _ := metadata.FromOutgoingContext(Unnumbered(ctx))
 				delete(got, "more")
-				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || ForHedge(ctx) != (PreviousAttempts(ctx) > 0) {
+				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" ||
+					ForHedge(ctx) != (PreviousAttempts(ctx) > 0) {
 					t.Errorf("both hedges have won: %s", diff)
 				}
 			}

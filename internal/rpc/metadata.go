@@ -14,50 +14,59 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// AttemptsHeader is the request metadata key that tells a server how many attempts of the same call were
-// sent before this one. It is absent on a primary.
+// AttemptsHeader is the request metadata key with the number of previous attempts of the call. It
+// is absent on a primary.
 const AttemptsHeader = "grpc-previous-rpc-attempts"
 
-// InFlightHeader is the request metadata key, with the value 1, of a hedge that was sent while its primary was in flight. So the
-// call does not depend on it. Retries, and hedges that follow a failure, have AttemptsHeader alone.
+// InFlightHeader is the request metadata key, with the value 1, of a hedge that was sent while its
+// primary was in flight. The call does not depend on such a hedge. Retries, and hedges that follow
+// a failure, have AttemptsHeader alone.
 const InFlightHeader = "hedge-primary-in-flight"
 
-// Unnumbered returns the context under which to make a call, without the marks of a hedge that is not the call's: of a hedge that the
-// caller's handler serves, as a gateway may have copied them from its incoming metadata, and of a hedge that has won, as the context
-// may hold a copy of its outgoing metadata. A call made within a hedge of another call that may still lose keeps that hedge's
-// number, because it is an extra copy too.
+// Unnumbered returns the context for a new call, without the marks of a hedge that do not belong to
+// it:
 //
-// It allocates nothing, unless a hedge is served or has won. To look at the outgoing metadata it would have to copy all of it, for
-// every call. So a handler that copies it to a context that is no child of its own must leave the marks out.
+//   - of a hedge that the caller's handler serves: a gateway may have copied them from the incoming
+//     metadata
+//   - of a hedge that has won: the context may hold a copy of its outgoing metadata
+//
+// A call made within a hedge of another call that may still lose keeps that hedge's number, because
+// it is an extra copy too.
+//
+// Unnumbered allocates nothing, unless a hedge is served or has won. It does not look at the
+// outgoing metadata, which would be copied for every call. So a handler that copies outgoing
+// metadata to a context that is not derived from its own must leave the marks out.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
-	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() && ctx.Value(wonKey{}) != nil
+	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() &&
+		ctx.Value(wonKey{}) != nil
 	if !marked || ctx.Value(hedgeKey{}) != nil {
 		return ctx
 	}
 	return withoutNumber(ctx)
 }
 
-// Hedge is the context of a hedge. It has the marks of the hedge, and from Won on only the values of the context under which the call
-// was made.
+// Hedge is the context of a hedge. It carries the marks of the hedge until Won, and from then on
+// only the values of the call's context.
 type Hedge struct {
 	context.Context
 	marked context.Context
 	won    atomic.Bool
 }
 
-// HedgeContext returns the context of hedge n of a call that is made under ctx. primaryInFlight says whether its primary is.
+// HedgeContext returns the context of hedge n of a call under ctx. primaryInFlight reports whether
+// the call's primary is in flight.
 func HedgeContext(ctx context.Context, n int, primaryInFlight bool) *Hedge {
 	marks := []string{AttemptsHeader, strconv.Itoa(n), InFlightHeader, "1"}
 	if !primaryInFlight {
 		marks = marks[:2]
 	}
-	marked := metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // a race around this one may have numbered it
+	marked := metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // an outer race may have numbered it
 	return &Hedge{Context: ctx, marked: context.WithValue(marked, hedgeKey{}, true)}
 }
 
-// Won says that the hedge has won: calls that are made under its context from now on are no hedges.
+// Won records that the hedge has won: later calls under its context are not hedges.
 func (h *Hedge) Won() {
 	h.won.Store(true)
 	won.Store(true)
@@ -78,15 +87,16 @@ type (
 	wonKey   struct{} // of a hedge that has won
 )
 
-// won is set once a hedge has won. Until then calls do not look for such a hedge in their context, which takes time for each context
-// that it was derived from.
+// won is set once any hedge has won. Until then calls skip the search of their context for such a
+// hedge, which takes time for each parent context.
 var won atomic.Bool
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
-// PreviousAttempts returns which attempt of a hedged call the handler with the context ctx serves: 0 for the primary, n for
-// hedge n. It returns 0 if the metadata has no such number or an invalid one.
+// PreviousAttempts returns which attempt of a hedged call the handler with the context ctx serves:
+// 0 for the primary, n for hedge n. It returns 0 if the metadata has no such number or an invalid
+// one.
 func PreviousAttempts(ctx context.Context) int {
 	values := metadata.ValueFromIncomingContext(ctx, AttemptsHeader)
 	if len(values) == 0 {
@@ -100,13 +110,14 @@ func PreviousAttempts(ctx context.Context) int {
 	return n
 }
 
-// IsSpare reports whether the handler with the context ctx serves a hedge whose primary was in flight when it was sent.
+// IsSpare reports whether the handler with the context ctx serves a hedge that was sent while its
+// primary was in flight.
 func IsSpare(ctx context.Context) bool {
 	return PreviousAttempts(ctx) > 0 && len(metadata.ValueFromIncomingContext(ctx, InFlightHeader)) > 0
 }
 
-// ForHedge reports whether a call that is made under ctx is made on behalf of a hedge: by the handler of a server that serves one,
-// or within one of this process.
+// ForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
+// server that serves a hedge, or within a hedge of this process.
 func ForHedge(ctx context.Context) bool {
 	return ctx.Value(hedgeKey{}) != nil || PreviousAttempts(ctx) > 0
 }
@@ -118,12 +129,12 @@ func withoutNumber(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// PushbackTrailer is the trailer key by which a server says, with a failure, how many milliseconds to wait before the next
-// attempt. A negative value means that no attempt should follow.
+// PushbackTrailer is the trailer key with which a server that fails a call sets the delay of the
+// next attempt, in milliseconds. A negative value forbids further attempts.
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
-// Pushback reads the pushback in a trailer. If wait is negative, no further attempt should be sent. A value that is not an int32,
-// or several values, mean the same. ok is false if the trailer has no pushback.
+// Pushback reads the pushback in a trailer. A negative wait forbids further attempts, as does a
+// value that is not an int32, or more than one value. ok is false if the trailer has no pushback.
 func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 	values := trailer[PushbackTrailer] // gRPC gives keys in lower case
 	if len(values) == 0 {
@@ -136,10 +147,10 @@ func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// Served reports whether a gRPC server sent the status of an attempt on cc, which had the header and the trailer given. The other
-// statuses are made by gRPC itself, from an error of per-RPC credentials or from the HTTP status of a proxy, or by interceptors.
-// Without cc, which is a channel that is not gRPC's own, as one within the process, a status without a content type counts as
-// the server's.
+// Served reports whether a gRPC server sent the status of an attempt on cc, with the given header
+// and trailer. Other statuses are made by gRPC itself, from an error of per-RPC credentials or from
+// the HTTP status of a proxy, or by interceptors. cc is nil for a channel that is not gRPC's own,
+// such as one within the process. Then a status without a content type counts as the server's.
 func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
 	for _, md := range []metadata.MD{header, trailer} { // without a header, the content type is in the trailer
 		if types := md["content-type"]; len(types) > 0 {

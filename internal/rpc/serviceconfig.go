@@ -18,29 +18,30 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// MaxAttempts is the most attempts of one call, the original included; gRPC takes a higher number for this one.
+// MaxAttempts is the largest number of attempts of one call, the original included. As in gRPC, a
+// higher number counts as MaxAttempts.
 const MaxAttempts = 5
 
-// ServiceConfig is what a gRPC service config says about hedging: the hedgingPolicy of each method
-// and the retryThrottling. It accepts the JSON that a team already gives to gRPC, ignores what gRPC
-// ignores and rejects what gRPC rejects. What is accepted is within gRPC's limits.
+// ServiceConfig is the hedging part of a gRPC service config: the hedgingPolicy of each method and
+// the retryThrottling. It accepts the JSON that a team already gives to gRPC, ignores what gRPC
+// ignores and rejects what gRPC rejects. Accepted values are within gRPC's limits.
 type ServiceConfig struct {
-	// methods has the policy of each name: "/service/method", "/service/", or "" for all. A name without a
-	// hedgingPolicy has nil there, and hides the less specific names all the same.
+	// methods has the policy of each name: "/service/method", "/service/", or "" for all. A name
+	// without a hedgingPolicy maps to nil, which hides less specific names.
 	methods map[string]*HedgingPolicy
 
 	Throttle *Throttle // nil without a retryThrottling
 }
 
-// HedgingPolicy is what a service config says about a method.
+// HedgingPolicy is the policy of a method.
 type HedgingPolicy struct {
 	Attempts int           // 2 to MaxAttempts, the original included
 	Delay    time.Duration // 0: all attempts at once
 	NonFatal []codes.Code  // sorted, without OK
 }
 
-// Policy returns the policy of a full method name, or nil. The most specific name counts: the service and method, then the service,
-// then the empty name. A nil ServiceConfig has no policy.
+// Policy returns the policy of a full method name, or nil. The most specific name wins: the method,
+// then the service, then the empty name. A nil ServiceConfig has no policy.
 func (c *ServiceConfig) Policy(fullMethod string) *HedgingPolicy {
 	if c == nil {
 		return nil
@@ -53,8 +54,8 @@ func (c *ServiceConfig) Policy(fullMethod string) *HedgingPolicy {
 	return nil
 }
 
-// The JSON, down to where the errors are this package's own. Package json takes keys in any case. Everything else is ignored.
-// A field that is null is as good as one that is not there.
+// The JSON, to the depth at which errors are this package's own. Package json ignores the case of
+// keys. Unknown keys are ignored, and null equals absent.
 type (
 	rawConfig struct {
 		MethodConfig    []rawMethod      `json:"methodConfig"`
@@ -86,7 +87,7 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 	return c, askGRPC(js)
 }
 
-// plain returns an error of package json in words that name no type of this package.
+// plain rewords an error of package json that names a type of this package.
 func plain(err error) error {
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 		if wrong.Field == "" {
@@ -104,7 +105,7 @@ func askGRPC(js string) error {
 	if err != nil {
 		return err
 	}
-	return conn.Close() // it has not connected: it would only do so for a call
+	return conn.Close() // a client without calls has not connected
 }
 
 func (c *ServiceConfig) add(m rawMethod) error {
@@ -138,7 +139,8 @@ func (n rawName) path() string {
 	return "/" + n.Service + "/" + n.Method
 }
 
-// parsePolicy returns nil without a policy, and errors that begin with the field's name after a dot, or with a colon.
+// parsePolicy returns nil without a policy. Its errors begin with a dot and the field's name, or
+// with a colon.
 func parsePolicy(js *json.RawMessage) (*HedgingPolicy, error) {
 	var raw struct {
 		MaxAttempts                       *float64 `json:"maxAttempts"`
@@ -180,7 +182,7 @@ func duration(js *json.RawMessage) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-// statusCodes reads status codes by their numbers, or by their names in any case.
+// statusCodes reads status codes as numbers, or as names, ignoring case.
 func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 	var list []json.RawMessage
 	if js != nil && json.Unmarshal(*js, &list) != nil {
@@ -197,7 +199,7 @@ func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// MaxTokens is the most that the maxTokens of a retryThrottling may be.
+// MaxTokens is the largest maxTokens of a retryThrottling.
 const MaxTokens = 1000
 
 type Throttle struct {

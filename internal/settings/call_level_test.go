@@ -18,7 +18,8 @@ import (
 
 const ms = time.Millisecond
 
-// perCall is a way to give call options to one call, and what they come to: Off, or After three milliseconds, or nothing.
+// perCall is a way to give call options to one call. says is their effect: Off, After three
+// milliseconds, or none.
 type perCall struct {
 	name    string
 	context []grpc.CallOption
@@ -62,13 +63,13 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 // stops has the options that leave calls unhedged, and the reason. After does not override them.
 var stops = map[string]stats.Reason{
 	"WithOff":           stats.SwitchedOff,
-	"WithMethodOptions": stats.SwitchedOff, // whose value here is WithOff
+	"WithMethodOptions": stats.SwitchedOff, // tested with WithOff
 	"WithTargetOptions": stats.SwitchedOff,
 	"WithDryRun":        stats.DryRun,
 }
 
-// Every option at every place, with every way to give call options: Off wins over all of them, and After over all that say when a call is
-// hedged, and whether its method is.
+// Every option in every scope, with every way to give call options: Off overrides them all, and
+// After overrides the options that choose methods and delays.
 func TestRule20_EveryOptionAndACall(t *testing.T) {
 	for _, o := range everyOption {
 		selects := o.call == "After" && !o.target
@@ -93,7 +94,8 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 					switch {
 					case p.says == "Off" && (delay != 0 || reason != stats.SwitchedOff):
 						t.Errorf("%s: delay %v, reason %q", where, delay, reason)
-					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected && reason != stats.NoDescriptor:
+					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected &&
+						reason != stats.NoDescriptor:
 						t.Errorf("%s: reason %q", where, reason)
 					case p.says != "After", reason == stats.InControlGroup && o.name == "WithControl":
 					case stop && (delay != 0 || reason != stopped):
@@ -107,9 +109,10 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 	}
 }
 
-// What leaves every call unhedged leaves those with After unhedged too.
+// After hedges no call that an option leaves unhedged.
 func TestAfter_DoesNotOverride(t *testing.T) {
-	policy := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
+	policy := hedge.WithServiceConfig(
+		`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
 	for _, tc := range []struct {
 		name   string
 		option hedge.Option
@@ -119,7 +122,8 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 	}{
 		{"no hedges", hedge.WithMaxHedges(0), false, 0, stats.NoHedgesConfigured},
 		{"no budget", hedge.WithBudgetPercent(0), false, 0, stats.NoHedgesConfigured},
-		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0, stats.NoHedgesConfigured},
+		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0,
+			stats.NoHedgesConfigured},
 		{"a pause", nil, true, 0, stats.Paused},
 		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
 	} {

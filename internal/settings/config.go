@@ -12,7 +12,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Config holds the values that the options of package hedge set. The options check them; nothing else does.
+// Config holds the values that the options of package hedge set. The options check them; nothing
+// else does.
 type Config struct {
 	// Which methods may be hedged.
 
@@ -29,15 +30,19 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            rpc.Codes
 	OtherBackendOnly bool
-	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
-	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge, in calls; nil: 1 each
-	Acceptable       func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
-	Control          float64                                                             // the percentage of calls that are never hedged
-	ServiceConfig    *rpc.ServiceConfig                                                  // nil: none
-	ResetLimit       *resets.Limit                                                       // nil: none
-	Guard            bool                                                                // hold back hedges that use up a rate limit
+	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
+	// of a hedge, in calls; nil: 1 each
+	Cost func(ctx context.Context, method string, request any) float64
+	// whether an end is accepted; nil: each is
+	Acceptable func(ctx context.Context, method string, reply any, err error) bool
+	// the percentage of calls that are never hedged
+	Control       float64
+	ServiceConfig *rpc.ServiceConfig // nil: none
+	ResetLimit    *resets.Limit      // nil: none
+	// hold back hedges that use up a rate limit
+	Guard bool
 
-	WaitForMessage []string // WithWaitForMessage: patterns of streams whose Header waits for the first message
+	WaitForMessage []string // WithWaitForMessage: patterns of streams on which Header waits for a message
 	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods whose caller sends one message
 
 	// For some targets and methods only.
@@ -50,15 +55,16 @@ type Config struct {
 
 	Reporting
 
-	// What is remembered.
+	// Memory.
 
 	MaxMethods int
-	Snapshots  []io.Reader // of what other schedulers have learned
+	Snapshots  []io.Reader // of other schedulers
 
 	Set []string // the names of the options that were given
 }
 
-// Reporting is what is reported, to whom, and under which names. It belongs to the scheduler: an update does not change it.
+// Reporting is where and under which names events are reported. It belongs to the scheduler: an
+// update does not change it.
 type Reporting struct {
 	Traces         Traces
 	Traced, Logged bool                       // by WithTrace, by WithLogger
@@ -87,7 +93,7 @@ type Trigger struct {
 	Delay    time.Duration // of a FixedTrigger
 }
 
-// TriggerKind says which fields of a [Trigger] are used.
+// TriggerKind selects the fields of a [Trigger] that are used.
 type TriggerKind uint8
 
 const (
@@ -99,7 +105,8 @@ const (
 const (
 	// DefaultTarget is the percentile that figures are about by default, as a quantile.
 	DefaultTarget = 0.99
-	// fallback is the quantile after which calls are hedged while an AutoTrigger has too few calls for a choice.
+	// fallback is the quantile after which calls are hedged while an AutoTrigger has too few calls
+	// for a choice.
 	fallback = 0.90
 )
 
@@ -120,31 +127,32 @@ func (c *Config) learning(pace *learn.Pace) *learn.Config {
 // Traces receive events, each an Event.
 type Traces []func(event any)
 
-// Event is any of the events that there are: of package stats those for which hedge.Trace has functions.
+// Event is any event: of package stats, the events for which hedge.Trace has functions.
 type Event interface {
 	SilentBackend | Unhedgeable | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
 }
 
-// Tell passes an event to all traces. Without a trace it costs nothing. No lock may be held.
+// Tell passes an event to all traces. Without a trace it costs nothing. The caller must hold no
+// lock.
 func Tell[E Event](to Traces, event E) {
 	for _, tell := range to {
 		tell(event)
 	}
 }
 
-// SilentBackend says that a call is late at a backend that has been silent for a while.
+// SilentBackend reports a late call at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
-// Unhedgeable says that most calls of a method that the options select cannot be hedged, and why.
+// Unhedgeable reports that most calls of a selected method cannot be hedged.
 type Unhedgeable struct {
 	Target, Method string
 	Reason         stats.Reason
 }
 
-// NothingSelected says that the options select no method of a target's first calls.
+// NothingSelected reports that the options select no method of a target's first calls.
 type NothingSelected struct {
 	Target  string
-	Why     string   // a lower-case sentence without its full stop
+	Why     string   // a clause with the cause and the remedy
 	Methods []string // that were seen, sorted; a few of them
 	More    int      // methods that are left out
 }

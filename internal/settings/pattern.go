@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckPattern returns an error if p is not a pattern of full method names, "/service/method", in the
-// syntax of [path.Match].
+// CheckPattern returns an error if p is not a pattern of full method names, "/service/method", in
+// the syntax of [path.Match].
 func CheckPattern(p string) error {
 	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
 	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
@@ -26,7 +26,8 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// matchAny reports whether one of the patterns, which CheckPattern has accepted, matches a full method name.
+// matchAny reports whether one of the patterns, which CheckPattern has accepted, matches a full
+// method name.
 func matchAny(patterns []string, fullMethod string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(p, fullMethod)
@@ -34,8 +35,8 @@ func matchAny(patterns []string, fullMethod string) bool {
 	})
 }
 
-// matchName reports whether a name matches a pattern in which * stands for any characters, slashes included, and every other
-// character for itself.
+// matchName reports whether a name matches a pattern in which * stands for any characters, slashes
+// included, and every other character for itself.
 func matchName(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	last := len(parts) - 1
@@ -54,9 +55,9 @@ func compareNames(a, b string) int {
 	return compare(a, b, len(a)-strings.Count(a, "*"), len(b)-strings.Count(b, "*"))
 }
 
-// comparePatterns orders patterns of matchAny by how specific they are: below 0 if b is more specific than a. A pattern without
-// wildcards is the most specific. Of two others it is the one with more characters that stand for themselves, and then the
-// one that is later in the alphabet.
+// comparePatterns orders patterns of matchAny by how specific they are: below 0 if b is more
+// specific than a. A pattern without wildcards is the most specific. Of two others it is the one
+// with more characters that stand for themselves, and then the one that is later in the alphabet.
 func comparePatterns(a, b string) int { return compare(a, b, literal(a), literal(b)) }
 
 // compare orders two patterns, given how many of their characters stand for themselves.

@@ -16,8 +16,8 @@ func (c *Config) ForTarget(name string) *Config {
 	return c.apply(c.TargetRules, func(p string) bool { return matchName(p, name) }, compareNames)
 }
 
-// ForMethod applies the rules for a method to the configuration of its target, which was made from c. The rules for the method
-// come first, then those for the method at this target, which win.
+// ForMethod applies the rules for a method to the configuration of its target, which was made from
+// c. The rules for the method come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
 	matches := func(p string) bool { return matchAny([]string{p}, method) }
 	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the target's rules follow c's
@@ -37,11 +37,12 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 		with.Applied = append(with.Applied, rule.Pattern)
 		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
-	with.Set = nil // memory that nobody needs now
+	with.Set = nil // unused from here on: free the memory
 	return &with
 }
 
-const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
+const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes " +
+	"WithClass WithCost " +
 	"WithAcceptable WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
 // Allowed are the options that can be set for a method, and for a target.

@@ -24,8 +24,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method, and by
-// which call option for a call.
+// steered is an option, two of its values, what shows which is in force, and whether it can be set
+// for a target and a method, and by which call option for a call.
 type steered struct {
 	name           string
 	a, b           hedge.Option
@@ -51,7 +51,7 @@ func nothingLearned() io.Reader {
 	return &again{data: b.Bytes()}
 }
 
-// again is a reader that begins anew after its end.
+// again is a reader that restarts after its end.
 type again struct {
 	data []byte
 	at   int
@@ -76,12 +76,18 @@ func accepting(all bool) func(context.Context, string, any, error) bool {
 }
 
 var everyOption = []steered{
-	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c settings.Config) any { return c.Trigger }, true, true, "After"},
-	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c settings.Config) any { return c.MaxHedges }, true, true, ""},
-	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c settings.Config) any { return c.BudgetPercent }, true, true, ""},
-	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c settings.Config) any { return c.MinDelay }, true, true, "After"},
-	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
-	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c settings.Config) any { return c.Final }, true, true, ""},
+	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)),
+		func(c settings.Config) any { return c.Trigger }, true, true, "After"},
+	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3),
+		func(c settings.Config) any { return c.MaxHedges }, true, true, ""},
+	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3),
+		func(c settings.Config) any { return c.BudgetPercent }, true, true, ""},
+	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2),
+		func(c settings.Config) any { return c.MinDelay }, true, true, "After"},
+	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4),
+		func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
+	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(),
+		func(c settings.Config) any { return c.Final }, true, true, ""},
 	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c settings.Config) any {
 		if c.Class == nil {
 			return ""
@@ -94,26 +100,35 @@ var everyOption = []steered{
 		}
 		return c.Cost(nil, "", nil)
 	}, true, true, ""},
-	{"WithAcceptable", hedge.WithAcceptable(accepting(true)), hedge.WithAcceptable(accepting(false)), func(c settings.Config) any {
-		if c.Acceptable == nil {
-			return ""
-		}
-		return c.Acceptable(nil, "", nil, nil)
-	}, true, true, ""},
-	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
-	{"WithDryRun", hedge.WithDryRun(true), hedge.WithDryRun(false), func(c settings.Config) any { return c.DryRun }, true, true, ""},
-	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(true), hedge.WithOtherBackendOnly(false), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
-	{"WithOff", hedge.WithOff(true), hedge.WithOff(false), func(c settings.Config) any { return c.Off }, true, true, "Off"},
-	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1), func(c settings.Config) any { return tokens(c.Throttling()) }, true, false, ""},
-	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c settings.Config) any {
-		if c.ResetLimit == nil {
-			return 0
-		}
-		return c.ResetLimit.N
-	}, true, false, ""},
-	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil, func(c settings.Config) any { return c.Off }, true, false, ""},
+	{"WithAcceptable", hedge.WithAcceptable(accepting(true)), hedge.WithAcceptable(accepting(false)),
+		func(c settings.Config) any {
+			if c.Acceptable == nil {
+				return ""
+			}
+			return c.Acceptable(nil, "", nil, nil)
+		}, true, true, ""},
+	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control },
+		true, true, ""},
+	{"WithDryRun", hedge.WithDryRun(true), hedge.WithDryRun(false),
+		func(c settings.Config) any { return c.DryRun }, true, true, ""},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(true), hedge.WithOtherBackendOnly(false),
+		func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
+	{"WithOff", hedge.WithOff(true), hedge.WithOff(false), func(c settings.Config) any { return c.Off }, true,
+		true, "Off"},
+	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1),
+		func(c settings.Config) any { return tokens(c.Throttling()) }, true, false, ""},
+	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second),
+		func(c settings.Config) any {
+			if c.ResetLimit == nil {
+				return 0
+			}
+			return c.ResetLimit.N
+		}, true, false, ""},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil,
+		func(c settings.Config) any { return c.Off }, true, false, ""},
 
-	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff(true)), nil, func(c settings.Config) any { return c.Off }, false, false, ""},
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff(true)), nil,
+		func(c settings.Config) any { return c.Off }, false, false, ""},
 	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c settings.Config) any { return c.All }, false, false, "After"},
 	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
@@ -121,16 +136,23 @@ var everyOption = []steered{
 	{"WithSingleRequest", hedge.WithSingleRequest("/s/*"), nil, func(c settings.Config) any { return len(c.SingleRequest) }, false, false, ""},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
-	{"WithMaxMethods", hedge.WithMaxMethods(1000), nil, func(c settings.Config) any { return c.MaxMethods }, false, false, ""},
-	{"WithGuard", hedge.WithGuard(false), hedge.WithGuard(true), func(c settings.Config) any { return c.Guard }, true, true, ""},
-	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
-	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
-	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false, false, ""},
-	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
+	{"WithMaxMethods", hedge.WithMaxMethods(1000), nil, func(c settings.Config) any { return c.MaxMethods },
+		false, false, ""},
+	{"WithGuard", hedge.WithGuard(false), hedge.WithGuard(true), func(c settings.Config) any { return c.Guard },
+		true, true, ""},
+	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) },
+		false, false, ""},
+	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) },
+		false, false, ""},
+	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false,
+		false, ""},
+	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil,
+		func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
-// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each option of a method or
-// target, and WithWaitForMessage, changes what is compared, and the same options given again do not.
+// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each
+// option of a method or target, and WithWaitForMessage, restarts the comparison, and the same
+// options given again do not.
 func TestCompared_EveryOption(t *testing.T) {
 	compared := func(opts ...hedge.Option) string {
 		opts = append([]hedge.Option{hedge.WithAllMethods(), hedge.WithControl(5)}, opts...)
@@ -154,7 +176,8 @@ func tokens(t *rpc.Throttle) int {
 	return t.Tokens
 }
 
-// scope is where an option is set: for all, for a target, for a method, for a method of a target. The later one wins.
+// scope is where an option is set: for all, for a target, for a method, for a method of a target.
+// The later one wins.
 type scope struct {
 	name string
 	at   func(hedge.Option) hedge.Option
@@ -163,15 +186,17 @@ type scope struct {
 
 var scopes = []scope{
 	{"scheduler", func(o hedge.Option) hedge.Option { return o }, func(steered) bool { return true }},
-	{"target", func(o hedge.Option) hedge.Option { return hedge.WithTargetOptions("t", o) }, func(s steered) bool { return s.target }},
-	{"method", func(o hedge.Option) hedge.Option { return hedge.WithMethodOptions("/s/M", o) }, func(s steered) bool { return s.method }},
+	{"target", func(o hedge.Option) hedge.Option { return hedge.WithTargetOptions("t", o) },
+		func(s steered) bool { return s.target }},
+	{"method", func(o hedge.Option) hedge.Option { return hedge.WithMethodOptions("/s/M", o) },
+		func(s steered) bool { return s.method }},
 	{"method of a target", func(o hedge.Option) hedge.Option {
 		return hedge.WithTargetOptions("t*", hedge.WithMethodOptions("/s/M", o))
 	}, func(s steered) bool { return s.method }},
 }
 
-// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the value of the later place is in
-// force.
+// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the
+// value of the later place is in force.
 func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
 		t.Helper()
@@ -219,7 +244,7 @@ func hasField(option string) bool {
 	return err == nil || !strings.Contains(err.Error(), "unknown field")
 }
 
-// No option is missing above and in docs/options.md, which says of each what the code does.
+// No option is missing above and in docs/options.md, and each cell there matches the code.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/options.md")
 	if err != nil {
@@ -265,7 +290,8 @@ func exportedOptions(t *testing.T) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range regexp.MustCompile(`(?m)^pkg github.com/grpchedge/hedge, func (With\w+)\(.* Option$`).FindAllSubmatch(api, -1) {
+	for _, f := range regexp.MustCompile(
+		`(?m)^pkg github.com/grpchedge/hedge, func (With\w+)\(.* Option$`).FindAllSubmatch(api, -1) {
 		names = append(names, string(f[1]))
 	}
 	if len(names) == 0 {

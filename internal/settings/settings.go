@@ -13,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Settings are what a configuration says about one method of one target. They never change. A call uses those that were in
-// force when it began until it ends.
+// Settings are a configuration's values for one method of one target. They never change. A call
+// uses those that were in force when it began until it ends.
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
@@ -33,7 +33,8 @@ type Settings struct {
 	Observers []feature.Observer
 }
 
-// Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
+// Features are the features' state of one method and its target. They outlive settings. A nil
+// feature is off.
 type Features struct {
 	Pause    *gate.Pause
 	Failures *guard.Gate // in use with WithGuard
@@ -43,7 +44,8 @@ type Features struct {
 	Own      *budget.Bucket  // of the method alone, always in a dry run
 }
 
-// For returns the settings of a method, by the rules that match it and its target. PlugIn is still to be called.
+// For returns the settings of a method, by the rules that match it and its target. PlugIn is still
+// to be called.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
@@ -53,7 +55,8 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	s.Selected, s.Described = r.Selects(method)
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
-	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
+	// a method's settings need no rules: they have been applied
+	if r != c {
 		s.TargetRules, s.MethodRules = nil, nil
 	}
 	if s.Policy != nil {
@@ -63,9 +66,10 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	return s
 }
 
-// Compared describes how the calls of the method are hedged, for the comparison with its control group. It is
-// empty without one. It has all settings but those that are cleared here: one that is forgotten ends a comparison
-// too early, and never continues it under other settings. Functions are the same if their code is.
+// Compared describes how the calls of the method are hedged, for the comparison with its control
+// group; empty without a group. It covers all settings except the ones cleared here, so a forgotten
+// setting ends a comparison too early, but never continues it under other settings. Functions are
+// equal if their code is.
 func (s *Settings) Compared() string {
 	if s.Control == 0 {
 		return ""

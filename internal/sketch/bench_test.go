@@ -19,7 +19,8 @@ func durations(n int) []time.Duration {
 	return ds
 }
 
-// Rule 18: at most 30 ns and no allocation. A call comes every 100 µs, so that steps change as they do in use.
+// Rule 18: at most 30 ns and no allocation. A call comes every 100 µs, so that steps change as they
+// do in use.
 func BenchmarkObserve(b *testing.B) {
 	w, now, ds := sketch.New(30*time.Second), time.Now(), durations(1024)
 	b.ReportAllocs()

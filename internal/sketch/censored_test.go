@@ -13,9 +13,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the
-// product-limit estimate. The patient lost to sight in week 6 and the one in week 10 were so after the events of these
-// weeks, as the textbooks take it.
+// Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the
+// textbooks' example of the product-limit estimate. The patient lost to sight in week 6 and the one
+// in week 10 were so after the events of these weeks, as the textbooks take it.
 func TestRule13_TextbookExample(t *testing.T) {
 	weeks := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	w := sketch.New(time.Minute)
@@ -57,10 +57,13 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		{"cut short above all answers", records{10 * ms: {80, 0}, 30 * ms: {0, 20}}, 0.5, 10 * ms},
 		{"beyond them: the largest bound", records{10 * ms: {80, 0}, 20 * ms: {0, 10}, 30 * ms: {0, 10}}, 0.9, 30 * ms},
 		{"at the very edge of them", records{10 * ms: {90, 0}, 30 * ms: {0, 10}}, 0.9, 10 * ms},
-		// Half of the calls pass 20 ms, and the 25 cut short there share the fate of the other 25: S = 0.5·5/25 past 30 ms.
+		// Half of the calls pass 20 ms, and the 25 cut short there share the fate of the other 25:
+		// S = 0.5·5/25 past 30 ms.
 		{"amid answers", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.89, 30 * ms},
-		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.91, 40 * ms},
-		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 − 30/80, with all 1 − 30/100.
+		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}},
+			0.91, 40 * ms},
+		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 −
+		// 30/80, with all 1 − 30/100.
 		{"in one bucket with answers", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.333, 10 * ms},
 		{"in one bucket with answers, beyond", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.334, 20 * ms},
 		{"the last bucket holds both", records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, 0.99, 20 * ms},
@@ -80,10 +83,12 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 	}
 }
 
-// A primary still unanswered at the delay is hedged, and cut short when its hedge answers first. Whatever share of the
-// calls that is, what is learned from the primaries is what would have been learned without hedging.
+// A primary still unanswered at the delay is hedged, and cut short when its hedge answers first.
+// Whatever share of the calls that is, the distribution learned from the primaries is the unhedged
+// one.
 //
-// So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a straggler least of all.
+// So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a
+// straggler least of all.
 func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	longtest.Simulation(t)
 	type traffic struct {
@@ -93,7 +98,8 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	}
 	for _, tt := range longtest.First(1, []traffic{
 		{"lognormal", testserver.LogNormal(5*time.Millisecond, 5*time.Millisecond), 400_000},
-		{"bimodal", either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2, testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)), 400_000},
+		{"bimodal", either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2,
+			testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)), 400_000},
 		{"straggler", testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10), 800_000},
 	}) {
 		r := rand.New(rand.NewPCG(1, 8))
@@ -123,8 +129,8 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 				d := w.Snapshot(at(0))
 				for _, q := range []float64{0.5, 0.75, 0.9, 0.95, 0.99} {
 					got, want := quantile(t, d, q), rank(q)
-					// Between the modes of a distribution hardly any call ends: there 3% in latency is a thousandth of the calls and less,
-					// which is chance.
+					// Between the modes of a distribution hardly any call ends: there 3% in latency
+					// is a thousandth of the calls and less, which is chance.
 					shorter, _ := slices.BinarySearch(sorted, got)
 					if off(got, want) > 0.03 && math.Abs(float64(shorter)/float64(tt.calls)-q) > 0.001 {
 						t.Errorf("p%v = %v, want %v within 3%%", 100*q, got, want)

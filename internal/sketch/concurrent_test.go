@@ -9,8 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Recorders cross from step to step together, some falling behind others, while snapshots are taken all the time.
-// In the end each step of the window holds exactly what was recorded in it.
+// In the end each step of the window holds exactly the calls recorded in it.
 func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 	const (
 		window    = 15 * time.Second

@@ -10,7 +10,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// footprint returns the memory in bytes of a window of 30 s after something was recorded into it, as the mean of n.
+// footprint returns the memory in bytes of a window of 30 s after something was recorded into it,
+// as the mean of n.
 func footprint(n int, record func(w *sketch.Window)) int {
 	windows := make([]*sketch.Window, n)
 	before := int(testserver.Heap())
@@ -23,7 +24,8 @@ func footprint(n int, record func(w *sketch.Window)) int {
 	return (after - before) / n
 }
 
-// spread records latencies that cover a range evenly on a logarithmic scale, in every step of the window.
+// spread records latencies that cover a range evenly on a logarithmic scale, in every step of the
+// window.
 func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time.Duration) func(*sketch.Window) {
 	return func(w *sketch.Window) {
 		for second := time.Duration(0); second <= 30*time.Second; second += 2 * time.Second {
@@ -34,7 +36,7 @@ func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time
 	}
 }
 
-// Rule 16: a window takes what it needs, up to a limit that nothing recorded takes it past.
+// Rule 16: a window grows on demand, up to a limit that no recording exceeds.
 func TestRule16_MemoryIsBounded(t *testing.T) {
 	longtest.Simulation(t)
 	observe := func(w *sketch.Window, now time.Time, d time.Duration) { w.Record(now, d, true) }
@@ -87,7 +89,8 @@ func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(10_000, record); n != 0 {
 		t.Errorf("within a step: %v allocations per record, want 0", n)
 	}
-	// A step of its own for each call is the worst: a slot and two pages. It does not add up with more calls.
+	// A step of its own for each call is the worst: a slot and two pages. It does not add up with
+	// more calls.
 	i = 0
 	if n := testing.AllocsPerRun(1000, func() { i += 50_000; record() }); n > 3 {
 		t.Errorf("a step later each: %v allocations per record, want at most 3", n)

@@ -14,10 +14,11 @@ import (
 
 var percentiles = []float64{0.01, 0.25, 0.5, 0.9, 0.99, 0.999}
 
-// TestDDSketch_MergesToOneWindow records into two windows, and into one all of it: the merged sketches of the two have the
-// quantiles of the one, there and back.
+// TestDDSketch_MergesToOneWindow records into two windows, and into one all of it: the merged
+// sketches of the two have the quantiles of the one, there and back.
 func TestDDSketch_MergesToOneWindow(t *testing.T) {
-	now, r, straggler := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2)), testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10)
+	now, r, straggler := time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2)), testserver.Straggler(
+		testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10)
 	a, b, both := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 	for range 5_000 {
 		d := straggler.Draw(r)
@@ -49,7 +50,8 @@ func TestDDSketch_MergesToOneWindow(t *testing.T) {
 	}
 }
 
-// TestFromDDSketch_AnyMapping records into a sketch of another accuracy: quantiles are within the sum of both.
+// TestFromDDSketch_AnyMapping records into a sketch of another accuracy: quantiles are within the
+// sum of both.
 func TestFromDDSketch_AnyMapping(t *testing.T) {
 	theirs, err := ddsketch.NewDefaultDDSketch(0.02)
 	if err != nil {

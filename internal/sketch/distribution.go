@@ -106,7 +106,8 @@ func (t *tally) distribution() *Distribution {
 			ends++
 		}
 	}
-	d := &Distribution{observed: int64(math.Round(answered)), bounded: int64(math.Round(cut)), points: make([]point, 0, ends)}
+	d := &Distribution{observed: int64(math.Round(answered)), bounded: int64(math.Round(cut)),
+		points: make([]point, 0, ends)}
 	if answered > 0 {
 		d.observed = max(d.observed, 1) // weights need not be whole
 	}

@@ -93,7 +93,7 @@ func (c *Counts) Add(d time.Duration, weight float64) {
 	c.at(int32(Bucket(d))).Calls += float32(weight)
 }
 
-// Plus returns the distribution of d's calls, from a window, and of others, all of which were
+// Plus returns the distribution of d's calls, from a window, and of others, which were all
 // answered. The zero Distribution has no calls. [Distribution.Ended] of the sum covers d's calls
 // alone.
 func (d *Distribution) Plus(others Counts) *Distribution {

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// TestCounts_BelieveTheDistribution cuts a fifth of the calls short: the counts have the quantiles of the distribution, and as
-// many calls.
+// TestCounts_BelieveTheDistribution cuts a fifth of the calls short: the counts have the quantiles
+// of the distribution, and as many calls.
 func TestCounts_BelieveTheDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(1e9, 0)
@@ -41,7 +41,8 @@ func TestCounts_BelieveTheDistribution(t *testing.T) {
 	}
 }
 
-// TestPlus_IsOneWindow adds answered calls to a distribution of answers and bounds: it is that of a window with all of them.
+// TestPlus_IsOneWindow adds answered calls to a distribution of answers and bounds: the sum equals
+// a window with all of them.
 func TestPlus_IsOneWindow(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for seed := range uint64(200) {

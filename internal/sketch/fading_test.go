@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// What was counted twice as often weighs twice as much, until it is faded.
+// A doubly counted call weighs double until it fades.
 func TestCounts_Fade(t *testing.T) {
 	var f sketch.Counts
 	if new(sketch.Distribution).Plus(f).Survival() != nil || f.Total() != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Whatever durations come at whatever times, the window holds no more than was recorded, answers within its range,
-// and works on.
+// Whatever durations come at whatever times, the window holds no more than was recorded, answers
+// within its range, and works on.
 func FuzzObserve(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
@@ -29,7 +29,8 @@ func FuzzObserve(f *testing.F) {
 			}
 		}
 		check(t, w.Snapshot(now), n)
-		// Two windows of an orderly clock later, nothing is left that could keep an observation out.
+		// After two windows with an orderly clock, no earlier recording can keep an observation
+		// out.
 		for second := time.Duration(0); second < 70*time.Second; second += 5 * time.Second {
 			now = at(second)
 			w.Record(now, time.Second, true)

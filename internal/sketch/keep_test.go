@@ -12,7 +12,7 @@ import (
 // keeping returns a window of 30 s that keeps 150 calls, ten of them in each of its slots at least.
 func keeping() *sketch.Window { return sketch.NewKeeping(30*time.Second, 150) }
 
-// What is older than the window leaves only as newer calls come in its place.
+// Calls older than the window leave only as newer calls replace them.
 func TestKeeping_AgeAloneIsNoReasonToLeave(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -84,7 +84,8 @@ func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRule18_NothingIsLostWhileKeeping lets recorders go on to the next slot together, while snapshots are taken.
+// TestRule18_NothingIsLostWhileKeeping lets recorders go on to the next slot together, while
+// snapshots are taken.
 func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 	const recorders, each = 8, 500
 	for _, tick := range []time.Duration{time.Millisecond, time.Second} {

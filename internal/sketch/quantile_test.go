@@ -31,21 +31,25 @@ func quantile(t *testing.T, d *sketch.Distribution, q float64) time.Duration {
 
 // either draws from slow with a probability, and else from fast.
 func either(fast testserver.Distribution, probability float64, slow testserver.Distribution) testserver.Distribution {
-	return testserver.Mixture(testserver.Part{Weight: 1 - probability, Distribution: fast}, testserver.Part{Weight: probability, Distribution: slow})
+	return testserver.Mixture(testserver.Part{Weight: 1 - probability, Distribution: fast},
+		testserver.Part{Weight: probability, Distribution: slow})
 }
 
 // Without lower bounds a quantile is the sample of that rank, within 1%.
 func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 	distributions := map[string]testserver.Distribution{
-		"constant":        testserver.Constant(3700 * time.Microsecond),
-		"lognormal":       testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond),
-		"straggler":       testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10),
-		"pareto":          testserver.Pareto(3*time.Millisecond, 1.5),
-		"bimodal":         either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2, testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)),
-		"far apart":       either(testserver.LogNormal(2*time.Millisecond, 1*time.Millisecond), 0.1, testserver.Constant(10*time.Second)),
-		"microseconds":    testserver.Uniform(time.Microsecond, 20*time.Microsecond),
-		"whole range":     testserver.Add(testserver.Pareto(time.Microsecond, 0.05)),
-		"few distinct":    either(testserver.Constant(time.Millisecond), 0.5, either(testserver.Constant(2*time.Millisecond), 0.5, testserver.Constant(3*time.Millisecond))),
+		"constant":  testserver.Constant(3700 * time.Microsecond),
+		"lognormal": testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond),
+		"straggler": testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10),
+		"pareto":    testserver.Pareto(3*time.Millisecond, 1.5),
+		"bimodal": either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2,
+			testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)),
+		"far apart": either(testserver.LogNormal(2*time.Millisecond, 1*time.Millisecond), 0.1,
+			testserver.Constant(10*time.Second)),
+		"microseconds": testserver.Uniform(time.Microsecond, 20*time.Microsecond),
+		"whole range":  testserver.Add(testserver.Pareto(time.Microsecond, 0.05)),
+		"few distinct": either(testserver.Constant(time.Millisecond), 0.5,
+			either(testserver.Constant(2*time.Millisecond), 0.5, testserver.Constant(3*time.Millisecond))),
 		"tens of seconds": testserver.Uniform(10*time.Second, time.Minute),
 		"minutes":         testserver.Uniform(30*time.Second, 599*time.Second),
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// The survival function of what was recorded is the share that is longer, at every edge of a bucket.
+// The survival function is the share of longer calls, at every edge of a bucket.
 func TestSurvivalOfAnswers(t *testing.T) {
 	w, ds := sketch.New(time.Minute), durations(10_000)
 	for _, d := range ds {
@@ -119,7 +119,8 @@ func TestEnded(t *testing.T) {
 	}
 	w.Record(at(0), time.Second, true)
 	d := w.Snapshot(at(0))
-	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond, 0.999: time.Second} {
+	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond,
+		0.999: time.Second} {
 		if got, ok := d.Ended(q); !ok || off(got, want) > 0.0100001 {
 			t.Errorf("Ended(%v) = %v, %v, want %v", q, got, ok, want)
 		}

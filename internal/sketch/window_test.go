@@ -22,7 +22,7 @@ func count(w *sketch.Window, now time.Time) int64 {
 	return observed + bounded
 }
 
-// What is recorded stays until it is a window old, and is gone at 16/15 of that.
+// A call stays for a window, and is gone after 16/15 of it.
 func TestObservationsLeave(t *testing.T) {
 	const ms, s, day = time.Millisecond, time.Second, 24 * time.Hour
 	for _, tt := range []struct {
@@ -72,7 +72,8 @@ func TestTimesInAnyOrder(t *testing.T) {
 		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
 		{"read before the last", []time.Duration{0, 12 * s}, 2 * s, 2},
 		{"too late to count", []time.Duration{36 * s, 1 * s}, 36 * s, 1},
-		{"an hour late, which costs one step at most", []time.Duration{time.Hour, time.Hour + 5*s, 17 * s}, time.Hour + 5*s, 1},
+		{"an hour late, which costs one step at most", []time.Duration{time.Hour, time.Hour + 5*s, 17 * s},
+			time.Hour + 5*s, 1},
 		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 3},
 		{"from the far future", []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
 		{"from the far past", []time.Duration{0, -250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
@@ -89,7 +90,8 @@ func TestTimesInAnyOrder(t *testing.T) {
 	}
 }
 
-// Rule 15: a snapshot is read again and again, by any number of callers, and never changes under them.
+// Rule 15: a snapshot is read again and again, by any number of callers, and never changes under
+// them.
 func TestRule15_SnapshotNeverChanges(t *testing.T) {
 	w := sketch.New(30 * time.Second)
 	for i := range 100 {

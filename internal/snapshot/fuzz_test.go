@@ -14,7 +14,8 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and read again as it is.
+// FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and
+// read again as it is.
 func FuzzSnapshot(f *testing.F) {
 	whole := written(f, example())
 	f.Add(whole)
@@ -23,7 +24,8 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(written(f, nil))
 	var outcomes []*snapshotpb.Outcome // more than are kept
 	for i := range 73 {
-		outcomes = append(outcomes, &snapshotpb.Outcome{Age: 1000 << (i / 2) * int64(2+i%2) / 2, Rest: &sketchpb.DDSketch{ZeroCount: 1}})
+		outcomes = append(outcomes, &snapshotpb.Outcome{Age: 1000 << (i / 2) * int64(2+i%2) / 2,
+			Rest: &sketchpb.DDSketch{ZeroCount: 1}})
 	}
 	f.Add(ofOutcomes(f, outcomes...))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -58,7 +60,8 @@ func FuzzSnapshot(f *testing.F) {
 		for name, target := range s {
 			for method, m := range target.Methods {
 				if !slices.Equal(again[name].Methods[method].Primaries, m.Primaries) {
-					t.Fatalf("%q, %q: %v, and %v when written and read again", name, method, m.Primaries, again[name].Methods[method].Primaries)
+					t.Fatalf("%q, %q: %v, and %v when written and read again", name, method, m.Primaries,
+						again[name].Methods[method].Primaries)
 				}
 			}
 		}
@@ -69,7 +72,8 @@ func checkCounts(t *testing.T, c sketch.Counts) {
 	t.Helper()
 	last := int32(-1)
 	for _, count := range c {
-		if count.Bucket <= last || count.Bucket >= sketch.Buckets || !(count.Calls > 0) || math.IsInf(float64(count.Calls), 0) {
+		if count.Bucket <= last || count.Bucket >= sketch.Buckets || !(count.Calls > 0) ||
+			math.IsInf(float64(count.Calls), 0) {
 			t.Fatalf("%v", c)
 		}
 		last = count.Bucket

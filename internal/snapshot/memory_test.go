@@ -15,8 +15,9 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// TestRead_TakesMemoryByItsSize reads snapshots that take as much memory for their size as can be. A method that comes many times
-// is merged at once, and so are snapshots and outcomes: that once took time and memory by all that was known before.
+// TestRead_TakesMemoryByItsSize reads snapshots that take as much memory for their size as can be.
+// A method that comes many times is merged at once, and so are snapshots and outcomes: that once
+// took time and memory by all that was known before.
 func TestRead_TakesMemoryByItsSize(t *testing.T) {
 	size := longtest.Size(1<<20, 8<<20)
 	snapshots := map[string][][]byte{
@@ -48,7 +49,8 @@ func TestRead_TakesMemoryByItsSize(t *testing.T) {
 	}
 }
 
-// TestRead_OutcomesInTurn has more kinds of outcomes than are kept, in turn: none is made and left out again and again.
+// TestRead_OutcomesInTurn has more kinds of outcomes than are kept, in turn: none is made and left
+// out again and again.
 func TestRead_OutcomesInTurn(t *testing.T) {
 	var all, few []*snapshotpb.Outcome
 	var wide sketch.Counts
@@ -75,7 +77,8 @@ func ofOutcomes(t testing.TB, all ...*snapshotpb.Outcome) []byte {
 	return marshalled(t, &snapshotpb.Method{Name: "/m", Knowledge: &snapshotpb.Knowledge{Outcomes: all}})
 }
 
-// readAll reads and merges snapshots, and returns how many bytes that allocates and how long it takes.
+// readAll reads and merges snapshots, and returns how many bytes that allocates and how long it
+// takes.
 func readAll(all [][]byte) (allocated int, took time.Duration, err error) {
 	var readers []io.Reader
 	for _, b := range all {

@@ -14,7 +14,8 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// The bounds of a snapshot. A scheduler with the default of 5,000 methods writes a quarter of maxBytes, even if all of them are busy.
+// The bounds of a snapshot. A scheduler with the default of 5,000 methods writes a quarter of
+// maxBytes, even if all of them are busy.
 const (
 	maxBytes  = 64 << 20
 	maxClass  = 64  // bytes of a class's name
@@ -23,7 +24,8 @@ const (
 	maxAge    = 24 * time.Hour
 )
 
-// Read reads snapshots to their ends, and merges them by the number of calls: it returns what is known of targets, by their names.
+// Read reads snapshots to their ends and merges them, weighted by the number of calls. It returns
+// the knowledge of each target by name.
 func Read(all ...io.Reader) (map[string]*TargetKnowledge, error) {
 	var messages []*snapshotpb.Target
 	for _, from := range all {
@@ -63,9 +65,10 @@ func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 	return message.Targets, nil
 }
 
-// merged makes one of all that have the same name, and leaves out those that nothing is known of. Merging all at once takes
-// time by what there is to read; merging one after the other would go over what is known already for each of them.
-func merged[M interface{ GetName() string }, K any](what string, all []M, one func([]M) (known K, some bool, err error)) (map[string]K, error) {
+// merged groups messages by name, converts each group with one, and drops empty results. Merging a
+// whole group at once keeps the time linear in the input.
+func merged[M interface{ GetName() string }, K any](what string, all []M,
+	one func([]M) (known K, some bool, err error)) (map[string]K, error) {
 	same := map[string][]M{}
 	for i, m := range all {
 		if m.GetName() == "" {
@@ -122,7 +125,7 @@ func classIn(same []*snapshotpb.Class) (learn.Knowledge, bool, error) {
 	return k, len(k.Primaries) > 0, err
 }
 
-// knowledgeIn merges what is known of a method, or of a class.
+// knowledgeIn merges the knowledge of one method, or of one class.
 func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) (k learn.Knowledge, err error) {
 	var primaries, hedges totals
 	for _, m := range same {
@@ -143,7 +146,8 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 			}
 		}
 	}
-	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil // which merges outcomes of the same kind
+	// merges outcomes of the same kind
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil
 }
 
 func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {

@@ -19,17 +19,18 @@ type totals struct {
 	sum float64
 }
 
-// ours is the mapping of the sketches that are written.
+// ours is the mapping of written sketches.
 var ours = sketch.Counts{}.DDSketch().ToProto().GetMapping()
 
-// addSketch adds a sketch of DataDog's with the mapping of those that are written.
+// addSketch adds a DDSketch. Its mapping must be ours.
 func (t *totals) addSketch(from *sketchpb.DDSketch) error {
 	if below := from.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
 		return errors.New("the sketch has negative latencies")
 	}
 	bins, row := from.GetPositiveValues().GetBinCounts(), from.GetPositiveValues().GetContiguousBinCounts()
 	m := from.GetMapping()
-	same := m.GetInterpolation() == ours.Interpolation && m.GetIndexOffset() == ours.IndexOffset && math.Abs(m.GetGamma()-ours.Gamma) < 1e-9
+	same := m.GetInterpolation() == ours.Interpolation && m.GetIndexOffset() == ours.IndexOffset &&
+		math.Abs(m.GetGamma()-ours.Gamma) < 1e-9
 	if len(bins)+len(row) > 0 && !same {
 		return fmt.Errorf("the mapping is {%v}, allowed: {%v}", m, ours)
 	}

@@ -1,5 +1,5 @@
-// Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know
-// in them. A snapshot may come from anybody, so it is checked, and bounded.
+// Package snapshot reads and writes the knowledge of schedulers, as messages of proto/snapshotpb. A
+// snapshot may come from an untrusted source, so reads check and bound it.
 package snapshot
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// TargetKnowledge is what is known of a target.
+// TargetKnowledge is the knowledge of one target.
 type TargetKnowledge struct {
 	Methods        map[string]*MethodKnowledge // by their full names
 	CallsPerSecond float64                     // of all methods, the largest where several are merged; 0: not known
 }
 
-// MethodKnowledge is what is known of a method: of all its requests, and of each class of them.
+// MethodKnowledge is the knowledge of a method: of all its requests, and of each class.
 type MethodKnowledge struct {
 	learn.Knowledge
 	Classes map[string]learn.Knowledge // by name
@@ -36,7 +36,8 @@ type Writer struct {
 	bytes   int
 }
 
-// Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
+// Target writes the knowledge of a target. It omits names that are empty or not UTF-8: a snapshot
+// cannot hold them.
 func (w *Writer) Target(name string, t *TargetKnowledge) error {
 	if cannotHave(name) {
 		return nil
@@ -54,7 +55,7 @@ func (w *Writer) Target(name string, t *TargetKnowledge) error {
 	return w.write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}})
 }
 
-// names returns the names that a snapshot can have, in their order.
+// names returns the valid names, sorted.
 func names[K any](known map[string]K) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), cannotHave)
 }
@@ -65,7 +66,7 @@ func (w *Writer) Close() error {
 	return w.write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{w.targets}})
 }
 
-// write writes some fields of the snapshot. One message after the other is the message of both.
+// write appends fields of the snapshot. Concatenated messages are one merged message.
 func (w *Writer) write(part *snapshotpb.Snapshot) error {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
 	if err != nil {

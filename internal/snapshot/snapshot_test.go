@@ -61,9 +61,11 @@ func written(t testing.TB, s map[string]*snapshot.TargetKnowledge) []byte {
 	return b.Bytes()
 }
 
-// differ takes ages for equal that differ by less than a microsecond: a snapshot has their logarithms.
+// differ takes ages for equal that differ by less than a microsecond: a snapshot has their
+// logarithms.
 func differ(a, b map[string]*snapshot.TargetKnowledge) string {
-	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
+	return cmp.Diff(a, b, cmpopts.EquateEmpty(),
+		cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }
 
 func TestRead_WhatWasWritten(t *testing.T) {
@@ -84,7 +86,8 @@ func TestRead_WhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together: they are merged.
+// TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together:
+// they are merged.
 func TestRead_Appended(t *testing.T) {
 	b := written(t, example())
 	appended, err := snapshot.Read(bytes.NewReader(append(bytes.Clone(b), b...)))
@@ -196,7 +199,8 @@ func TestRead_Refuses(t *testing.T) {
 		{"text", "no snapshot of a scheduler", []byte(`{"targets": [{"name": "a"}]}`)},
 		{"zeros", "no snapshot of a scheduler", make([]byte, 100)},
 		{"another message", "it has no version", []byte{0x3a, 1, 'x'}},
-		{"no version", "it has no version: it is cut off, or no snapshot", mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
+		{"no version", "it has no version: it is cut off, or no snapshot",
+			mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
 		{"a target too few", "it has 0 targets where 3 were written: it is cut off",
 			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1, 2}})},
 		{"a target without a name", "target 1: it has no name",
@@ -206,7 +210,8 @@ func TestRead_Refuses(t *testing.T) {
 		{"a method without a name", `target "t": method 1: it has no name`, marshalled(t, &snapshotpb.Method{})},
 		{"a class without a name", `target "t": method "/m": class 1: it has no name`, class("")},
 		{"a class with a long name", "65 bytes, allowed: 64", class(strings.Repeat("x", 65))},
-		{"no mapping", `target "t": method "/m": latency: the mapping is {`, mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
+		{"no mapping", `target "t": method "/m": latency: the mapping is {`,
+			mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
 		{"another gamma", "the mapping is {", gamma(1.01)},
 		{"gamma NaN", "the mapping is {", gamma(math.NaN())},
 		{"another offset", "the mapping is {", mapped(func(s *sketchpb.DDSketch) { s.Mapping.IndexOffset++ })},
@@ -245,7 +250,7 @@ func mustMarshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// endless has as many bytes as anybody asks for, all of them a field that nobody knows.
+// endless is an unbounded reader of one unknown field after another.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {

@@ -126,17 +126,20 @@ func TestParseDistributionErrors(t *testing.T) {
 	const forms = "straggler, fan-out, ttft, grpc-java, slow-one-percent, pareto, constant:latency, " +
 		"uniform:low,high, exponential:mean, lognormal:mean,sd, pareto:scale,alpha, straggler:probability,factor"
 	for s, want := range map[string]string{
-		"":                   `unknown distribution "": want one of ` + forms,
-		"strangler":          `unknown distribution "strangler": want one of ` + forms,
-		"ttft:5ms":           `unknown distribution "ttft:5ms": want one of ` + forms,
-		"constant":           `distribution "constant": want constant:latency`,
-		"constant:":          `distribution "constant:": "" is not a duration such as 5ms; want constant:latency`,
-		"constant:5":         `distribution "constant:5": "5" is not a duration such as 5ms; want constant:latency`,
-		"constant:-5ms":      `distribution "constant:-5ms": constant latency must be from 0 to 24h0m0s, got -5ms; want constant:latency`,
-		"lognormal:5ms":      `distribution "lognormal:5ms": want lognormal:mean,sd`,
-		"lognormal:0s,2ms":   `distribution "lognormal:0s,2ms": lognormal mean must be above 0 and at most 24h0m0s, got 0s; want lognormal:mean,sd`,
-		"pareto:3ms,x":       `distribution "pareto:3ms,x": "x" is not a number or a percentage; want pareto:scale,alpha`,
-		"straggler:150%,10":  `distribution "straggler:150%,10": straggler probability must be from 0 to 1, got 1.5; want straggler:probability,factor`,
+		"":           `unknown distribution "": want one of ` + forms,
+		"strangler":  `unknown distribution "strangler": want one of ` + forms,
+		"ttft:5ms":   `unknown distribution "ttft:5ms": want one of ` + forms,
+		"constant":   `distribution "constant": want constant:latency`,
+		"constant:":  `distribution "constant:": "" is not a duration such as 5ms; want constant:latency`,
+		"constant:5": `distribution "constant:5": "5" is not a duration such as 5ms; want constant:latency`,
+		"constant:-5ms": `distribution "constant:-5ms": constant latency must be from 0 to 24h0m0s, got ` +
+			`-5ms; want constant:latency`,
+		"lognormal:5ms": `distribution "lognormal:5ms": want lognormal:mean,sd`,
+		"lognormal:0s,2ms": `distribution "lognormal:0s,2ms": lognormal mean must be above 0 and at most ` +
+			`24h0m0s, got 0s; want lognormal:mean,sd`,
+		"pareto:3ms,x": `distribution "pareto:3ms,x": "x" is not a number or a percentage; want pareto:scale,alpha`,
+		"straggler:150%,10": `distribution "straggler:150%,10": straggler probability must be from 0 to 1, got ` +
+			`1.5; want straggler:probability,factor`,
 		"straggler:1%,10,20": `distribution "straggler:1%,10,20": want straggler:probability,factor`,
 	} {
 		_, err := testserver.ParseDistribution(s)

@@ -47,7 +47,8 @@ const (
 // What servers and proxies do by default, as far as a client can tell.
 var (
 	// LimitLikeArmeria is Armeria's limit, and Netty's with other numbers.
-	LimitLikeArmeria = Limit{Resets: 400, Per: time.Minute, Close: CloseCalm, Debug: "Maximum number of RST frames reached"}
+	LimitLikeArmeria = Limit{Resets: 400, Per: time.Minute, Close: CloseCalm,
+		Debug: "Maximum number of RST frames reached"}
 	// LimitLikeApache is about Apache httpd's limit.
 	LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
 	// LimitLikeNode is about the limit of Node.js and nghttpx.
@@ -61,7 +62,8 @@ func (l *Limit) validate() error {
 	case l == nil:
 		return nil
 	case l.Resets < 0 || l.Requests < 0 || l.Per < 0:
-		return fmt.Errorf("testserver: limit of %d resets in %v and %d requests: numbers must be at least 0", l.Resets, l.Per, l.Requests)
+		return fmt.Errorf("testserver: limit of %d resets in %v and %d requests: numbers must be at least 0",
+			l.Resets, l.Per, l.Requests)
 	case l.Close < CloseAfterCalls || l.Close > CloseSilently:
 		return fmt.Errorf("testserver: limit closes in manner %d: there is none", l.Close)
 	case l.Close == CloseSilently && l.Debug != "":

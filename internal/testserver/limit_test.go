@@ -65,7 +65,8 @@ func TestLimit_EndsConnectionsThatResetTooMuch(t *testing.T) {
 		says  string        // in the error of the call in flight; "": it does not fail
 		want  testserver.ConnCounts
 	}{
-		{"calm", testserver.Limit{Resets: allowed, Per: time.Minute, Close: testserver.CloseCalm, Debug: "too many frames"}, 0,
+		{"calm", testserver.Limit{Resets: allowed, Per: time.Minute, Close: testserver.CloseCalm,
+			Debug: "too many frames"}, 0,
 			`received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too many frames"`,
 			testserver.ConnCounts{Connections: 2, Requests: 6, Resets: 4, Cuts: 1}},
 		{"silently", testserver.Limit{Resets: allowed, Per: time.Minute, Close: testserver.CloseSilently}, 0,
@@ -75,39 +76,43 @@ func TestLimit_EndsConnectionsThatResetTooMuch(t *testing.T) {
 			testserver.ConnCounts{Connections: 2, Requests: 6, Resets: 4, GoAways: 1}},
 		{"not yet", testserver.Limit{Resets: allowed + 1, Close: testserver.CloseCalm}, 0, "",
 			testserver.ConnCounts{Connections: 1, Requests: 6, Resets: 4}},
-		{"not within that time", testserver.Limit{Resets: allowed, Per: 500 * time.Millisecond, Close: testserver.CloseCalm}, 500 * time.Millisecond, "",
+		{"not within that time", testserver.Limit{Resets: allowed, Per: 500 * time.Millisecond,
+			Close: testserver.CloseCalm}, 500 * time.Millisecond, "",
 			testserver.ConnCounts{Connections: 1, Requests: 6, Resets: 4}},
-		{"just within that time", testserver.Limit{Resets: allowed, Per: 500 * time.Millisecond, Close: testserver.CloseSilently}, 500*time.Millisecond - 1, "EOF",
+		{"just within that time", testserver.Limit{Resets: allowed, Per: 500 * time.Millisecond,
+			Close: testserver.CloseSilently}, 500*time.Millisecond - 1, "EOF",
 			testserver.ConnCounts{Connections: 2, Requests: 6, Resets: 4, Cuts: 1}},
 		{"counted only", testserver.Limit{}, 0, "", testserver.ConnCounts{Connections: 1, Requests: 6, Resets: 4}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, testserver.Config{Script: byID, Limit: &tc.limit}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-				var inFlight sync.WaitGroup
-				var err error
-				inFlight.Go(func() { _, err = client.Unary(t.Context(), &testpb.Request{Id: takesASecond}) })
-				synctest.Wait()
-				resetCalls(t, cluster, client, allowed)
-				if n := cluster.ConnCounts(); n.Cuts+n.GoAways > 0 {
-					t.Fatalf("after %d resets: %+v", allowed, n)
-				}
-				time.Sleep(tc.pause)
-				resetCalls(t, cluster, client, 1)
-				inFlight.Wait()
-				if got := status.Code(err); (tc.says != "") != (got == codes.Unavailable) || err != nil && !strings.Contains(err.Error(), tc.says) {
-					t.Errorf("the call in flight returned %v, want %q", err, tc.says)
-				}
-				if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
-					t.Errorf("the call after it: %v", err)
-				}
-				if got := cluster.ConnCounts(); got != tc.want {
-					t.Errorf("counts %+v, want %+v", got, tc.want)
-				}
-				cluster.Reset()
-				if got := cluster.ConnCounts(); got != (testserver.ConnCounts{}) {
-					t.Errorf("counts %+v after Reset", got)
-				}
-			})
+			inBubble(t, testserver.Config{Script: byID, Limit: &tc.limit},
+				func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+					var inFlight sync.WaitGroup
+					var err error
+					inFlight.Go(func() { _, err = client.Unary(t.Context(), &testpb.Request{Id: takesASecond}) })
+					synctest.Wait()
+					resetCalls(t, cluster, client, allowed)
+					if n := cluster.ConnCounts(); n.Cuts+n.GoAways > 0 {
+						t.Fatalf("after %d resets: %+v", allowed, n)
+					}
+					time.Sleep(tc.pause)
+					resetCalls(t, cluster, client, 1)
+					inFlight.Wait()
+					if got := status.Code(err); (tc.says != "") != (got == codes.Unavailable) || err != nil &&
+						!strings.Contains(err.Error(), tc.says) {
+						t.Errorf("the call in flight returned %v, want %q", err, tc.says)
+					}
+					if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
+						t.Errorf("the call after it: %v", err)
+					}
+					if got := cluster.ConnCounts(); got != tc.want {
+						t.Errorf("counts %+v, want %+v", got, tc.want)
+					}
+					cluster.Reset()
+					if got := cluster.ConnCounts(); got != (testserver.ConnCounts{}) {
+						t.Errorf("counts %+v after Reset", got)
+					}
+				})
 		})
 	}
 }
@@ -142,7 +147,8 @@ func TestLimit_EndsConnectionsAfterRequests(t *testing.T) {
 	}
 	// The last calls are made on connections that are not through.
 	got := cluster.ConnCounts()
-	if got.Requests != calls || got.GoAways < calls/each-1 || got.GoAways > calls/each || got.Connections < got.GoAways || got.Cuts > 0 {
+	if got.Requests != calls || got.GoAways < calls/each-1 || got.GoAways > calls/each ||
+		got.Connections < got.GoAways || got.Cuts > 0 {
 		t.Errorf("counts %+v after %d calls", got, calls)
 	}
 }

@@ -13,7 +13,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // inBubble runs a test against an in-memory cluster in virtual time.
-func inBubble(t *testing.T, config testserver.Config, test func(*testing.T, *testserver.Cluster, testpb.TestServiceClient)) {
+func inBubble(t *testing.T, config testserver.Config,
+	test func(*testing.T, *testserver.Cluster, testpb.TestServiceClient)) {
 	t.Helper()
 	config.InMemory = true
 	synctest.Test(t, func(t *testing.T) {

@@ -41,50 +41,52 @@ func TestStreamPlan(t *testing.T) {
 			0, []time.Duration{0, s}, codes.DeadlineExceeded, time.Minute},
 		{"never starts", testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true},
 			0, nil, codes.DeadlineExceeded, time.Minute},
-		{"loses its connection", testserver.Plan{Delay: s, Interval: s, Ending: testserver.CloseConn, After: 1, HeaderAtOnce: true},
+		{"loses its connection", testserver.Plan{Delay: s, Interval: s, Ending: testserver.CloseConn, After: 1,
+			HeaderAtOnce: true},
 			0, []time.Duration{s}, codes.Unavailable, 2 * s},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, testserver.Config{Script: always(tt.plan)}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				start := time.Now()
-				req := &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 10}
-				stream, err := client.ServerStream(ctx, req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				stream.Header()
-				if got := time.Since(start); got != tt.header {
-					t.Errorf("headers after %v, want %v", got, tt.header)
-				}
-				for i, want := range tt.at {
-					reply, err := stream.Recv()
+			inBubble(t, testserver.Config{Script: always(tt.plan)},
+				func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					start := time.Now()
+					req := &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 10}
+					stream, err := client.ServerStream(ctx, req)
 					if err != nil {
-						t.Fatalf("message %d: %v", i, err)
+						t.Fatal(err)
 					}
-					if got := time.Since(start); got != want {
-						t.Errorf("message %d after %v, want %v", i, got, want)
+					stream.Header()
+					if got := time.Since(start); got != tt.header {
+						t.Errorf("headers after %v, want %v", got, tt.header)
 					}
-					if err := testserver.Check(req, uint32(i), reply); err != nil {
-						t.Error(err)
+					for i, want := range tt.at {
+						reply, err := stream.Recv()
+						if err != nil {
+							t.Fatalf("message %d: %v", i, err)
+						}
+						if got := time.Since(start); got != want {
+							t.Errorf("message %d after %v, want %v", i, got, want)
+						}
+						if err := testserver.Check(req, uint32(i), reply); err != nil {
+							t.Error(err)
+						}
 					}
-				}
-				_, err = stream.Recv()
-				if errors.Is(err, io.EOF) {
-					err = nil
-				}
-				if status.Code(err) != tt.code {
-					t.Errorf("ended with %v, want %v", err, tt.code)
-				}
-				if got := time.Since(start); got != tt.end {
-					t.Errorf("ended after %v, want %v", got, tt.end)
-				}
-				synctest.Wait()
-				if got := len(cluster.Records()[0].Sent); got != len(tt.at) {
-					t.Errorf("%d messages recorded as sent, want %d", got, len(tt.at))
-				}
-			})
+					_, err = stream.Recv()
+					if errors.Is(err, io.EOF) {
+						err = nil
+					}
+					if status.Code(err) != tt.code {
+						t.Errorf("ended with %v, want %v", err, tt.code)
+					}
+					if got := time.Since(start); got != tt.end {
+						t.Errorf("ended after %v, want %v", got, tt.end)
+					}
+					synctest.Wait()
+					if got := len(cluster.Records()[0].Sent); got != len(tt.at) {
+						t.Errorf("%d messages recorded as sent, want %d", got, len(tt.at))
+					}
+				})
 		})
 	}
 }

@@ -18,19 +18,20 @@ func TestAFailureIsNoCancel(t *testing.T) {
 		"connection": {Ending: testserver.CloseConn},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, testserver.Config{Script: always(plan)}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-				if _, err := client.Unary(t.Context(), &testpb.Request{}); err == nil {
-					t.Error("the call succeeded")
-				}
-				synctest.Wait()
-				want := testserver.Counts{Attempts: 1, Failed: 1}
-				if got := cluster.Counts(); got != want {
-					t.Errorf("counted %+v, want %+v", got, want)
-				}
-				if r := cluster.Records()[0]; r.WasCancelled() || r.Code == codes.OK {
-					t.Errorf("recorded %+v", r)
-				}
-			})
+			inBubble(t, testserver.Config{Script: always(plan)},
+				func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+					if _, err := client.Unary(t.Context(), &testpb.Request{}); err == nil {
+						t.Error("the call succeeded")
+					}
+					synctest.Wait()
+					want := testserver.Counts{Attempts: 1, Failed: 1}
+					if got := cluster.Counts(); got != want {
+						t.Errorf("counted %+v, want %+v", got, want)
+					}
+					if r := cluster.Records()[0]; r.WasCancelled() || r.Code == codes.OK {
+						t.Errorf("recorded %+v", r)
+					}
+				})
 		})
 	}
 }

@@ -109,7 +109,8 @@ func (s *service) BidiStream(stream grpc.BidiStreamingServer[testpb.Request, tes
 
 // track wraps every stream, from before its first request is read: a stream without a request
 // counts too.
-func (s *service) track(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+func (s *service) track(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) (err error) {
 	h := begin(stream.Context(), s.backend, info.FullMethod)
 	defer func() { h.end(err) }()
 	return next(srv, trackedStream{stream, context.WithValue(stream.Context(), handlerKey{}, h)})

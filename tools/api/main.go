@@ -1,5 +1,6 @@
-// Command api writes every exported name of the library's public packages, with its type, one a line, sorted. "make generate"
-// writes api/v0.txt with it, and "make lint" fails where the file differs, so that no change of the API is an accident.
+// Command api writes every exported name of the library's public packages, with its type, one a
+// line, sorted. "make generate" writes api/v0.txt with it, and "make lint" fails where the file
+// differs, so that no change of the API is an accident.
 package main
 
 import (
@@ -18,12 +19,15 @@ import (
 func main() {
 	log.SetFlags(0)
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: api dir...\n\nWrites the exported names of all packages of the modules in these folders.")
+		fmt.Fprintln(flag.CommandLine.Output(),
+			"usage: api dir...\n\nWrites the exported names of all packages of the modules in these folders.")
 	}
 	flag.Parse()
 	var lines []string
 	for _, dir := range flag.Args() {
-		pkgs, err := packages.Load(&packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
+		pkgs, err := packages.Load(
+			&packages.Config{Dir: dir,
+				Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -46,13 +50,16 @@ func main() {
 	}
 }
 
-// private says whether the package is not promised: it cannot be imported, or serves tests and examples.
+// private reports whether the package makes no promise: it cannot be imported, or serves tests and
+// examples.
 func private(path string) bool {
-	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return slices.Contains([]string{"internal", "proto", "examples"}, part) })
+	return slices.ContainsFunc(strings.Split(path, "/"),
+		func(part string) bool { return slices.Contains([]string{"internal", "proto", "examples"}, part) })
 }
 
 func exported(p *types.Package) (lines []string) {
-	// Names of the package itself have no qualifier. Other names have their path, which tells two packages of one name apart.
+	// Names of the package itself have no qualifier. Other names have their path, which tells two
+	// packages of one name apart.
 	qualify := func(other *types.Package) string {
 		if other == p {
 			return ""
@@ -89,7 +96,8 @@ func exported(p *types.Package) (lines []string) {
 		methods := types.NewMethodSet(types.NewPointer(t.Type()))
 		for method := range methods.Methods() {
 			if method.Obj().Exported() {
-				say("method (%s) %s%s", name, method.Obj().Name(), strings.TrimPrefix(types.TypeString(method.Type(), qualify), "func"))
+				say("method (%s) %s%s", name, method.Obj().Name(),
+					strings.TrimPrefix(types.TypeString(method.Type(), qualify), "func"))
 			}
 		}
 	}

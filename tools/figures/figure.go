@@ -16,7 +16,8 @@ const number = `(-?[\d.,]*\d(?: ?(?:ns|µs|ms|s|min|bytes|KB)\b| ?%)?)`
 var units = map[string]struct {
 	kind  string
 	times float64
-}{"ns": {"time", 1}, "µs": {"time", 1e3}, "ms": {"time", 1e6}, "s": {"time", 1e9}, "min": {"time", 60e9}, "bytes": {"size", 1}, "KB": {"size", 1024}}
+}{"ns": {"time", 1}, "µs": {"time", 1e3}, "ms": {"time", 1e6}, "s": {"time", 1e9}, "min": {"time",
+	60e9}, "bytes": {"size", 1}, "KB": {"size", 1024}}
 
 // figure is a number with its unit, as it was written.
 type figure struct {
@@ -50,10 +51,10 @@ func (f figure) in(unit string) (float64, error) {
 
 // fresh reports whether the output's value is the page's: rounded, or within a share of it.
 func (f figure) fresh(now, within float64) bool {
-	return math.Abs(now-f.value) <= 1.02*f.half+within*math.Abs(f.value) // a fiftieth for those that were rounded twice
+	return math.Abs(now-f.value) <= 1.02*f.half+within*math.Abs(f.value) // a fiftieth for figures that were rounded twice
 }
 
-// reduce makes one line of several, which have so many columns.
+// reduce makes one line of several with an equal number of columns.
 func reduce(how string, values []float64, columns int) []float64 {
 	var reduced []float64
 	for column := range columns {
@@ -63,7 +64,8 @@ func reduce(how string, values []float64, columns int) []float64 {
 			all = append(all, values[i])
 			sum += values[i]
 		}
-		reduced = append(reduced, map[string]float64{"mean": sum / float64(len(all)), "least": slices.Min(all), "most": slices.Max(all), "sum": sum}[how])
+		reduced = append(reduced, map[string]float64{"mean": sum / float64(len(all)), "least": slices.Min(all),
+			"most": slices.Max(all), "sum": sum}[how])
 	}
 	return reduced
 }

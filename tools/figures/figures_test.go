@@ -13,7 +13,8 @@ const output = `=== RUN   TestLimit/400_a_second
 | a | 1.00 |
 `
 
-// TestFigures compares pages with an output. The figures of the last line of each are stale, or cannot be found.
+// TestFigures compares pages with an output. The figures of the last line of each are stale, or
+// cannot be found.
 func TestFigures(t *testing.T) {
 	for _, tc := range []struct{ page, list, state string }{
 		{"p99 is 19 ms, or **19.1 ms** by", "p99 is #, or # by\n\tmean /400.*p99 #\n\tmean /400.*p99 #", "fresh"},

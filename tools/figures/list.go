@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// command is a command, and what a page says of its output.
+// command is a command, and the figures that a page takes from its output.
 type command struct {
 	page, line string
 	slow       bool
@@ -28,11 +28,11 @@ type claim struct {
 type source struct {
 	ratio   bool   // the figures are shares of the first group, in percent
 	share   bool   // the figures are shares of 1
-	how     string // what is made of several lines
+	how     string // how several lines become one
 	pattern *regexp.Regexp
 }
 
-// parse reads docs/figures.txt, whose head says what its lines mean.
+// parse reads docs/figures.txt. Its head explains the format.
 func parse(text string) ([]*command, error) {
 	var list []*command
 	page := ""
@@ -125,8 +125,9 @@ func (c claim) find(page string) (text string, figures []figure, err error) {
 	return found[0][0], figures, nil
 }
 
-// compare returns what the output has in place of the page's figures, and whether that is the same.
-func (c claim) compare(page string, figures []figure, output string, within float64) (now []string, fresh bool, err error) {
+// compare returns the output's values for the page's figures, and whether they match.
+func (c claim) compare(page string, figures []figure, output string, within float64) (now []string, fresh bool,
+	err error) {
 	if c.rows {
 		return c.compareRows(page, output)
 	}

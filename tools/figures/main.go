@@ -1,4 +1,5 @@
-// Command figures runs the commands of docs/figures.txt and says which figures of the documentation they no longer print.
+// Command figures runs the commands of docs/figures.txt and lists the documentation's figures that
+// they do not print.
 package main
 
 import (
@@ -18,13 +19,16 @@ var (
 	root  = flag.String("root", "..", "the folder of the repository")
 	check = flag.Bool("check", false, "run nothing: only look whether the pages still have the text of the list")
 	all   = flag.Bool("all", false, "run the commands marked slow too, which need an idle machine")
-	kept  = flag.String("keep", "", "a folder that keeps what the commands print; a command whose output it has is not run")
+	kept  = flag.String("keep", "",
+		"a folder that keeps what the commands print; a command whose output it has is not run")
 )
 
 func main() {
 	log.SetFlags(0)
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "usage: figures [flags] [page or part of a command]...\n\nRuns the commands of docs/figures.txt, or those of these pages, and compares what they print.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(),
+			"usage: figures [flags] [page or part of a command]...\n\nRuns the commands of docs/figures.txt, or "+
+				"those of these pages, and compares what they print.\n\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -63,10 +67,14 @@ func every() (bad int, err error) {
 
 // chosen reports whether the user wants the command.
 func chosen(c *command) bool {
-	return flag.NArg() == 0 || slices.ContainsFunc(flag.Args(), func(part string) bool { return c.page == part || strings.Contains(c.line, part) })
+	return flag.NArg() == 0 || slices.ContainsFunc(flag.Args(), func(part string) bool {
+		return c.page == part ||
+			strings.Contains(c.line, part)
+	})
 }
 
-// show runs a command and says of each of its claims whether it is fresh. It reports whether all are.
+// show runs a command and says of each of its claims whether it is fresh. It reports whether all
+// are.
 func show(c *command) bool {
 	page, err := os.ReadFile(filepath.Join(*root, c.page))
 	if err != nil {
@@ -104,7 +112,7 @@ func show(c *command) bool {
 	return good
 }
 
-// run returns what a command prints to its standard output. Pages share commands, so it is kept.
+// run returns the standard output of a command. Pages share commands, so outputs are cached.
 func run(line string) (string, error) {
 	file := filepath.Join(*kept, strings.NewReplacer("/", "_", " ", "_").Replace(line))
 	if text, err := os.ReadFile(file); err == nil {

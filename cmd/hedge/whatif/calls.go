@@ -6,7 +6,8 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// calls counts what the calls of a group took. Calls are weights, as what Prometheus computes from counters need not be whole.
+// calls is the distribution of a group's latencies. Counts are weights: counts that Prometheus
+// computes from counters need not be whole.
 type calls struct {
 	value   string // of the column that tells groups apart
 	count   float64

@@ -67,7 +67,8 @@ func (in *input) readCSV(r io.Reader) error {
 	}
 }
 
-// bounded ends with errTooLong when a record has more bytes than are left: after a stray quote, all that follows is one field.
+// bounded ends with errTooLong when a record has more bytes than are left: after a stray quote, all
+// that follows is one field.
 type bounded struct {
 	io.Reader
 	left int
@@ -97,7 +98,7 @@ func (in *input) addCall(line int, value, took string) error {
 	return err
 }
 
-// badRecord says what is wrong with the record that follows the ones that were read, on the given line or after it.
+// badRecord returns the error of the record after the last one read, on the given line or after it.
 func (in *input) badRecord(err error, line int) error {
 	if errors.Is(err, errTooLong) {
 		return in.wrong(line, "more than 1 MiB", "a record, with quotes doubled inside of quotes")

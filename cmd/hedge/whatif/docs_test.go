@@ -9,14 +9,15 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// TestDocs checks that docs/whatif.md shows what the program prints.
+// TestDocs checks that docs/whatif.md shows the program's output.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/whatif.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var answer strings.Builder
-	if err := (whatif.Question{}).Answer("latencies.txt", strings.NewReader(logOf("straggler", 50_000)), &answer, io.Discard); err != nil {
+	if err := (whatif.Question{}).Answer("latencies.txt", strings.NewReader(logOf("straggler", 50_000)), &answer,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "```text\n"+answer.String()+"```\n") {

@@ -7,7 +7,8 @@ import (
 	"github.com/grpchedge/hedge/bench/picture"
 )
 
-// A picture has a diagram for each of the largest groups. A curve is drawn through maxPoints latencies at most.
+// A picture has a diagram for each of the largest groups. A curve is drawn through maxPoints
+// latencies at most.
 const (
 	maxPanels = 5
 	maxPoints = 100_000
@@ -35,7 +36,7 @@ func draw(path string, answers []answer) error {
 	return picture.Write(path, panels)
 }
 
-// quantiles returns as many latencies as say how the others are distributed.
+// quantiles returns latencies at evenly spaced quantiles.
 func quantiles(of func(q float64) time.Duration, n int) []time.Duration {
 	sorted := make([]time.Duration, n)
 	for i := range sorted {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Filter has the columns, fields or labels that a call must have, and their values. The zero Filter lets all calls pass.
+// Filter has the columns, fields or labels that a call must have, and their values. The zero Filter
+// lets all calls pass.
 type Filter []condition
 
 type condition struct{ name, value string }
@@ -29,7 +30,8 @@ func (f *Filter) Set(s string) error {
 	return nil
 }
 
-// passes reports whether a call passes. get returns the value that the call has under a name. If it has none, missing is that name.
+// passes reports whether a call passes. get returns the value that the call has under a name. If it
+// has none, missing is that name.
 func (f Filter) passes(get func(name string) (string, bool)) (ok bool, missing string) {
 	ok = true
 	for _, c := range f {

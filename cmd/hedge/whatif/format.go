@@ -29,8 +29,8 @@ func (f *Format) Set(s string) error {
 	return nil
 }
 
-// formatOf returns the format of a file with the given first line. A line is of Prometheus only if it is a complete comment or
-// sample, because the name of a CSV column may contain spaces.
+// formatOf returns the format of a file with the given first line. A line is of Prometheus only if
+// it is a complete comment or sample, because the name of a CSV column may contain spaces.
 func (in *input) formatOf(first string) Format {
 	switch {
 	case strings.HasPrefix(first, "{"):

@@ -49,8 +49,8 @@ type scrape struct {
 const (
 	// bucketSuffix ends the names of a histogram's buckets.
 	bucketSuffix = "_bucket"
-	// maxEdges bounds the buckets in memory. If a file has more, series whose lines follow each other are counted at once, and
-	// series whose lines are mixed are added up.
+	// maxEdges bounds the buckets in memory. Beyond it, a series whose lines are contiguous is
+	// counted at once, and interleaved series are added up.
 	maxEdges = 1 << 14
 	// maxBuckets bounds the buckets of one series.
 	maxBuckets = 1000
@@ -65,13 +65,16 @@ func (in *input) readHistogram(r io.Reader) error {
 	if s.first == "" {
 		return in.wrong(0, "no histogram", fmt.Sprintf("lines of %s{le=\"…\"}", cmp.Or(s.name, "NAME")+bucketSuffix))
 	}
-	in.notes = append(in.notes, "A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
+	in.notes = append(in.notes,
+		"A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
 	if err := s.count(); err != nil {
 		return err
 	}
 	if s.beyond > 0 {
-		in.notes = append(in.notes, fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it are too small.",
-			figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
+		in.notes = append(in.notes,
+			fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it "+
+				"are too small.",
+				figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
 	}
 	return nil
 }
@@ -136,7 +139,8 @@ func (s *scrape) add(found sample, value string, line int) error {
 	return s.addEdge(h, found, line)
 }
 
-// makeRoom counts the series so far if each is complete and its lines follow each other. Otherwise it adds up series, from now on too.
+// makeRoom counts the series read if each is complete and contiguous. Otherwise it adds up this and
+// all later series.
 func (s *scrape) makeRoom() error {
 	incomplete := func(h *histogram) bool {
 		return len(h.edges) < 2 || !slices.ContainsFunc(h.edges, func(e edge) bool { return math.IsInf(e.at, 1) })
@@ -163,7 +167,7 @@ func (s *scrape) makeRoom() error {
 	return nil
 }
 
-// add adds an edge, or its calls to those of the same edge.
+// add adds an edge, or adds its calls to an equal edge.
 func (h *histogram) add(e edge) {
 	if i := h.find(e.at); i >= 0 {
 		h.edges[i].calls += e.calls
@@ -178,12 +182,14 @@ func (h *histogram) find(at float64) int {
 	return slices.IndexFunc(h.edges, func(e edge) bool { return e.at == at })
 }
 
-// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it says none.
+// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it
+// says none.
 func unitOf(name string) Unit {
 	return namedUnits[name[strings.LastIndexByte(name, '_')+1:]]
 }
 
-// comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of the histogram is known.
+// comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of
+// the histogram is known.
 func (s *scrape) comment(words []string) {
 	if len(words) == 4 && words[1] == "UNIT" && (s.name == "" || s.name == words[2]) {
 		s.of, s.unit = words[2], namedUnits[words[3]]
@@ -225,11 +231,14 @@ func (s *scrape) count() error {
 		slices.SortFunc(h.edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 		highest := h.edges[len(h.edges)-1]
 		if len(h.edges) < 2 || !math.IsInf(highest.at, 1) {
-			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at), `others before it, and le="+Inf" last`)
+			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at),
+				`others before it, and le="+Inf" last`)
 		}
 		if i := slices.IndexFunc(h.edges, func(e edge) bool { return e.series != highest.series }); i >= 0 {
 			e := h.edges[i]
-			return s.in.wrong(e.line, fmt.Sprintf("le=\"%g\" in %d of %d series, and lines of a series apart from each other", e.at, e.series, highest.series),
+			return s.in.wrong(e.line,
+				fmt.Sprintf("le=\"%g\" in %d of %d series, and lines of a series apart from each other", e.at,
+					e.series, highest.series),
 				"the same buckets in all series, or each series on consecutive lines")
 		}
 		c, err := s.in.group(highest.line, h.value)
@@ -249,7 +258,8 @@ func (s *scrape) count() error {
 	return nil
 }
 
-// addBuckets counts the calls of a series, up to its last finite edge. It returns that and how many they are.
+// addBuckets counts the calls of a series, up to its last finite edge. It returns that and how many
+// they are.
 func (in *input) addBuckets(c *calls, edges []edge, unit Unit) (low time.Duration, before float64, err error) {
 	for i := range edges {
 		e := &edges[i]

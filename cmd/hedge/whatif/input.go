@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge/bench/progress"
 )
 
-// InputError is a line that is not what it should be.
+// InputError is a line that cannot be read.
 type InputError struct {
 	Name            string // of the file
 	Line            int    // from 1; 0: the file as a whole
@@ -28,13 +28,13 @@ func (e *InputError) Error() string {
 	return fmt.Sprintf("%s:%d: found %s, expected %s", e.Name, e.Line, e.Found, e.Expected)
 }
 
-// input is a file that is read, and what was found in it.
+// input is a file under reading, and its calls.
 type input struct {
 	Question
 	name string
 	log  io.Writer
 
-	lines  int64 // so far, from which on progress is shown
+	lines  int64 // from which on progress is shown
 	groups map[string]*calls
 	notes  []string // remarks about the input, printed below the answer
 
@@ -43,7 +43,7 @@ type input struct {
 
 	file     io.Reader
 	size     int64 // of the file; 0: unknown
-	bytes    int64 // so far
+	bytes    int64 // read
 	progress *progress.Progress
 }
 
@@ -84,7 +84,8 @@ func (in *input) read(file io.Reader) error {
 	return in.readLines(buffered)
 }
 
-// firstLine returns the first line with anything on it, or the beginning of a long one, and leaves it to be read.
+// firstLine returns the first line with anything on it, or the beginning of a long one, and leaves
+// it to be read.
 func firstLine(r *bufio.Reader) (string, error) {
 	for n := 4096; ; n *= 2 {
 		head, err := r.Peek(min(n, longestLine))
@@ -109,7 +110,8 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// aLine notes that a line was read. Progress counts bytes if the size of the file is known, and lines otherwise.
+// aLine notes that a line was read. Progress counts bytes if the size of the file is known, and
+// lines otherwise.
 func (in *input) aLine() {
 	in.lines++
 	switch {
@@ -152,7 +154,8 @@ func (in *input) eachLine(r io.Reader, read func(number int, line []byte) error)
 func (in *input) readLines(r io.Reader) error {
 	if in.By != "" || len(in.Where) > 0 {
 		names := cmp.Or(in.By, in.Where.String())
-		return in.wrong(1, "latencies alone", fmt.Sprintf("a file with %q; -by and -where need -field, unless the file is a Prometheus histogram", names))
+		return in.wrong(1, "latencies alone",
+			fmt.Sprintf("a file with %q; -by and -where need -field, unless the file is a Prometheus histogram", names))
 	}
 	all, err := in.group(1, "")
 	if err != nil {
@@ -171,12 +174,13 @@ func (in *input) readLines(r io.Reader) error {
 	})
 }
 
-// group returns the calls whose column has a value.
+// group returns the calls with a value in the column.
 func (in *input) group(line int, value string) (*calls, error) {
 	c := in.groups[value]
 	if c == nil {
 		if len(in.groups) == maxGroups {
-			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By), fmt.Sprintf("at most %s, as of methods", figure.Count(maxGroups)))
+			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By),
+				fmt.Sprintf("at most %s, as of methods", figure.Count(maxGroups)))
 		}
 		c = &calls{value: strings.Clone(value)}
 		in.groups[c.value] = c
@@ -188,7 +192,7 @@ func (in *input) wrong(line int, found, expected string) error {
 	return &InputError{in.name, line, found, expected}
 }
 
-// quote quotes what was found, the beginning of what is long.
+// quote quotes a text, cut to its beginning if long.
 func quote(s string) string {
 	const most = 60
 	if runes := []rune(s); len(runes) > most {

@@ -47,5 +47,6 @@ func (in *input) readJSON(r io.Reader) error {
 }
 
 func (in *input) noField(number int, line []byte, name string) error {
-	return in.wrong(number, quote(string(line)), fmt.Sprintf("an object with a string or a number as %s", strconv.Quote(name)))
+	return in.wrong(number, quote(string(line)),
+		fmt.Sprintf("an object with a string or a number as %s", strconv.Quote(name)))
 }

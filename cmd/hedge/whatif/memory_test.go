@@ -9,7 +9,8 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// generated is a file whose lines are made when they are read. most is the largest heap so far, after a collection.
+// generated is a file whose lines are made as they are read. most is the largest heap after a
+// collection.
 type generated struct {
 	line    func(n int) string
 	n, of   int
@@ -36,7 +37,8 @@ func (g *generated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestMemory checks that memory does not grow with the file, whatever its format and the order of its lines.
+// TestMemory checks that memory does not grow with the file, whatever its format and the order of
+// its lines.
 func TestMemory(t *testing.T) {
 	edges := []string{"+Inf", "0.1", "0.2", "0.4", "0.8"}
 	const lines = 300_000
@@ -47,11 +49,14 @@ func TestMemory(t *testing.T) {
 		q    whatif.Question
 		line func(n int) string
 	}{
-		"lines":           {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
-		"CSV":             {whatif.Question{Field: "took"}, func(n int) string { return []string{"id,took\n", fmt.Sprintf("%d,5ms\n", n)}[min(n, 1)] }},
-		"JSON":            {whatif.Question{Field: "took"}, func(n int) string { return fmt.Sprintf(`{"id":%d,"took":"5ms"}`+"\n", n) }},
+		"lines": {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
+		"CSV": {whatif.Question{Field: "took"},
+			func(n int) string { return []string{"id,took\n", fmt.Sprintf("%d,5ms\n", n)}[min(n, 1)] }},
+		"JSON": {whatif.Question{Field: "took"},
+			func(n int) string { return fmt.Sprintf(`{"id":%d,"took":"5ms"}`+"\n", n) }},
 		"series together": {whatif.Question{}, func(n int) string { return bucket(n/len(edges), n%len(edges)) }},
-		"series apart":    {whatif.Question{}, func(n int) string { return bucket(n%(lines/len(edges)), n/(lines/len(edges))) }},
+		"series apart": {whatif.Question{},
+			func(n int) string { return bucket(n%(lines/len(edges)), n/(lines/len(edges))) }},
 		"units": {whatif.Question{}, func(n int) string {
 			if n > lines-5 {
 				return bucket(0, lines-n-1)

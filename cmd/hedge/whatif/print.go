@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// print writes a table for each group, and what the figures rest on.
+// print writes a table for each group, and the basis of its figures.
 func (in *input) print(w io.Writer, answers []answer) {
 	for i, a := range answers {
 		if i > 0 {
@@ -38,7 +38,7 @@ first one is. That is so where servers are slow by chance, or one at a time. Whe
 servers are slow at once, hedging gains less than this. It is also assumed that hedges slow no server down.
 `
 
-// apart says what telling calls apart does to the assumption.
+// apart describes the effect on the assumption of telling calls apart.
 func (in *input) apart() string {
 	if in.By != "" {
 		return fmt.Sprintf("Each table is of one %s, so that no difference between these counts as chance.\n", in.By)
@@ -52,8 +52,10 @@ func (a answer) print(w io.Writer) {
 	rows.AppendRow(table.Row("none", "", "", "", figure.Millis(first.Without(0.5)), figure.Millis(first.Without(0.99)), "",
 		figure.Millis(first.Without(0.999)), "", ""))
 	for _, r := range a.rows {
-		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay), fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
-			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
+		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay),
+			fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
+			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(
+				r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
 	}
 	for line := range strings.Lines(rows.Render()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
@@ -64,7 +66,7 @@ func (r row) ratio(q float64) string {
 	return figure.Ratio(float64(r.With(q)) / float64(r.Without(q)))
 }
 
-// remarks says which figures not to rely on.
+// remarks lists the unreliable figures.
 func (in *input) remarks(answers []answer) []string {
 	var remarks []string
 	if in.fewGroups > 0 {
@@ -81,7 +83,9 @@ func (in *input) remarks(answers []answer) []string {
 		}
 	}
 	if len(few) > 0 {
-		remarks = append(remarks, fmt.Sprintf("Fewer than ten calls are slower than p99.9, so that it may be far off: %s.", strings.Join(few, ", ")))
+		remarks = append(remarks,
+			fmt.Sprintf("Fewer than ten calls are slower than p99.9, so that it may be far off: %s.",
+				strings.Join(few, ", ")))
 	}
 	return remarks
 }
@@ -100,7 +104,7 @@ func (in *input) title(c *calls) string {
 	return in.By + " " + quote(c.value)
 }
 
-// count writes a number and what it counts.
+// count formats a number with its noun.
 func count(n float64, noun string) string {
 	whole := int64(math.Round(n))
 	if whole != 1 {

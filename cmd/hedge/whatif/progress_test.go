@@ -12,7 +12,8 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// TestProgress checks that progress is shown once more than a million lines have been read, and not of fewer.
+// TestProgress checks that progress is shown once more than a million lines have been read, and not
+// of fewer.
 func TestProgress(t *testing.T) {
 	for _, tc := range []struct {
 		lines int
@@ -49,7 +50,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// slow is a file of which each read takes nine seconds of virtual time.
+// slow is a file whose reads take nine seconds of virtual time each.
 type slow struct{ *os.File }
 
 func (s slow) Read(p []byte) (int, error) {

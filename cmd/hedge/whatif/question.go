@@ -1,7 +1,8 @@
-// Package whatif predicts what hedging would do to calls, from what they took without it.
+// Package whatif predicts the effect of hedging on calls from their latencies without it.
 //
-// The prediction is the one that the trigger Auto makes for hedges that are independent of their primaries. What was measured is
-// read a line at a time into a histogram with buckets 2% wide, so that memory does not depend on the number of calls.
+// The prediction is the one that the trigger Auto makes for hedges that are independent of their
+// primaries. Measurements are read a line at a time into a histogram with buckets 2% wide, so that
+// memory does not depend on the number of calls.
 package whatif
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Question is where the latencies are in a file, and what is drawn.
+// Question describes the location of the latencies in a file, and the distributions to draw.
 type Question struct {
 	Format  Format // empty: by the first line
 	Field   string // the column, field or histogram with the latencies
@@ -29,8 +30,8 @@ var budgets = []float64{1, 2, 5, 10, 20}
 
 const drawn = 10
 
-// Answer reads what calls took from a file of the given name, and writes what hedging would do to them to w. How far it has come
-// goes to log. If the input is wrong the error is an [*InputError].
+// Answer reads latencies from a file of the given name, writes the predicted effect of hedging to w
+// and progress to log. The error for invalid input is an [*InputError].
 func (q Question) Answer(name string, file io.Reader, w, log io.Writer) error {
 	in := &input{Question: q, name: name, log: log, groups: map[string]*calls{}}
 	if err := in.read(file); err != nil {
@@ -51,7 +52,7 @@ func (q Question) Answer(name string, file io.Reader, w, log io.Writer) error {
 	return nil
 }
 
-// answer is what hedging would do to a group of calls.
+// answer is the predicted effect of hedging on a group of calls.
 type answer struct {
 	title string
 	of    *calls
@@ -63,7 +64,7 @@ type row struct {
 	learn.Prediction
 }
 
-// answers returns what hedging would do to each group of enough calls, the largest group first.
+// answers returns the prediction for each group with enough calls, the largest group first.
 func (in *input) answers() ([]answer, error) {
 	groups := make([]*calls, 0, len(in.groups))
 	for _, c := range in.groups {
@@ -93,7 +94,7 @@ func (in *input) answers() ([]answer, error) {
 	return answers, nil
 }
 
-// predict returns what each budget would do, or nil if the calls are too few.
+// predict returns the prediction for each budget, or nil for too few calls.
 func predict(c *calls) []row {
 	defaults, distribution := settings.DefaultConfig(), c.distribution()
 	var rows []row

@@ -17,25 +17,27 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// TestReached compares what is predicted from a log of calls without hedging with what the same calls take with it, over
-// gRPC in virtual time and with nothing configured.
+// TestReached compares the prediction from a log of unhedged calls with the latencies of the same
+// calls with hedging, over gRPC in virtual time and with nothing configured.
 func TestReached(t *testing.T) {
 	for _, tc := range []struct {
 		workload string
-		// What was reached is this many times what was predicted, at least and at most.
+		// Bounds of the ratio of measured to predicted.
 		p99, p999 [2]float64
 	}{
 		{"straggler", [2]float64{0.9, 1.1}, [2]float64{0.8, 1.25}},
 		{"pareto", [2]float64{0.9, 1.1}, [2]float64{0.8, 1.25}},
-		{"sizes", [2]float64{1, 1.8}, [2]float64{1, 3}}, // requests differ, and the log does not say how
+		{"sizes", [2]float64{1, 1.8}, [2]float64{1, 3}}, // requests differ, and the log does not show it
 	} {
 		w := workload.Named(tc.workload)
 		results := compared(t, w, 20_000)
 		plain, hedged := results[0], results[1]
 		p := predicted(t, plain.Latencies)
-		t.Logf("%-9s  p99 %s: predicted %s, reached %s;  p99.9 %s: predicted %s, reached %s;  load: predicted %.1f%%, reached %.1f%%", tc.workload,
+		t.Logf("%-9s  p99 %s: predicted %s, reached %s;  p99.9 %s: predicted %s, reached %s;  load: predicted "+
+			"%.1f%%, reached %.1f%%", tc.workload,
 			figure.Millis(plain.Percentile(0.99)), figure.MillisOf(p.p99), figure.Millis(hedged.Percentile(0.99)),
-			figure.Millis(plain.Percentile(0.999)), figure.MillisOf(p.p999), figure.Millis(hedged.Percentile(0.999)), p.load, 100*hedged.ExtraLoad())
+			figure.Millis(plain.Percentile(0.999)), figure.MillisOf(p.p999), figure.Millis(
+				hedged.Percentile(0.999)), p.load, 100*hedged.ExtraLoad())
 		for _, of := range []struct {
 			name      string
 			predicted float64
@@ -44,10 +46,12 @@ func TestReached(t *testing.T) {
 		}{{"p99", p.p99, 0.99, tc.p99}, {"p99.9", p.p999, 0.999, tc.p999}} {
 			reached := float64(hedged.Percentile(of.q)) / float64(time.Millisecond)
 			if ratio := reached / of.predicted; ratio < of.bounds[0] || ratio > of.bounds[1] {
-				t.Errorf("%s: %s of %.1f ms is %.2f times the predicted %.1f ms, want %v", tc.workload, of.name, reached, ratio, of.predicted, of.bounds)
+				t.Errorf("%s: %s of %.1f ms is %.2f times the predicted %.1f ms, want %v", tc.workload, of.name,
+					reached, ratio, of.predicted, of.bounds)
 			}
 		}
-		if reached := 100 * hedged.ExtraLoad(); reached > p.load+1 || tc.workload != "sizes" && reached < p.load-1 { // where requests differ, fewer hedges pay
+		// where requests differ, fewer hedges pay
+		if reached := 100 * hedged.ExtraLoad(); reached > p.load+1 || tc.workload != "sizes" && reached < p.load-1 {
 			t.Errorf("%s: load %.1f%%, predicted %.1f%%", tc.workload, reached, p.load)
 		}
 	}

@@ -14,10 +14,10 @@ type sample struct {
 	value  float64
 }
 
-// aSample is what is expected of a line that is no comment.
+// aSample describes a valid line that is no comment.
 const aSample = `a line such as rpc_seconds_bucket{le="0.1"} 42`
 
-// parseSample reads a line that is no comment. If it cannot, it returns what it expected.
+// parseSample reads a line that is no comment. An error describes the expected text.
 func parseSample(line string) (s sample, expected string) {
 	end := strings.IndexAny(line, "{ \t")
 	if end <= 0 {
@@ -31,7 +31,7 @@ func parseSample(line string) (s sample, expected string) {
 			return s, aSample
 		}
 	}
-	fields := strings.Fields(line) // the value, and what nobody asks for: a time, an exemplar
+	fields := strings.Fields(line) // the value, and ignored fields: a time, an exemplar
 	if len(fields) == 0 {
 		return s, aSample
 	}
@@ -43,7 +43,7 @@ func parseSample(line string) (s sample, expected string) {
 	return s, ""
 }
 
-// readLabels reads what is between braces, and returns what is behind them.
+// readLabels reads the labels between braces, and returns the rest of the line.
 func (s *sample) readLabels(text string) (rest string, ok bool) {
 	var others strings.Builder
 	for {

@@ -12,7 +12,8 @@ import (
 type Unit time.Duration
 
 var units = map[string]time.Duration{
-	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute,
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond,
+	"s": time.Second, "m": time.Minute,
 }
 
 // namedUnits are the units as the names of metrics have them.
@@ -42,7 +43,7 @@ func (u *Unit) Set(s string) error {
 	return nil
 }
 
-// What is expected of a latency.
+// The expected text of a latency.
 const (
 	aLatency   = "a latency with a unit, such as 12.5ms"
 	orUnit     = aLatency + "; for numbers alone, give their unit with -unit"
@@ -50,7 +51,7 @@ const (
 	notForever = "a latency of less than 292 years"
 )
 
-// latency reads what one call took. If it cannot, it returns what it expected.
+// latency reads the latency of one call. An error describes the expected text.
 func (u Unit) latency(s string) (d time.Duration, expected string) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {

@@ -54,7 +54,8 @@ func (l *tail) latency() time.Duration {
 	return time.Duration(l.draw.Float64() * float64(l.base))
 }
 
-func (l *tail) delayReads(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (l *tail) delayReads(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
 	if info.FullMethod == readRows {
 		select {
 		case <-time.After(l.latency()):
@@ -179,7 +180,8 @@ func compare(t *testing.T) float64 {
 
 	scheduler := hedgetest.New(t, hedge.WithReadOnlyMethods(readRows))
 	conn := s.dial(t, s.addresses,
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(scheduler)))
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithChainStreamInterceptor(
+			stream.Interceptor(scheduler)))
 	hedged := p99(t, s.client(t, conn).Open(table))
 
 	stats := scheduler.Stats()

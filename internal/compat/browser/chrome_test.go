@@ -41,7 +41,8 @@ type tab struct {
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	path := browser(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)

@@ -65,15 +65,22 @@ func TestPage_Live(t *testing.T) {
 // contrast returns texts with a contrast to their background below 4.5, the minimum of WCAG 2.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);
-	const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+	const luminance = c => {
+		 const [r, g, b] = c.slice(0,
+		3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-	const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+	const behind = e => {
+		 for (; e; e = e.parentElement) {
+		 const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 ||
+		c[3] > 0) return c; } return [255, 255, 255]; };
 	const bad = [];
 	for (const e of document.querySelectorAll("body *")) {
 		if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
-		const style = getComputedStyle(e), text = luminance(parse(e instanceof SVGElement ? style.fill : style.color)), back = luminance(behind(e));
+		const style = getComputedStyle(e), text = luminance(
+			parse(e instanceof SVGElement ? style.fill : style.color)), back = luminance(behind(e));
 		const ratio = (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
-		if (ratio < 4.5) bad.push(e.tagName + " " + e.className + " " + ratio.toFixed(1) + ": " + e.textContent.trim().slice(0, 40));
+		if (ratio < 4.5) bad.push(e.tagName + " " + e.className + " " + ratio.toFixed(1) + ": " +
+			e.textContent.trim().slice(0, 40));
 	}
 	return bad;
 })()`
@@ -87,9 +94,11 @@ const small = `(() => {
 			size: parseFloat(getComputedStyle(e).fontSize) * svg.getBoundingClientRect().width / 360}));
 		boxes.forEach((a, i) => {
 			if (a.size < 9) bad.push(a.text + " is " + a.size.toFixed(1) + " px");
-			if (a.box.left < svg.getBoundingClientRect().left || a.box.right > svg.getBoundingClientRect().right) bad.push(a.text + " is cut off");
+			if (a.box.left < svg.getBoundingClientRect().left ||
+				a.box.right > svg.getBoundingClientRect().right) bad.push(a.text + " is cut off");
 			for (const b of boxes.slice(i + 1))
-				if (a.box.left < b.box.right && b.box.left < a.box.right && a.box.top < b.box.bottom - 1 && b.box.top < a.box.bottom - 1) bad.push(a.text + " overlaps " + b.text);
+				if (a.box.left < b.box.right && b.box.left < a.box.right && a.box.top < b.box.bottom - 1 &&
+					b.box.top < a.box.bottom - 1) bad.push(a.text + " overlaps " + b.text);
 		});
 	}
 	return bad;

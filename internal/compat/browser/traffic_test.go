@@ -80,7 +80,8 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 					return m.takes(r, time.Since(began))
 				}
 				for time.Since(began) < 10*time.Minute+30*time.Second {
-					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
+					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(
+						rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
 					running.Go(func() { call(t.Context(), s, m, draw) })
 				}
 			})
@@ -118,5 +119,6 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 
 // call makes a call. draw returns the latency of each attempt.
 func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
-	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) { return hedgetest.Taking(draw())(ctx) })
+	_, _ = hedge.Do(ctx, s, m.target, m.name,
+		func(ctx context.Context) (int, error) { return hedgetest.Taking(draw())(ctx) })
 }

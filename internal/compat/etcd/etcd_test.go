@@ -108,7 +108,8 @@ func (p *proxy) reset() {
 
 func client(t *testing.T, endpoints []string, options ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: wait, DialOptions: options, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: wait, DialOptions: options,
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func client(t *testing.T, endpoints []string, options ...grpc.DialOption) *clien
 }
 
 // leaseAndWatch keeps a lease of 10 s, which the key "leased" has, and watches the other keys.
-func leaseAndWatch(t *testing.T, ctx context.Context, c *clientv3.Client) (<-chan *clientv3.LeaseKeepAliveResponse, clientv3.WatchChan) {
+func leaseAndWatch(t *testing.T, ctx context.Context,
+	c *clientv3.Client) (<-chan *clientv3.LeaseKeepAliveResponse, clientv3.WatchChan) {
 	t.Helper()
 	lease, err := c.Grant(ctx, 10)
 	if err != nil {

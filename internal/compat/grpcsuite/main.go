@@ -38,9 +38,13 @@ var (
 	modes = flag.String("modes", "plain,watching,untuned,1ms", "what to run, in this order")
 	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
 	race  = flag.Bool("race", false, "run under the race detector")
-	again = flag.Int("again", 3, "how often a test that failed must pass alone for its failure not to count; gRPC's own tests fail now and then on a busy machine, without interceptors too")
-	spare = flag.Int("unlisted", 0, "how many failures in the mode 1ms may be missing from the list; which tests a hedge disturbs is a matter of timing")
-	keep  = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
+	again = flag.Int("again", 3,
+		"how often a test that failed must pass alone for its failure not to count; gRPC's own tests fail now and "+
+			"then on a busy machine, without interceptors too")
+	spare = flag.Int("unlisted", 0,
+		"how many failures in the mode 1ms may be missing from the list; which tests a hedge disturbs is a matter "+
+			"of timing")
+	keep = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
 )
 
 func main() {
@@ -78,7 +82,8 @@ func suite() error {
 		if err := retry(work, copied, p.dir, p.pkg, p.mode, &p.result, p.expected); err != nil {
 			return err
 		}
-		fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", p.mode, p.dir, len(p.passed), len(p.failed), p.skipped, p.took.Seconds())
+		fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", p.mode, p.dir, len(p.passed),
+			len(p.failed), p.skipped, p.took.Seconds())
 		unlisted := report(p.dir, p.result, p.expected)
 		if p.mode == "1ms" {
 			allowed := min(unlisted, *spare)
@@ -214,7 +219,8 @@ func build(work, copied string) error {
 	if err != nil {
 		return err
 	}
-	edit := []string{"mod", "edit", "-require=github.com/grpchedge/hedge@v0.0.0", "-replace=github.com/grpchedge/hedge=" + ours}
+	edit := []string{"mod", "edit", "-require=github.com/grpchedge/hedge@v0.0.0",
+		"-replace=github.com/grpchedge/hedge=" + ours}
 	for _, r := range strings.Fields(requires) {
 		if strings.HasPrefix(r, "github.com/DataDog/sketches-go@") || strings.HasPrefix(r, "go.uber.org/atomic@") {
 			edit = append(edit, "-require="+r)
@@ -240,7 +246,7 @@ func build(work, copied string) error {
 	return nil
 }
 
-// copyTree copies a module out of the module cache, whose files are read-only.
+// copyTree copies a module out of the module cache, where files are read-only.
 func copyTree(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -312,7 +318,8 @@ func runAll(work, copied, dir, pkg, mode string, list map[string]string) (result
 			break
 		}
 		var one result
-		if one, err = runTests(work, filepath.Join(copied, dir), pkg, mode, "^Test$/^"+name+"$", ""); one.crashed != "" || len(one.failed) > 0 {
+		if one, err = runTests(work, filepath.Join(copied, dir), pkg, mode, "^Test$/^"+name+"$",
+			""); one.crashed != "" || len(one.failed) > 0 {
 			r.failed = append(r.failed, "Test/"+name)
 		} else {
 			r.passed = append(r.passed, one.passed...)
@@ -322,7 +329,8 @@ func runAll(work, copied, dir, pkg, mode string, list map[string]string) (result
 }
 
 func runTests(work, dir, pkg, mode, run, skip string) (result, error) {
-	cmd := exec.Command(filepath.Join(work, pkg+".test"), "-test.v", "-test.timeout=30m", "-test.run="+run, "-test.skip="+skip)
+	cmd := exec.Command(filepath.Join(work, pkg+".test"), "-test.v", "-test.timeout=30m", "-test.run="+run,
+		"-test.skip="+skip)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HEDGE_SUITE_MODE="+mode)
 	out, err := cmd.CombinedOutput()
@@ -336,7 +344,8 @@ func runTests(work, dir, pkg, mode, run, skip string) (result, error) {
 		}
 	}
 	r := parse(string(out))
-	if ended := bytes.HasSuffix(bytes.TrimSpace(out), []byte("PASS")) || bytes.HasSuffix(bytes.TrimSpace(out), []byte("FAIL")); !ended || err != nil && len(r.failed) == 0 {
+	if ended := bytes.HasSuffix(bytes.TrimSpace(out), []byte("PASS")) ||
+		bytes.HasSuffix(bytes.TrimSpace(out), []byte("FAIL")); !ended || err != nil && len(r.failed) == 0 {
 		r.crashed = string(out[max(0, len(out)-20_000):])
 	}
 	return r, nil

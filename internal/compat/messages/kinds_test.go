@@ -34,7 +34,10 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	"generated, open":   protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) { m.Id, m.Payload = &id, []byte("open") }),
+	"generated, open": protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) {
+		m.Id, m.Payload = &id,
+			[]byte("open")
+	}),
 	"generated, proto3": protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id }),
 	"generated, hybrid": protobuf[hybridpb.Reply](func(m *hybridpb.Reply, id uint64) { m.SetId(id) }),
 	"generated, opaque": protobuf[opaquepb.Reply](func(m *opaquepb.Reply, id uint64) { m.SetId(id) }),

@@ -120,14 +120,16 @@ func (s *server) connectT(t *testing.T, options ...grpc.DialOption) *grpc.Client
 }
 
 // ways are the two ways to make a call: with one message each, which is received into reply.
-var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error{
+var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, request, reply any,
+	opts ...grpc.CallOption) error{
 	"unary": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
 		return conn.Invoke(ctx, testpb.TestService_UnaryNoSideEffects_FullMethodName, request, reply, opts...)
 	},
 	"stream": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, testpb.TestService_ServerStream_FullMethodName, opts...)
+		st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+			testpb.TestService_ServerStream_FullMethodName, opts...)
 		if err == nil {
 			err = errors.Join(st.SendMsg(request), st.CloseSend())
 		}
@@ -160,7 +162,8 @@ func TestMessages(t *testing.T) {
 		{"the primary wins", []plan{{delay: 30 * ms}, {delay: time.Hour}}, 0, false},
 		{"the hedge wins", []plan{{delay: 50 * ms}, {delay: 5 * ms}}, 1, false},
 		{"all fail", []plan{{delay: 30 * ms, code: codes.Unavailable}, {delay: 5 * ms, code: codes.Unavailable}}, 0, false},
-		{"all fail for good", []plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, 1, false},
+		{"all fail for good",
+			[]plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, 1, false},
 		{"the hedge wins without a message", []plan{{delay: 50 * ms, empty: true}, {delay: 5 * ms, empty: true}}, 1, true},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kinds)) {
@@ -178,7 +181,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, any, any, ...grpc.CallOption) error, plans []plan, winner int, stale bool) {
+func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, any, any,
+	...grpc.CallOption) error, plans []plan, winner int, stale bool) {
 	hedged := k.hedged && !stale || k.stale && stale
 	if !hedged {
 		winner = 0
@@ -205,7 +209,8 @@ func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, 
 
 	s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 	tested := &server{kind: k, plans: plans}
-	conn := tested.connectT(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	conn := tested.connectT(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 	message = reply()
 	err = call(t.Context(), conn, request(7), message, k.options()...)
 	if got := outcome(k, err, message); got != want {

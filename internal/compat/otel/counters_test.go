@@ -29,7 +29,8 @@ type counted struct {
 func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
 	t.Helper()
 	b := newBackend(t)
-	return &counted{hedgetest.New(t, append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t, most))...), b.reader, map[string]float64{}}
+	return &counted{hedgetest.New(t,
+		append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t, most))...), b.reader, map[string]float64{}}
 }
 
 // calls makes n calls of a method with latency d.
@@ -104,8 +105,8 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters stay when one is collected. When all
-// have gone, the next one goes on from there.
+// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters
+// stay when one is collected. When all have gone, the next one goes on from there.
 func TestCounters_TwoSchedulers(t *testing.T) {
 	b := newBackend(t)
 	c := &counted{reader: b.reader, last: map[string]float64{}}
@@ -155,7 +156,8 @@ func TestCounters_ManyMethods(t *testing.T) {
 				c.read(t)
 			}
 			sums, stats := c.read(t), c.Stats()
-			if sums["grpc.client.hedge.calls"] != float64(stats.Calls) || sums["grpc.client.hedge.decisions"] != decisions(stats) ||
+			if sums["grpc.client.hedge.calls"] != float64(stats.Calls) ||
+				sums["grpc.client.hedge.decisions"] != decisions(stats) ||
 				sums["grpc.client.hedge.sent"] != float64(stats.Hedges) {
 				t.Errorf("%v, want %+v", sums, stats)
 			}

@@ -32,7 +32,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), b.telemetry(t))
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
+			Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
@@ -59,7 +60,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	}
 	unit := regexp.MustCompile(`, (s|\{\w+\})$`)
 	rows := strings.ReplaceAll(string(page), " |\n| | | ", " ") // a row may continue in the next one
-	for _, row := range regexp.MustCompile("(?m)^\\| `(grpc[\\w.]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(rows, -1) {
+	for _, row := range regexp.MustCompile(
+		"(?m)^\\| `(grpc[\\w.]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(rows, -1) {
 		d := described{name: row[1]}
 		if u := unit.FindStringSubmatch(row[2]); u != nil {
 			d.unit = u[1]
@@ -80,14 +82,17 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 }
 
 // otherBackend is the load-balancing policy of package balancer.
-var otherBackend = grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
+var otherBackend = grpc.WithDefaultServiceConfig(
+	`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
 
 // TestNames_AreThePlugins makes calls that fail to connect, and compares their names with the names
 // that gRPC's plugin reports on the same connection.
 func TestNames_AreThePlugins(t *testing.T) {
 	targets := []string{
-		"host:443", "host", "10.0.0.1:443", "10.0.0.1", "[::1]:443", "::1", "localhost", ":443", "dns:host:443", "dns:///host:443", "dns:host",
-		"dns://8.8.8.8/host:443", "passthrough:///host:443", "passthrough:host", "unix:/run/x.sock", "unix:///run/x.sock", "unix:x.sock",
+		"host:443", "host", "10.0.0.1:443", "10.0.0.1", "[::1]:443", "::1", "localhost", ":443", "dns:host:443",
+		"dns:///host:443", "dns:host",
+		"dns://8.8.8.8/host:443", "passthrough:///host:443", "passthrough:host", "unix:/run/x.sock",
+		"unix:///run/x.sock", "unix:x.sock",
 		"unknown:///host:443", "unknown:host", "a/b", "host:443?a=b", "dns:///a b", "dns:///\u00fc:443", "http://host/path",
 	}
 	methods := []string{"/shop.Items/Get", "shop.Items/Get", "//shop.Items/Get", "/shop.Items/G\u00e4t"}
@@ -96,7 +101,8 @@ func TestNames_AreThePlugins(t *testing.T) {
 			for _, options := range [][]grpc.CallOption{nil, {grpc.StaticMethod()}} {
 				b := newBackend(t)
 				s := hedgetest.All(t, b.telemetry(t))
-				conn, err := grpc.NewClient(target, append(hedgeotel.DialOptions(s, b.plugin()), grpc.WithTransportCredentials(insecure.NewCredentials()),
+				conn, err := grpc.NewClient(target, append(hedgeotel.DialOptions(s, b.plugin()),
+					grpc.WithTransportCredentials(insecure.NewCredentials()),
 					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }))...)
 				if err != nil {
 					t.Logf("%s: %v", target, err)
@@ -109,7 +115,8 @@ func TestNames_AreThePlugins(t *testing.T) {
 				for _, key := range []string{"grpc.target", "grpc.method"} {
 					theirs, ours := values(all, "grpc.client.call.duration", key), values(all, "grpc.client.hedge.calls", key)
 					if fmt.Sprintf("%q", theirs) != fmt.Sprintf("%q", ours) || len(ours) != 1 {
-						t.Errorf("%q %q, %d options: %s is %q, and gRPC's plugin says %q", target, method, len(options), key, ours, theirs)
+						t.Errorf("%q %q, %d options: %s is %q, and gRPC's plugin says %q", target, method,
+							len(options), key, ours, theirs)
 					}
 				}
 				conn.Close()
@@ -141,7 +148,8 @@ func TestNames_Invented(t *testing.T) {
 	}
 	_ = conn.Invoke(t.Context(), "/real/\xff", &testpb.Request{}, &testpb.Reply{}, grpc.StaticMethod())
 	all := collect(t, b.reader)
-	for having, want := range map[string]float64{"grpc.method=other": 1500, "grpc.method=hedgetest.TestService/Unary": 1, "grpc.method=real/\ufffd": 1, "grpc.target=sh\ufffdop": 1502} {
+	for having, want := range map[string]float64{"grpc.method=other": 1500,
+		"grpc.method=hedgetest.TestService/Unary": 1, "grpc.method=real/\ufffd": 1, "grpc.target=sh\ufffdop": 1502} {
 		if got, n := sum(all, "grpc.client.hedge.calls", having); got != want || n < 1 {
 			t.Errorf("%s: %v calls, want %v", having, got, want)
 		}

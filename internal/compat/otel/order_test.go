@@ -94,22 +94,25 @@ func TestOrder(t *testing.T) {
 		}, right},
 		{"the chain forms, then the plugin", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
 			return []grpc.DialOption{
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)), plugin}
+				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(
+					stream.Interceptor(s)), plugin}
 		}, wrong},
-		{"the plugin first, then the forms that are always outermost", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{plugin,
-				grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
-		}, wrong},
+		{"the plugin first, then the forms that are always outermost",
+			func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
+				return []grpc.DialOption{plugin,
+					grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
+			}, wrong},
 	} {
 		for kind, call := range kinds {
 			t.Run(tc.name+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-						if a.Number == 0 && a.ID < hedged {
-							return testserver.Plan{Delay: time.Hour}
-						}
-						return testserver.Plan{Delay: ms}
-					}})
+					cluster := testserver.StartT(t,
+						testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+							if a.Number == 0 && a.ID < hedged {
+								return testserver.Plan{Delay: time.Hour}
+							}
+							return testserver.Plan{Delay: ms}
+						}})
 					s := hedgetest.Fixed(t, 10*ms)
 					b := newBackend(t)
 					conn := cluster.ClientT(t, tc.options(opentelemetry.DialOption(b.plugin()), s)...)
@@ -124,7 +127,8 @@ func TestOrder(t *testing.T) {
 					if seen := cluster.Counts().Attempts; seen != calls+hedged {
 						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
 					}
-					got := [3]counts{b.byStatus(t, "grpc.client.call.duration"), b.byStatus(t, "grpc.client.attempt.duration"), b.byAttempt()}
+					got := [3]counts{b.byStatus(t, "grpc.client.call.duration"),
+						b.byStatus(t, "grpc.client.attempt.duration"), b.byAttempt()}
 					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
 						if !maps.Equal(got[i], tc.want[i]) {
 							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])

@@ -36,7 +36,8 @@ func (b *backend) otelgrpcOptions(s *hedge.Scheduler, tracers trace.TracerProvid
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
-			otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(b.meters), otelgrpc.WithPropagators(propagation.TraceContext{}))),
+			otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(b.meters), otelgrpc.WithPropagators(
+				propagation.TraceContext{}))),
 	}
 }
 
@@ -78,7 +79,8 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
 	b := newBackend(t)
 	s := hedgetest.All(t, b.telemetry(t))
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3,
+		Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
 	if ours {
 		tracers = hedgeotel.TracerProvider(b.tracers)
@@ -127,7 +129,8 @@ func TestOtelgrpc_Failures(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n, want := b.traced(), (traced{attempts: 2 * len(kinds), errors: 2 * len(kinds), roots: 2 * len(kinds)}); n != want {
+		if n, want := b.traced(), (traced{attempts: 2 * len(kinds), errors: 2 * len(kinds),
+			roots: 2 * len(kinds)}); n != want {
 			t.Errorf("%+v, want %+v", n, want)
 		}
 	})

@@ -53,7 +53,8 @@ func startPrometheus(t *testing.T, scrapes []string, rules string) prometheusSer
 	}
 	samples.WriteString("# EOF\n")
 	data := filepath.Join(directory, "data")
-	if out, err := exec.Command("promtool", "tsdb", "create-blocks-from", "openmetrics", file("samples", samples.String()), data).CombinedOutput(); err != nil {
+	if out, err := exec.Command("promtool", "tsdb", "create-blocks-from", "openmetrics",
+		file("samples", samples.String()), data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool: %v\n%s", err, out)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
@@ -68,7 +69,8 @@ func startPrometheus(t *testing.T, scrapes []string, rules string) prometheusSer
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, "prometheus", "--config.file="+file("prometheus.yml", config), "--storage.tsdb.path="+data, "--web.listen-address="+address)
+	server := exec.CommandContext(ctx, "prometheus", "--config.file="+file("prometheus.yml", config),
+		"--storage.tsdb.path="+data, "--web.listen-address="+address)
 	server.Stdout, server.Stderr = output, output
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +129,7 @@ func (p prometheusServer) get(t *testing.T, path string, query url.Values, into 
 	}
 }
 
-// query returns what a query returns now, or each minute of a time that ends now.
+// query returns the value of a query now, or each minute of a time that ends now.
 func (p prometheusServer) query(t *testing.T, expr string, over time.Duration) []result {
 	t.Helper()
 	var data struct{ Result []result }
@@ -158,10 +160,10 @@ func (p prometheusServer) firing(t *testing.T) (alerts []string) {
 
 type rule struct{ Alert, Expr, For string }
 
-// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus what it would have scraped in
-// ninety minutes. Each alert fires for the target that has its trouble, whose condition has held
-// for as long as the alert waits, and no other fires; alerts are evaluated without waiting. Every
-// query of the dashboard has an answer in the last twenty minutes.
+// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus the scrapes of ninety minutes.
+// Each alert fires for the target with its trouble, once its condition has held for the alert's
+// time, and no other alert fires; alerts are evaluated without waiting. Every query of the
+// dashboard has an answer in the last twenty minutes.
 func TestPrometheus_AlertsFireAndPanelsAnswer(t *testing.T) {
 	text, err := os.ReadFile("../../../otel/alerts.yml")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 type read struct{ load, won, noBudget, saved, predicted, measured, unhedged float64 }
 
 // TestReadings checks the readings, each in a world in which the answer is known. An attempt takes
-// what is drawn for it, or for its request.
+// a latency drawn for it, or for its request.
 func TestReadings(t *testing.T) {
 	straggler := testserver.DistributionT(t, "straggler")
 	own := func(r *rand.Rand, _ time.Duration) time.Duration { return straggler.Draw(r) }
@@ -33,18 +33,22 @@ func TestReadings(t *testing.T) {
 	}{
 		{"stragglers", own, nil, func(r read) bool {
 			ten = r
-			return r.load <= 0.10 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && r.saved > 0.2 && r.measured < 1.2*r.predicted && r.unhedged > r.measured
+			return r.load <= 0.10 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && r.saved > 0.2 &&
+				r.measured < 1.2*r.predicted && r.unhedged > r.measured
 		}},
 		{"stragglers, and a smaller budget", own, []hedge.Option{hedge.WithBudgetPercent(2)}, func(r read) bool {
-			two = r // more would help, and no_budget does not say so
+			two = r // more would help, and no_budget does not show it
 			return r.load <= 0.02 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && two.measured > 3*ten.measured
 		}},
 		{"slow requests", request, nil, func(r read) bool { return r.won < 0.05 && r.saved < 0.05 && r.load < ten.load/2 }},
-		{"slow requests, after a percentile", request, []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.95))}, func(r read) bool {
-			return r.won < 0.05 && r.noBudget < 1
-		}},
+		{"slow requests, after a percentile", request, []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.95))},
+			func(r read) bool {
+				return r.won < 0.05 && r.noBudget < 1
+			}},
 		{"all calls are slow", func(r *rand.Rand, _ time.Duration) time.Duration { return 100*ms + straggler.Draw(r) },
-			[]hedge.Option{hedge.WithTrigger(hedge.Fixed(20 * ms))}, func(r read) bool { return r.load <= 0.101 && r.noBudget > 5 && r.won < 0.05 }},
+			[]hedge.Option{hedge.WithTrigger(hedge.Fixed(20 * ms))}, func(r read) bool {
+				return r.load <= 0.101 && r.noBudget > 5 && r.won < 0.05
+			}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBackend(t)
@@ -71,7 +75,8 @@ func TestReadings(t *testing.T) {
 			}
 			outcome := func(o string) float64 { return of("decisions", "grpc.hedge.outcome="+o) }
 			tail := func(which string) float64 { return 1000 * of("tail", "grpc.hedge.tail="+which) }
-			got := read{of("sent") / of("calls"), outcome("won") / (outcome("won") + outcome("lost")), outcome("no_budget") / of("sent"), of("saved"),
+			got := read{of("sent") / of("calls"), outcome("won") / (outcome("won") + outcome("lost")),
+				outcome("no_budget") / of("sent"), of("saved"),
 				tail("predicted"), tail("measured"), tail("unhedged_estimate")}
 			if t.Logf("%s: %+v", tc.name, got); !tc.is(got) {
 				t.Error("this is not what the page reads")
@@ -80,7 +85,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestMetrics_FromTheFirstCall expects 0, and nothing of what may never happen.
+// TestMetrics_FromTheFirstCall expects zeros, and no metric of events that may never happen.
 func TestMetrics_FromTheFirstCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
@@ -104,7 +109,8 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 			{"decisions", []string{"grpc.method=shop.Items/Put", "grpc.hedge.outcome=not_selected"}, 1, 1},
 			{"budget.tokens", nil, 1, 1},
 		} {
-			if got, n := sum(all, "grpc.client.hedge."+tc.name, tc.having...); got != tc.want && tc.name != "budget.tokens" || n != tc.series {
+			if got, n := sum(all, "grpc.client.hedge."+tc.name, tc.having...); got != tc.want &&
+				tc.name != "budget.tokens" || n != tc.series {
 				t.Errorf("%s %v: %v in %d series, want %v in %d", tc.name, tc.having, got, n, tc.want, tc.series)
 			}
 		}

@@ -67,7 +67,8 @@ func TestRollout(t *testing.T) {
 				update(text)
 				sent, scrapes := hedges(15)
 				row := s.Methods()[0]
-				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent, row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
+				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent,
+					row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
 				stages = append(stages, stage{scrapes: scrapes})
 			} else {
 				stages[len(stages)-1].queries = strings.Split(strings.ReplaceAll(text, "\n  ", " "), "\n")
@@ -76,7 +77,8 @@ func TestRollout(t *testing.T) {
 		if len(fences) != 8 {
 			t.Errorf("%d stages and lists of queries", len(fences))
 		}
-		for _, back := range []string{`"dryRun": true`, `"control": 100`, `"off": true`, `"methodOptions": {"/shop.Catalog/Get": {"off": true}}`,
+		for _, back := range []string{`"dryRun": true`, `"control": 100`, `"off": true`,
+			`"methodOptions": {"/shop.Catalog/Get": {"off": true}}`,
 			`"targetOptions": {"dns:///catalog": {"off": true}}`} {
 			update(`{"readOnlyMethods": ["/shop.Catalog/*"], ` + back + `}`)
 			if n, _ := hedges(1); n != 0 {

@@ -72,16 +72,16 @@ func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
 	})
 }
 
-// scenario returns what Prometheus would have scraped each minute of ninety, and what the scheduler
-// counted. Three backends with stragglers serve a connection, and one of them stands still for the
-// last ten minutes. A server counts the resets of another connection, and each of the troubles is a
-// target.
+// scenario returns Prometheus's scrapes for each of ninety minutes, and the scheduler's counts.
+// Three backends with stragglers serve a connection, and one of them is stalled for the last ten
+// minutes. A server counts the resets of another connection, and each trouble has its own target.
 func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		var frozen, over sync.Map
-		cluster := testserver.StartT(t, testserver.Config{Name: "items", InMemory: true, Backends: 3, Seed: 1, CountsOnly: true,
+		cluster := testserver.StartT(t, testserver.Config{Name: "items", InMemory: true, Backends: 3, Seed: 1,
+			CountsOnly: true,
 			Script: func(a testserver.Attempt) testserver.Plan {
 				if _, still := frozen.Load(a.Backend); still {
 					return testserver.Plan{Ending: testserver.Hang}
@@ -92,9 +92,12 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 			Script: testserver.ByNumber(testserver.Plan{Delay: 30 * ms}, testserver.Plan{Delay: ms})})
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
 		options := []hedge.Option{b.telemetry(t), hedge.WithControl(40),
-			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100), hedge.WithResetLimit(2, time.Hour))}
+			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100),
+				hedge.WithResetLimit(2, time.Hour))}
 		for _, tr := range troubles {
-			options = append(options, hedge.WithTargetOptions(tr.target, append(tr.options, fixed, hedge.WithMaxHedges(1), hedge.WithControl(0))...))
+			options = append(options,
+				hedge.WithTargetOptions(tr.target,
+					append(tr.options, fixed, hedge.WithMaxHedges(1), hedge.WithControl(0))...))
 		}
 		s := hedgetest.All(t, options...)
 		healthy, counting = cluster.Target(), resets.Target()

@@ -39,7 +39,8 @@ type backend struct {
 
 func newBackend(t testing.TB) *backend {
 	t.Helper()
-	b := &backend{registry: prometheus.NewRegistry(), spans: tracetest.NewInMemoryExporter(), reader: metric.NewManualReader()}
+	b := &backend{registry: prometheus.NewRegistry(), spans: tracetest.NewInMemoryExporter(),
+		reader: metric.NewManualReader()}
 	reader, err := exporter.New(exporter.WithRegisterer(b.registry))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,8 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, b.telemetry(t), hedge.WithControl(20))
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3,
+			Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
 		testserver.ConnectT(t, conn)
 		b.spanned(t, testpb.NewTestServiceClient(conn), tenThousand, 1300*ms)
@@ -119,7 +121,8 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 		if stats.Calls != tenThousand || stats.Hedges < 300 {
 			t.Fatalf("%+v", stats)
 		}
-		const call, attempt, decisions = "grpc.client.call.duration", "grpc.client.attempt.duration", "grpc.client.hedge.decisions"
+		const call, attempt, decisions = "grpc.client.call.duration", "grpc.client.attempt.duration",
+			"grpc.client.hedge.decisions"
 		for _, tc := range []struct {
 			name, having string
 			want         int64
@@ -130,7 +133,8 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 			{"grpc.client.hedge.calls", "", tenThousand}, {"grpc.client.hedge.sent", "", stats.Hedges},
 			{"grpc.client.hedge.loser.duration", "", stats.Hedges},
 			{decisions, "grpc.hedge.outcome=won", stats.HedgeWins}, {decisions, "grpc.hedge.outcome=lost", stats.PrimaryWins},
-			{decisions, "grpc.hedge.outcome=no_budget", stats.BudgetExhausted}, {decisions, "grpc.hedge.outcome=learning", stats.Warmup},
+			{decisions, "grpc.hedge.outcome=no_budget", stats.BudgetExhausted}, {decisions,
+				"grpc.hedge.outcome=learning", stats.Warmup},
 		} {
 			having := []string{tc.having}
 			if tc.having == "" {
@@ -166,7 +170,8 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 			}
 		}
 		if sent != stats.Hedges || decided != stats.Hedged || lost != stats.Hedges || other != 0 {
-			t.Errorf("spans: %d hedges sent, %d calls decided, %d losers, %d others without a status; %+v", sent, decided, lost, other, stats)
+			t.Errorf("spans: %d hedges sent, %d calls decided, %d losers, %d others without a status; %+v", sent,
+				decided, lost, other, stats)
 		}
 	})
 }

@@ -76,7 +76,8 @@ func prepareNode(ctx context.Context, m *Machine) (*Program, error) {
 	if there, err := m.installed(filepath.Join(folder, "node_modules", "@grpc", "grpc-js")); err != nil {
 		return nil, err
 	} else if !there {
-		if _, err := m.run(ctx, folder, "npm", "install", "--no-save", "--silent", "--prefix", ".", "@grpc/grpc-js@"+grpcJS); err != nil {
+		if _, err := m.run(ctx, folder, "npm", "install", "--no-save", "--silent", "--prefix", ".",
+			"@grpc/grpc-js@"+grpcJS); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +114,8 @@ func prepareJava(server, version string) func(context.Context, *Machine) (*Progr
 		if there, err := m.installed(filepath.Join(folder, "Hello.class")); err != nil {
 			return nil, err
 		} else if !there {
-			if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"); err != nil {
+			if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies",
+				"-DoutputDirectory=lib"); err != nil {
 				return nil, err
 			}
 			if _, err := m.run(ctx, folder, "javac", "-cp", javaClassPath, "Hello.java"); err != nil {
@@ -153,11 +155,12 @@ func prepareGo(_ context.Context, m *Machine) (*Program, error) {
 		return nil, err
 	}
 	path, err := os.Executable()
-	return &Program{Version: moduleVersion("google.golang.org/grpc"), Folder: folder, Command: func(port string, _ []string) *exec.Cmd {
-		command := exec.Command(path)
-		command.Env = append(os.Environ(), portVariable+"="+port)
-		return command
-	}}, err
+	return &Program{Version: moduleVersion("google.golang.org/grpc"), Folder: folder,
+		Command: func(port string, _ []string) *exec.Cmd {
+			command := exec.Command(path)
+			command.Env = append(os.Environ(), portVariable+"="+port)
+			return command
+		}}, err
 }
 
 // helloServer is what prepareGo runs: the unary method alone.

@@ -46,11 +46,12 @@ const plain = -1
 // Result is what became of the calls of a run.
 type Result struct {
 	Calls, Failed int
-	Wrong, Late   int             // replies to another request, which have failed; calls that ran out of their time, which have not
-	First         error           // of a call that failed
-	Latencies     []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
-	Wire          testserver.MeterCounts
-	Target        stats.Method
+	// replies to another request, which have failed; calls that ran out of their time, which have not
+	Wrong, Late int
+	First       error           // of a call that failed
+	Latencies   []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
+	Wire        testserver.MeterCounts
+	Target      stats.Method
 }
 
 // P99 returns the 99th percentile of the latencies.
@@ -85,7 +86,8 @@ func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget f
 		if s, err = hedge.New(chosen...); err != nil {
 			return nil, err
 		}
-		options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+			grpc.WithStreamInterceptor(stream.Interceptor(s)))
 	}
 	conn, err := grpc.NewClient("servers:///localhost", options...)
 	if err != nil {

@@ -78,12 +78,14 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 	flags.DurationVar(&table.For, "for", 15*time.Second, "`time` of each run")
 	flags.Func("callers", "`numbers` of callers, with commas between (default 16,64)", list(&table.Callers, callers))
 	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
-	flags.Func("connections", "`numbers` of connections to each address by the policy hedge_other_backend, with commas between; 0 is "+
-		"plain round robin (default 0)", list(&table.Connections, strconv.Atoi))
+	flags.Func("connections",
+		"`numbers` of connections to each address by the policy hedge_other_backend, with commas between; 0 is "+
+			"plain round robin (default 0)", list(&table.Connections, strconv.Atoi))
 	flags.BoolVar(&table.Stops, "stops", false, "three backends, one of them stopped for a second in every five")
 	flags.Float64Var(&table.Rate, "rate", 0, "calls a `second`; 0: each caller calls again at once")
 	flags.IntVar(&table.Bytes, "bytes", 0, "`size` of a request's payload")
-	flags.DurationVar(&table.Deadline, "deadline", 0, "`time` that a call may take; running out of it is no failure; 0: any")
+	flags.DurationVar(&table.Deadline, "deadline", 0,
+		"`time` that a call may take; running out of it is no failure; 0: any")
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
 	flags.BoolFunc("few-resets", "send at most five hedges a second: WithResetLimit(5, time.Second)", func(string) error {

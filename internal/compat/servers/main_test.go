@@ -28,8 +28,10 @@ func TestServers_PrintsTheTable(t *testing.T) {
 		rows []string // after the version
 	}{
 		{"-for 500ms -callers 2,4", []string{
-			`2 \| plain \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| 1.00 \| 1 \| 0 `, `2 \| 10% \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| [\d.]+ \| 1 \| \d+ `,
-			`4 \| plain \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| 1.00 \| 1 \| 0 `, `4 \| 10% \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| [\d.]+ \| 1 \| \d+ `}},
+			`2 \| plain \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| 1.00 \| 1 \| 0 `,
+			`2 \| 10% \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| [\d.]+ \| 1 \| \d+ `,
+			`4 \| plain \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| 1.00 \| 1 \| 0 `,
+			`4 \| 10% \| 0 of [1-9]\d+ \| 0 \| 0 \| [\d.]+ \| [\d.]+ \| 1 \| \d+ `}},
 		{"-for 2s -callers 200 -rate 100 -stops -connections 2", []string{
 			`200 \| plain \| 0 of 1\d\d \| 0 \| 0 \| \d{3,}\.\d \| 1.00 \| 3 \| 0 `,
 			`200 \| 10%, policy, 2 connections \| 0 of 1\d\d \| 0 \| 0 \| [\d.]+ \| [\d.]+ \| 6 \| [1-9]\d* `}},
@@ -43,7 +45,8 @@ func TestServers_PrintsTheTable(t *testing.T) {
 		for _, row := range tc.rows {
 			want += `\| grpc-go \| \d+\.\d+\.\d+ \| ` + row + `\| 0 \| +\| +\|\n`
 		}
-		if want += "\nLeft out: grpc-js: not installed, and -install=false\n$"; !regexp.MustCompile(want).Match(table.Bytes()) {
+		if want += "\nLeft out: grpc-js: not installed, and -install=false\n$"; !regexp.MustCompile(want).Match(
+			table.Bytes()) {
 			t.Errorf("%s: the table is not of the form %s:\n%s", tc.args, want, &table)
 		}
 	}

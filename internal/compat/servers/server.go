@@ -160,7 +160,8 @@ func startBackend() (*testserver.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return testserver.Start(testserver.Config{Latency: distribution, Seed: 1, CountsOnly: true, Limit: &testserver.Limit{}})
+	return testserver.Start(testserver.Config{Latency: distribution, Seed: 1, CountsOnly: true,
+		Limit: &testserver.Limit{}})
 }
 
 // stopAndGo stops a process for a second in every five, until done is closed.

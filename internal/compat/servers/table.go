@@ -165,8 +165,10 @@ func (r *Row) run(ctx context.Context, budget float64, connections int, without 
 	if result.First != nil {
 		fmt.Fprintf(r.log, "\t%s, the first failure: %v\n", client, result.First)
 	}
-	fmt.Fprintf(r.w, "| %s | %s | %d | %s | %d of %d | %d | %d | %.1f | %.2f | %d | %d | %d | %s |\n", r.name, r.version, r.Load.Callers, client,
-		result.Failed, result.Calls, result.Wrong, result.Late, 1e3*result.P99().Seconds(), float64(result.P99())/float64(without.P99()),
+	fmt.Fprintf(r.w, "| %s | %s | %d | %s | %d of %d | %d | %d | %.1f | %.2f | %d | %d | %d | %s |\n", r.name,
+		r.version, r.Load.Callers, client,
+		result.Failed, result.Calls, result.Wrong, result.Late, 1e3*result.P99().Seconds(), float64(
+			result.P99())/float64(without.P99()),
 		result.Wire.Connections, result.Wire.Resets, result.Wire.GoAways, behind)
 	return result, nil
 }

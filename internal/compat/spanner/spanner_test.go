@@ -141,18 +141,21 @@ func TestTransactions(t *testing.T) {
 		synctest.Wait()
 		before := scheduler.Stats()
 		for n := range 300 {
-			_, err := client.ReadWriteTransaction(hedge.NewContext(t.Context(), hedge.Off()), func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
-				if _, err := txn.ReadRow(ctx, table, spanner.Key{n % rows}, []string{"value"}); err != nil {
-					return err
-				}
-				return txn.BufferWrite([]*spanner.Mutation{spanner.Update(table, []string{"id", "value"}, []any{n % rows, value(n)})})
-			})
+			_, err := client.ReadWriteTransaction(hedge.NewContext(t.Context(), hedge.Off()),
+				func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
+					if _, err := txn.ReadRow(ctx, table, spanner.Key{n % rows}, []string{"value"}); err != nil {
+						return err
+					}
+					return txn.BufferWrite(
+						[]*spanner.Mutation{spanner.Update(table, []string{"id", "value"}, []any{n % rows, value(n)})})
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		stats := scheduler.Stats()
-		t.Logf("%d calls, %d of them off, %d hedges", stats.Calls-before.Calls, stats.Off-before.Off, stats.Hedges-before.Hedges)
+		t.Logf("%d calls, %d of them off, %d hedges", stats.Calls-before.Calls, stats.Off-before.Off,
+			stats.Hedges-before.Hedges)
 		if stats.Hedges != before.Hedges || stats.Off-before.Off < 300 {
 			t.Errorf("before %+v, after %+v", before, stats)
 		}

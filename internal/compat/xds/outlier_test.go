@@ -28,7 +28,8 @@ const (
 
 // share makes 333 calls a second for 20 s. It returns the share of primaries that the first backend
 // has in the second half, how many calls failed then, and all hedges.
-func share(t *testing.T, policy string, backends int, script testserver.Script, opts ...hedge.Option) (share float64, failed, hedges int64) {
+func share(t *testing.T, policy string, backends int, script testserver.Script,
+	opts ...hedge.Option) (share float64, failed, hedges int64) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, opts...)
 		cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
@@ -81,7 +82,8 @@ func TestOutlierDetection(t *testing.T) {
 	without, _, _ := share(t, fmt.Sprintf(outliers, roundRobin), 15, far)
 	below, _, _ := share(t, fmt.Sprintf(outliers, fmt.Sprintf(ours, roundRobin)), 15, far)
 	above, failed, hedges := share(t, fmt.Sprintf(ours, fmt.Sprintf(outliers, roundRobin)), 15, far)
-	t.Logf("the far backend has %.1f%% of the primaries plain; hedged, %.1f%% without the policy, %.1f%% with it below, %.1f%% above, %d hedges",
+	t.Logf("the far backend has %.1f%% of the primaries plain; hedged, %.1f%% without the policy, %.1f%% with it "+
+		"below, %.1f%% above, %d hedges",
 		100*plain, 100*without, 100*below, 100*above, hedges)
 	if above < 0.9*plain || failed > 0 || without > 0.03 || below > 0.03 {
 		t.Errorf("%d calls failed; want 6.7%%, 1%% and less, 6.7%%", failed)

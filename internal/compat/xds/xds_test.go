@@ -56,24 +56,27 @@ func packed(m proto.Message) *anypb.Any {
 }
 
 // ads is a source of resources: the same stream as all others.
-var ads = &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3, ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}}}
+var ads = &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3,
+	ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}}}
 
 // listenerTo routes all calls of the service to a cluster, with a header as their hash.
 func listenerTo(clusterName string) *listener.Listener {
-	return &listener.Listener{Name: service, ApiListener: &listener.ApiListener{ApiListener: packed(&hcm.HttpConnectionManager{
-		HttpFilters: []*hcm.HttpFilter{{Name: "router", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: packed(&router.Router{})}}},
-		RouteSpecifier: &hcm.HttpConnectionManager_RouteConfig{RouteConfig: &route.RouteConfiguration{
-			Name: "routes",
-			VirtualHosts: []*route.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*route.Route{{
-				Match: &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{}},
-				Action: &route.Route_Route{Route: &route.RouteAction{
-					ClusterSpecifier: &route.RouteAction_Cluster{Cluster: clusterName},
-					HashPolicy: []*route.RouteAction_HashPolicy{{PolicySpecifier: &route.RouteAction_HashPolicy_Header_{
-						Header: &route.RouteAction_HashPolicy_Header{HeaderName: "key"}}}},
-				}},
-			}}}},
-		}},
-	})}}
+	return &listener.Listener{Name: service,
+		ApiListener: &listener.ApiListener{ApiListener: packed(&hcm.HttpConnectionManager{
+			HttpFilters: []*hcm.HttpFilter{
+				{Name: "router", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: packed(&router.Router{})}}},
+			RouteSpecifier: &hcm.HttpConnectionManager_RouteConfig{RouteConfig: &route.RouteConfiguration{
+				Name: "routes",
+				VirtualHosts: []*route.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*route.Route{{
+					Match: &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{}},
+					Action: &route.Route_Route{Route: &route.RouteAction{
+						ClusterSpecifier: &route.RouteAction_Cluster{Cluster: clusterName},
+						HashPolicy: []*route.RouteAction_HashPolicy{{PolicySpecifier: &route.RouteAction_HashPolicy_Header_{
+							Header: &route.RouteAction_HashPolicy_Header{HeaderName: "key"}}}},
+					}},
+				}}}},
+			}},
+		})}}
 }
 
 // clusterOf returns a cluster with the policy hedge_other_backend over a child, in each locality if
@@ -97,7 +100,8 @@ func clusterOf(t *testing.T, name, child string, weighted bool) *cluster.Cluster
 		ClusterDiscoveryType: &cluster.Cluster_Type{Type: cluster.Cluster_EDS},
 		EdsClusterConfig:     &cluster.Cluster_EdsClusterConfig{EdsConfig: ads},
 		LoadBalancingPolicy:  p,
-		OutlierDetection: &cluster.OutlierDetection{Interval: durationpb.New(time.Second), Consecutive_5Xx: wrapperspb.UInt32(5),
+		OutlierDetection: &cluster.OutlierDetection{Interval: durationpb.New(time.Second),
+			Consecutive_5Xx:            wrapperspb.UInt32(5),
 			EnforcingFailurePercentage: wrapperspb.UInt32(100)},
 	}
 }
@@ -117,9 +121,10 @@ func endpointsOf(t *testing.T, name string, addresses []string) *endpoint.Cluste
 				Locality: &core.Locality{Region: fmt.Sprint("region-", i/2)}, LoadBalancingWeight: wrapperspb.UInt32(1)})
 		}
 		l := e.Endpoints[len(e.Endpoints)-1]
-		l.LbEndpoints = append(l.LbEndpoints, &endpoint.LbEndpoint{HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{
-			Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
-				Address: host, PortSpecifier: &core.SocketAddress_PortValue{PortValue: uint32(n)}}}}}}})
+		l.LbEndpoints = append(l.LbEndpoints,
+			&endpoint.LbEndpoint{HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{
+				Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
+					Address: host, PortSpecifier: &core.SocketAddress_PortValue{PortValue: uint32(n)}}}}}}})
 	}
 	return e
 }
@@ -168,7 +173,8 @@ func (m *mesh) dial(t *testing.T, s *hedge.Scheduler) testpb.TestServiceClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +247,8 @@ func TestMesh(t *testing.T) {
 				}
 			}
 			row := s.Methods()[0]
-			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one", elsewhere, calls, row.Ready, row.Connections, row.SameBackend-again)
+			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one",
+				elsewhere, calls, row.Ready, row.Connections, row.SameBackend-again)
 			if elsewhere != calls && strings.Contains(tc.child, roundRobin) || row.SameBackend != again {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)
 			}

@@ -1,5 +1,5 @@
-// Package control measures what hedging gains for a method: it compares the calls that may be hedged with a control group that
-// never is.
+// Package control measures the gain of hedging for a method: it compares the calls that may be
+// hedged with an unhedged control group.
 package control
 
 import (
@@ -16,18 +16,18 @@ import (
 // Groups are the two groups of a method's calls.
 type Groups struct {
 	share  float64
-	of     string                               // what is compared
-	calls  atomic.Uint64                        // drawn so far
+	of     string                               // see For
+	calls  atomic.Uint64                        // the number of draws
 	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
-	hedges *sketch.Window                       // its calls are the hedges of the hedgeable; what they took is 0
+	hedges *sketch.Window                       // counts the hedges of the hedgeable calls
 }
 
-// compared is the time that is compared. Its steps, of two minutes, are long enough to hold several of the bunches that slow
-// calls come in, and there are enough of them to see how much they differ.
+// compared is the length of the comparison. Its two-minute steps each hold several bunches of slow
+// calls, and there are enough steps to estimate their variance.
 const compared = 30 * time.Minute
 
-// For returns the groups for a share of the calls, and nil for a share of 0. of says how the others are hedged. If the old groups,
-// which may be nil, are for the same, it returns them.
+// For returns the groups for a share of the calls; nil for a share of 0. of describes how the other
+// calls are hedged. It returns old, which may be nil, if share and of are unchanged.
 func For(share float64, of string, old *Groups) *Groups {
 	if old != nil && old.share == share && old.of == of {
 		return old
@@ -63,7 +63,7 @@ func (g *Groups) Admitted(d *feature.Due) {
 	}
 }
 
-// Ended records what a call took for its caller, or that its caller gave up then.
+// Ended records the latency of a call, or the time at which its caller gave up.
 func (g *Groups) Ended(c *feature.CallState, e *feature.End) {
 	answered := rpc.Answers.HasStatus(e.Err)
 	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
@@ -72,7 +72,7 @@ func (g *Groups) Ended(c *feature.CallState, e *feature.End) {
 	g.took[c.Group].Record(c.Start.Add(e.Age), e.Age, answered)
 }
 
-// Gain returns what is known of both groups at the target, a quantile; nil without a control group.
+// Gain compares the groups at target, a quantile; nil without a control group.
 func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 	if g == nil {
 		return nil
@@ -90,13 +90,14 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 		gain.Saved = saved(unhedged, hedged)
 		if gain.Load > 0 {
 			per := func(d time.Duration) time.Duration { return time.Duration(float64(d) / gain.Load) }
-			gain.SavedPerHedge = stats.Interval{Value: per(gain.Saved.Value), Low: per(gain.Saved.Low), High: per(gain.Saved.High)}
+			gain.SavedPerHedge = stats.Interval{Value: per(gain.Saved.Value), Low: per(gain.Saved.Low),
+				High: per(gain.Saved.High)}
 		}
 	}
 	return gain
 }
 
-// over is the time since the first of the periods in which a group has calls began.
+// over returns the time since the start of the first period with calls.
 func (g *Groups) over(now time.Time, groups ...blocks) time.Duration {
 	at := int64(g.hedges.Mark(now))
 	first := at + 1

@@ -10,9 +10,10 @@ import (
 
 // blocks are the calls of a group, in periods.
 //
-// Slow calls come in bunches, so calls are not independent of each other, and the binomial interval of a quantile is too narrow.
-// Periods much longer than a bunch are nearly independent. So an estimate's variance is taken from how much periods differ, as
-// samples of clusters are judged (Cochran, "Sampling Techniques", 1977, chapter 6: the ratio estimator).
+// Slow calls come in bunches, so calls are not independent of each other, and the binomial interval
+// of a quantile is too narrow. Periods much longer than a bunch are nearly independent. So an
+// estimate's variance is taken from the variance between periods, by the ratio estimator for
+// clusters (Cochran, "Sampling Techniques", 1977, chapter 6).
 type blocks struct {
 	all    *sketch.Distribution
 	blocks map[int64]*sketch.Distribution // by the number of the period; those without calls are absent
@@ -20,9 +21,10 @@ type blocks struct {
 
 func blocksOf(w *sketch.Window, now time.Time) blocks { return blocks{w.Snapshot(now), w.Steps(now)} }
 
-// quantile returns a quantile with its interval (Woodruff, "Confidence Intervals for Medians and Other Position Measures", JASA
-// 1952): an estimate of the share of calls that take longer is within some distance of the truth, and the interval lies between
-// the quantiles that far to either side. It is not known where fewer than five calls are expected beyond the quantile.
+// quantile returns a quantile with its 95% interval: the quantiles at q minus and plus the
+// half-width of the interval of the share of calls beyond it (Woodruff, "Confidence Intervals for
+// Medians and Other Position Measures", JASA 1952). The interval is unknown if fewer than five
+// calls are expected beyond the quantile.
 func (b blocks) quantile(q float64) (i stats.Interval) {
 	i.Value, _ = b.all.Quantile(q)
 	calls, beyond := float64(b.all.Total()), b.all.Beyond(i.Value)
@@ -40,8 +42,9 @@ func (b blocks) quantile(q float64) (i stats.Interval) {
 	return i
 }
 
-// saved returns the mean latency of the unhedged minus the mean latency of the hedged, with its interval. Both groups meet the
-// same bunches of slow calls, so the interval comes from how this difference varies from period to period.
+// saved returns the mean latency of the unhedged minus the mean latency of the hedged, with its 95%
+// interval. Both meet the same bunches of slow calls, so the interval is that of the
+// differences per period.
 func saved(unhedged, hedged blocks) (i stats.Interval) {
 	i.Value = unhedged.all.Mean() - hedged.all.Mean()
 	var parts []float64
@@ -56,14 +59,14 @@ func saved(unhedged, hedged blocks) (i stats.Interval) {
 	return i
 }
 
-// excess is how much the calls of a period raise the mean of the group, in nanoseconds.
+// excess is the amount by which the calls of a period raise the mean of the group, in nanoseconds.
 func (b blocks) excess(at int64) float64 {
 	block := b.blocks[at]
 	return float64(block.Total()) / float64(b.all.Total()) * float64(block.Mean()-b.all.Mean())
 }
 
-// spread returns how far 19 estimates in 20 are from the truth, from what each period adds to the estimate's error. It is not
-// known from fewer than five periods.
+// spread returns the half-width of the 95% confidence interval, given each period's contribution to
+// the error. It needs minPeriods periods.
 func spread(parts []float64) (within float64, known bool) {
 	n, sum := len(parts), 0.0
 	if n < minPeriods {
@@ -75,7 +78,7 @@ func spread(parts []float64) (within float64, known bool) {
 	return student[n-minPeriods] * math.Sqrt(sum*float64(n)/float64(n-1)), true
 }
 
-// student are the quantiles 0.975 of Student's t: for minPeriods periods, and for one more each.
+// student[i] is the 0.975 quantile of Student's t for minPeriods + i periods.
 var student = [...]float64{2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
 
 const minPeriods = 5

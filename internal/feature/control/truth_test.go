@@ -13,14 +13,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// world draws what a call that begins at a time, in seconds, takes, in ms. A call that may be hedged gets a hedge at 20 ms.
+// world draws the latency, in ms, of a call that begins at a time, in seconds. A call that may be
+// hedged gets a hedge at 20 ms.
 type world func(r *rand.Rand) func(at float64, hedged bool) float64
 
 const delay = 20.0
 
 func healthy(r *rand.Rand) float64 { return 5 * math.Exp(0.4*r.NormFloat64()) }
 
-// independent is a world in which nothing is common to two attempts, or to two calls.
+// independent is a world in which attempts and calls have independent latencies.
 func independent(attempt func(r *rand.Rand) float64) world {
 	return func(r *rand.Rand) func(float64, bool) float64 {
 		return func(_ float64, hedged bool) float64 {
@@ -33,8 +34,8 @@ func independent(attempt func(r *rand.Rand) float64) world {
 	}
 }
 
-// standstill is a world in which one of three backends stands still once in a period, for a length, both in seconds: at the same
-// moment of each period, or at any.
+// standstill is a world in which one of three backends stalls once in a period, for a length, both
+// in seconds: at the same moment of each period, or at any moment.
 func standstill(period, length float64, anyMoment bool) world {
 	return func(r *rand.Rand) func(float64, bool) float64 {
 		begins, next := -length, r.Float64()*period
@@ -77,10 +78,10 @@ var worlds = []struct {
 	{"3 s a minute, at any moment", standstill(60, 3, true)},
 }
 
-// figures are what a gain is of.
+// figures are the figures of a gain.
 type figures struct{ unhedged, hedged, saved time.Duration }
 
-// truth returns what a world is like in the long run.
+// truth returns the figures of a world in the long run.
 func (w world) truth(over time.Duration) figures {
 	var took [2][]float64
 	var sum [2]float64
@@ -104,7 +105,7 @@ func (w world) truth(over time.Duration) figures {
 
 func ms(d float64) time.Duration { return time.Duration(d * float64(time.Millisecond)) }
 
-// run returns the gain after a time in which each group has so many calls a second.
+// run returns the gain after a time in which each group has a rate of calls per second.
 func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *stats.Gain {
 	r, begin := rand.New(rand.NewPCG(seed, 1)), time.Now()
 	groups, draw := control.For(0.5, "", nil), w(r)
@@ -123,10 +124,11 @@ func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *s
 	return groups.Gain(begin.Add(over), 0.99)
 }
 
-// TestGain_HoldsTheTruth counts how often the interval of each figure holds the truth: 93 to 97 times in 100 are right, and chance
-// adds one to either side in 1,500 runs. With binomial intervals it is 70 times in 100 where a backend stands still at any moment.
-// An interval that is hardly wider than a bucket of the sketch holds it more often. The mean of a Pareto distribution like this
-// one has no variance, so its interval is too narrow.
+// TestGain_HoldsTheTruth counts how often the interval of each figure holds the truth: 93 to 97 of
+// 100 are expected, and chance adds one to either side in 1,500 runs. (Binomial intervals hold it
+// 70 times in 100 if a backend stalls at any moment.) An interval hardly wider than a bucket of the
+// sketch holds it more often. The mean of a Pareto distribution like this one has no variance, so
+// its interval is too narrow.
 func TestGain_HoldsTheTruth(t *testing.T) {
 	longtest.Computation(t)
 	const over = 30 * time.Minute
@@ -154,7 +156,8 @@ func TestGain_HoldsTheTruth(t *testing.T) {
 					wide[i] += float64(check.got.High-check.got.Low) / float64(check.truth) / float64(runs)
 				}
 			}
-			t.Logf("p99 %v, with hedging %v, saved %v: held %.1f%%, %.1f%% and %.1f%%; width %.2f, %.2f and %.2f", truth.unhedged, truth.hedged,
+			t.Logf("p99 %v, with hedging %v, saved %v: held %.1f%%, %.1f%% and %.1f%%; width %.2f, %.2f "+
+				"and %.2f", truth.unhedged, truth.hedged,
 				truth.saved, held[0], held[1], held[2], wide[0], wide[1], wide[2])
 			for i, held := range held {
 				if i == 2 && tc.name == "pareto" {

@@ -1,6 +1,6 @@
 // Package guard holds hedges back where they use up a rate limit that other calls need. A server
-// reports an exceeded limit with RESOURCE_EXHAUSTED. The guard acts on no other failure: a call that
-// fails with another status, or at its deadline, is no evidence against hedges.
+// reports an exceeded limit with RESOURCE_EXHAUSTED. The guard acts on no other failure: a call
+// that fails with another status, or at its deadline, is no evidence against hedges.
 package guard
 
 import (
@@ -29,12 +29,12 @@ type Shared struct {
 // zero Guard has seen no failure and admits every hedge. Target must be set before the first use.
 // A time before the latest reported time counts as the latest.
 type Guard struct {
-	Target  *Shared      // whose mu guards own
+	Target  *Shared      // Target.mu guards own
 	Tickets sketch.Draws // a hedge may be sent if its ticket is below the share
 	own     hold
 }
 
-// Traffic is the number of calls so far, of the method and of its target. A costly call of the target
+// Traffic is the total number of calls of the method and of its target. A costly call of the target
 // may count as several.
 type Traffic struct{ Method, Target float64 }
 
@@ -73,8 +73,8 @@ func (m *Guard) Sent(now time.Time) {
 	m.Target.mu.Unlock()
 }
 
-// Exhausted reports that an attempt failed with RESOURCE_EXHAUSTED at now. alone marks a hedge whose
-// primary did not fail with it. If both failed, Exhausted must be called once, with false.
+// Exhausted reports that an attempt failed with RESOURCE_EXHAUSTED at now. alone marks a hedge of a
+// primary that did not fail with it. If both failed, Exhausted must be called once, with false.
 func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
@@ -92,13 +92,16 @@ func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.
 // Gate is the guard of one method as a gate and an observer.
 type Gate struct {
 	Guard   *Guard
-	Traffic func() Traffic // so far
+	Traffic func() Traffic
 }
 
-// Admit admits the guard's share of hedges, and every hedge whose call fails without it. A hedge keeps
-// its ticket when it is considered again.
+// Admit admits the guard's share of hedges, and every hedge that its call needs in order not to
+// fail. A hedge keeps its ticket when it is considered again.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
-	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool { return !a.HasEnded || a.End != race.NonFatal }) {
+	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool {
+		return !a.HasEnded ||
+			a.End != race.NonFatal
+	}) {
 		return feature.Pass
 	}
 	share := g.Guard.Share(d.Now, g.Traffic())
@@ -110,16 +113,17 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 
 func (g *Gate) Admitted(d *feature.Due) { g.Guard.Sent(d.Now) }
 
-// Ended reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away with a
-// pushback.
+// Ended reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away with
+// a pushback.
 func (g *Gate) Ended(_ *feature.CallState, e *feature.End) {
-	if e.Race == nil && e.Err == nil { // most calls end so
+	if e.Race == nil && e.Err == nil { // the common case
 		return
 	}
 	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
 	if r := e.Race; r != nil {
 		primary = ranOut(r.Attempts[0])
-		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
+		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1],
+			func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
 	}
 	if primary || hedge {
 		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)

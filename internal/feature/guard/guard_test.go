@@ -16,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// otherTenant refuses so many attempts a second of the methods, or of all: another client uses up what there is.
+// otherTenant refuses perSecond attempts a second of the methods, or of all methods, as if another
+// client used up the limit.
 func otherTenant(perSecond float64, methods ...int) func(*world, *method, int) bool {
 	return func(w *world, m *method, _ int) bool {
 		rate, listed := 0.0, false
@@ -30,7 +31,7 @@ func otherTenant(perSecond float64, methods ...int) func(*world, *method, int) b
 	}
 }
 
-// bursts refuses half of the attempts, each so often, until it has refused n.
+// bursts refuses half of the attempts in each interval until it has refused n.
 func bursts(n int, every time.Duration) func(*world, *method, int) bool {
 	next, left := every/2, 0
 	return func(w *world, _ *method, _ int) bool {
@@ -45,12 +46,12 @@ func bursts(n int, every time.Duration) func(*world, *method, int) bool {
 	}
 }
 
-// onAndOff refuses a share of the attempts for some time, each so often.
+// onAndOff refuses a share of the attempts at the start of each interval.
 func onAndOff(share float64, on, every time.Duration) func(*world, *method, int) bool {
 	return func(w *world, _ *method, _ int) bool { return w.age()%every < on && w.random.Float64() < share }
 }
 
-// limit refuses what exceeds a rate limit, a token bucket of which each attempt takes one.
+// limit refuses the attempts beyond a token bucket.
 func limit(perSecond, burst float64) func(*world, *method, int) bool {
 	tokens, last := burst, start
 	return func(w *world, _ *method, _ int) bool {
@@ -63,7 +64,8 @@ func limit(perSecond, burst float64) func(*world, *method, int) bool {
 	}
 }
 
-// TestGuard_ExhaustedWithoutHedges: RESOURCE_EXHAUSTED that has nothing to do with hedges costs them little after half an hour.
+// TestGuard_ExhaustedWithoutHedges: RESOURCE_EXHAUSTED that hedges do not cause costs few hedges
+// after half an hour.
 func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 	longtest.Computation(t)
 	type cause struct {
@@ -72,10 +74,13 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 		rate    float64
 	}
 	var causes []cause
-	for _, perSecond := range []float64{5, 2, 1, 0.5, 0.2, 1.0 / 20, 1.0 / 60, 1.0 / 120, 1.0 / 300, 1.0 / 660, 1.0 / 1800} {
+	for _, perSecond := range []float64{5, 2, 1, 0.5, 0.2, 1.0 / 20, 1.0 / 60, 1.0 / 120, 1.0 / 300, 1.0 / 660,
+		1.0 / 1800} {
 		for _, rate := range longtest.First(2, []float64{100, 1, 10, 0.2}) {
 			if perSecond < rate {
-				causes = append(causes, cause{time.Duration(float64(second)/perSecond).String() + " between failures", otherTenant(perSecond), rate})
+				causes = append(causes,
+					cause{time.Duration(float64(second)/perSecond).String() + " between failures",
+						otherTenant(perSecond), rate})
 			}
 		}
 	}
@@ -86,7 +91,7 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 	}
 	for _, tc := range causes {
 		short, sum := 3, 0.0
-		if tc.rate > 1 { // of many calls one seed is like another
+		if tc.rate > 1 { // many calls: seeds differ little
 			short = 1
 		}
 		seeds := longtest.Size(short, 10)
@@ -102,8 +107,8 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 	}
 }
 
-// TestGuard_ExhaustedInLongBursts: bursts of RESOURCE_EXHAUSTED that are much longer than what hedges may have caused in them, and
-// that come again within six minutes, cost little after half an hour.
+// TestGuard_ExhaustedInLongBursts: bursts of RESOURCE_EXHAUSTED within six minutes of each other
+// that are much longer than hedges could cause cost few hedges after half an hour.
 func TestGuard_ExhaustedInLongBursts(t *testing.T) {
 	longtest.Computation(t)
 	for _, tc := range []struct {
@@ -125,12 +130,13 @@ func TestGuard_ExhaustedInLongBursts(t *testing.T) {
 	}
 }
 
-// TestGuard_OtherMethods: failures of one method reach no other, hedged or not, and those of two reach all while they last.
+// TestGuard_OtherMethods: failures of one method affect no other method; failures of two affect all
+// while they last.
 func TestGuard_OtherMethods(t *testing.T) {
 	longtest.Computation(t)
 	for _, tc := range []struct {
 		name          string
-		first, second float64 // due hedges a call of the two whose calls are refused
+		first, second float64 // due hedges per call of the two methods that are refused
 		third         bool    // hedges of the third are held back
 	}{
 		{"no hedges", 0, 0, false},
@@ -164,7 +170,8 @@ func TestGuard_OtherMethods(t *testing.T) {
 	}
 }
 
-// TestGuard_LargeRequests: a hedge of a request that is too large fails like its primary, and that says nothing.
+// TestGuard_LargeRequests: a hedge of a too large request fails like its primary, which is no
+// evidence against hedges.
 func TestGuard_LargeRequests(t *testing.T) {
 	longtest.Computation(t)
 	for _, share := range []float64{0.001, 0.01} {
@@ -177,7 +184,7 @@ func TestGuard_LargeRequests(t *testing.T) {
 			}
 		}
 	}
-	for _, share := range []float64{0.05, 0.3} { // these are too many to be told from a limit at once
+	for _, share := range []float64{0.05, 0.3} { // at first indistinguishable from a limit
 		w := newWorld(1, 100)
 		w.large = share
 		w.pass(5 * time.Minute)
@@ -187,8 +194,8 @@ func TestGuard_LargeRequests(t *testing.T) {
 	}
 }
 
-// TestGuard_Limit: where hedges use up a rate limit, hardly more calls fail than without hedges. So it is where many methods
-// share the limit.
+// TestGuard_Limit: where hedges use up a rate limit, hardly more calls fail than without hedges,
+// for one method and for many that share the limit.
 func TestGuard_Limit(t *testing.T) {
 	longtest.Computation(t)
 	for _, methods := range longtest.First(2, []int{1, 50, 5}) {
@@ -212,7 +219,8 @@ func TestGuard_Limit(t *testing.T) {
 				more := run(0.1) - run(0)
 				sum, worst = sum+more, max(worst, more)
 			}
-			t.Logf("%d methods, %v calls a second: %.3f points more fail, %.3f at worst", methods, offered, sum/float64(seeds), worst)
+			t.Logf("%d methods, %v calls a second: %.3f points more fail, %.3f at worst", methods, offered,
+				sum/float64(seeds), worst)
 			if sum/float64(seeds) > 0.1 {
 				t.Errorf("%d methods, %v calls a second: %.3f points more calls fail", methods, offered, sum/float64(seeds))
 			}
@@ -220,8 +228,8 @@ func TestGuard_Limit(t *testing.T) {
 	}
 }
 
-// TestGuard_AfterTheCause: after whatever happened, under whatever traffic, at least 90% of hedges are sent again 15 minutes
-// after it has ended.
+// TestGuard_AfterTheCause: 15 minutes after any cause has ended, at least 90% of hedges are sent,
+// under any traffic.
 func TestGuard_AfterTheCause(t *testing.T) {
 	longtest.Computation(t)
 	for seed := range uint64(longtest.Table(40, 200, 1000)) {
@@ -264,11 +272,12 @@ func TestGuard_AfterTheCause(t *testing.T) {
 	}
 }
 
-// TestGuard_Signs: a hedge that fails alone stops hedges for five seconds, and its share grows back within a minute.
+// TestGuard_Signs: a hedge that fails alone stops hedges for five seconds, and its share grows back
+// within a minute.
 func TestGuard_Signs(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
-		hedge          time.Duration // sent so long before
+		hedge          time.Duration // time since it was sent
 		primary, alone int           // failures
 		share          float64       // after the pause
 	}{
@@ -308,7 +317,8 @@ func TestGuard_Signs(t *testing.T) {
 	}
 }
 
-// TestGuard_AClockSetBack: a clock that is set back by two hours, while hedges are held back or before, changes nothing.
+// TestGuard_AClockSetBack: a clock that is set back by two hours, while hedges are held back or
+// before, changes nothing.
 func TestGuard_AClockSetBack(t *testing.T) {
 	setBack := func(t time.Time) time.Time { // its wall clock, and not its monotonic one
 		*(*uint64)(unsafe.Pointer(&t)) -= 7200 << 30
@@ -326,7 +336,8 @@ func TestGuard_AClockSetBack(t *testing.T) {
 		for second := range 1200 {
 			var share [2]float64
 			for i := range clocks {
-				now, traffic := begin.Add(time.Duration(second)*time.Second), guard.Traffic{Method: float64(second), Target: float64(second)}
+				now, traffic := begin.Add(time.Duration(second)*time.Second), guard.Traffic{
+					Method: float64(second), Target: float64(second)}
 				if i == 1 && second >= at {
 					now = setBack(now)
 				}
@@ -342,7 +353,7 @@ func TestGuard_AClockSetBack(t *testing.T) {
 	}
 }
 
-// TestGate_OnlyHope: a hedge passes at any time if its call fails without it, because all its attempts have.
+// TestGate_OnlyHope: a hedge passes at any time if all attempts of its call have failed.
 func TestGate_OnlyHope(t *testing.T) {
 	w := newWorld(1, 1)
 	m := w.methods[0]

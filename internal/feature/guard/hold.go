@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// The share recovers from 0 to 1 in minRecovery. Each sign that comes soon after the last one doubles
-	// the recovery, up to maxRecovery.
+	// The share recovers from 0 to 1 in minRecovery. Each sign that comes soon after the last one
+	// doubles the recovery, up to maxRecovery.
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
 	minSent                  = 1.0 / 64 // smallest share, except in a pause, where it is 0
 
@@ -26,8 +26,8 @@ const (
 	rateWindow    = 30 * time.Minute // memory of the failures that lower the expected rate
 )
 
-// hold is the share of hedges of a method, or of a whole target, that RESOURCE_EXHAUSTED leaves. The
-// zero hold has seen no failure. Shared.mu guards every field but watching.
+// hold is the share of hedges of a method, or of a whole target, that RESOURCE_EXHAUSTED leaves.
+// The zero hold has seen no failure. Shared.mu guards every field but watching.
 type hold struct {
 	watching   atomic.Bool // false: every hedge passes
 	sent, last time.Time   // the last hedge; the last advance
@@ -37,8 +37,8 @@ type hold struct {
 	recovery time.Duration // of missing from 1 to 0
 	since    time.Time
 
-	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate, and an
-	// expected failure has no effect: see docs/guard.md.
+	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate,
+	// and an expected failure has no effect: see docs/guard.md.
 	noted, seen     frequency // unexplained failures; all failures
 	begun           time.Time // start of the last pause, which is a sign
 	length          time.Duration
@@ -112,7 +112,8 @@ func (h *hold) advance(now time.Time, calls float64) {
 	after := now.Sub(h.begun) - h.length // since the end of the pause
 	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/max(h.recovery, 1).Seconds(), 0)
 	if after >= 0 && h.length >= minCount && !h.counted {
-		// The calls of the counted part of the pause, assuming a steady rate: advance may run much later.
+		// The calls of the counted part of the pause, assuming a steady rate: advance may run much
+		// later.
 		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
 		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // plus half a standard deviation
 		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
@@ -121,8 +122,8 @@ func (h *hold) advance(now time.Time, calls float64) {
 	h.last, h.calls = now, calls
 }
 
-// frequency is the recent share of calls that failed, with exponentially fading memory, as of the last
-// failure.
+// frequency is the recent share of calls that failed, with exponentially fading memory, as of the
+// last failure.
 type frequency struct {
 	failures, calls, lastCalls float64
 	last                       time.Time

@@ -10,10 +10,10 @@ import (
 
 const second = time.Second
 
-// world is a client of one target in virtual time: one call after the other, and whatever refuses attempts.
+// world is a client of one target in virtual time that makes one call after the other.
 type world struct {
 	now     time.Time
-	arrival *rand.Rand // so that a client without hedges makes the same calls
+	arrival *rand.Rand // separate, so that calls do not depend on hedges
 	random  *rand.Rand
 	target  guard.Shared
 	methods []*method
@@ -37,7 +37,7 @@ func always(rate float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return rate }
 }
 
-// newWorld has one method for each rate, of whose calls one in ten has a due hedge.
+// newWorld returns a world with one method per rate. One call in ten has a due hedge.
 func newWorld(seed uint64, rates ...float64) *world {
 	w := &world{now: start, arrival: rand.New(rand.NewPCG(seed, 1)), random: rand.New(rand.NewPCG(seed, 2))}
 	for _, rate := range rates {
@@ -59,7 +59,7 @@ func (w *world) traffic(m *method) guard.Traffic {
 	return guard.Traffic{Method: m.calls, Target: w.calls}
 }
 
-// pass lets time go by. It returns what share of due hedges was sent, 1 if none was due.
+// pass advances the time and returns the share of due hedges that were sent, 1 if none was due.
 func (w *world) pass(d time.Duration) float64 {
 	w.due, w.sent, w.failed, w.made = 0, 0, 0, 0
 	for end := w.now.Add(d); w.now.Before(end); {
@@ -86,7 +86,7 @@ func (w *world) pass(d time.Duration) float64 {
 	return float64(w.sent) / float64(w.due)
 }
 
-// shares lets so many seconds go by, and returns the mean share of each method.
+// shares advances the time and returns the mean share of each method.
 func (w *world) shares(seconds int) []float64 {
 	means := make([]float64, len(w.methods))
 	for range seconds {
@@ -103,7 +103,8 @@ func (w *world) state(method int) stats.Guard {
 	return m.State(w.now, w.traffic(m))
 }
 
-// call makes one call. A primary that is refused ends at once. One call in ten is slow, and has a hedge.
+// call makes one call. A primary that is refused ends at once. One call in ten is slow, and has a
+// hedge.
 func (w *world) call(m *method) {
 	w.calls++
 	w.made++

@@ -1,5 +1,5 @@
-// Package resets bounds the hedges of a target whose server counts resets. Each hedge makes one loser,
-// which is reset on the wire.
+// Package resets bounds the hedges of a target at a server that counts resets. Each hedge makes one
+// loser, which is reset on the wire.
 package resets
 
 import (
@@ -31,9 +31,10 @@ const (
 	causes
 )
 
-// A learned limit begins at half of the hedges of the time per before the cut, doubles in four steps,
-// and is lifted once it reaches the hedges before the first cut. A cut after fewer hedges than few has
-// another cause. least is the smallest limit: a server may relay the error of another connection.
+// A learned limit begins at half of the hedges of the time per before the cut, doubles in four
+// steps, and is lifted once it reaches the hedges before the first cut. A cut after fewer hedges
+// than few has another cause. least is the smallest limit: a server may relay the error of another
+// connection.
 var rules = [causes]struct {
 	per, step  time.Duration
 	few, least float64
@@ -43,14 +44,16 @@ var rules = [causes]struct {
 }
 
 const (
-	// Processes crash, and proxies close connections, so the first silent cut sets no limit: only one that
-	// follows within suspicion, of the last cut or of the end of the last limit, does. A silent cut while a
-	// limit leaves few hedges shows another cause, and silent cuts set no limit for cleared.
+	// Processes crash, and proxies close connections, so the first silent cut sets no limit: only
+	// one that follows within suspicion, of the last cut or of the end of the last limit, does. A
+	// silent cut while a limit leaves few hedges shows another cause, and silent cuts set no limit
+	// for cleared.
 	suspicion = time.Minute
 	cleared   = 30 * time.Minute
 )
 
-// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent use.
+// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent
+// use.
 type Resets struct {
 	mu      sync.Mutex
 	option  *Limit // WithResetLimit; nil: none
@@ -75,7 +78,8 @@ func (r *Resets) SetLimit(l *Limit) {
 	r.option = l
 }
 
-// limit returns the most hedges in the time per of the cause, or 0 without a limit. r.mu must be held.
+// limit returns the most hedges in the time per of the cause, or 0 without a limit. r.mu must be
+// held.
 func (r *Resets) limit(c cause, now time.Time) float64 {
 	l := &r.learned[c]
 	n := l.before * math.Exp2(float64(now.Sub(l.cutAt)/rules[c].step)/4-1)
@@ -85,8 +89,8 @@ func (r *Resets) limit(c cause, now time.Time) float64 {
 	return max(math.Floor(n), rules[c].least)
 }
 
-// lifted returns the end of the learned limit, or the time of the last cut if it set none. r.mu must be
-// held.
+// lifted returns the end of the learned limit, or the time of the last cut if it set none. r.mu
+// must be held.
 func (r *Resets) lifted(c cause) time.Time {
 	l := &r.learned[c]
 	if l.before == 0 {
@@ -165,9 +169,10 @@ func (r *Resets) TurnedAway(c *feature.CallState, _ int) {
 	}
 }
 
-// Failed reports whether err is of an attempt whose server cut the connection and gave resets as the
-// reason. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a server
-// may have relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
+// Failed reports whether err, of an attempt, shows that the server closed the connection because of
+// resets. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a
+// server may have relayed, so the consequences are mild: fewer hedges for a while, and the call may
+// be sent again.
 func (r *Resets) Failed(err error, now time.Time) bool {
 	c, cut := causeOf(err)
 	if !cut {
@@ -213,8 +218,8 @@ func (r *Resets) Report(now time.Time) (s stats.Resets) {
 	return s
 }
 
-// causeOf returns how the connection of an attempt ended that failed with err, and whether resets may be
-// the reason. It reads gRPC's own errors, up to the server's debug data.
+// causeOf returns how the connection of an attempt ended that failed with err, and whether resets
+// may be the reason. It reads gRPC's own errors, up to the server's debug data.
 func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {

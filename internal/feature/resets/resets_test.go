@@ -14,7 +14,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// server is a target to which hedges are due at a rate, and a server that counts the resets of their losers.
+// server is a target to which hedges are due at a rate, and a server that counts the resets of
+// their losers.
 type server struct {
 	limits resets.Resets
 	now    time.Time
@@ -25,10 +26,13 @@ type server struct {
 	err    error // of calls that a cut fails
 }
 
-// silent is gRPC's error for calls in flight on a connection that a server has closed without a word.
+// silent is gRPC's error for calls in flight on a connection that a server has closed without a
+// word.
 var silent = status.Error(codes.Unavailable, "error reading from server: EOF")
 
-var tooMany = status.Error(codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
+var tooMany = status.Error(codes.Unavailable,
+	`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: `+
+		`code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
 
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0), err: tooMany} }
 
@@ -38,8 +42,8 @@ func (s *server) admit(repeated bool) bool {
 	return s.limits.Admit(d) == feature.Pass
 }
 
-// serves has a number of hedges due each second, for a while. The server cuts the connection at more than most resets in per, and
-// several calls fail with that.
+// serves makes due hedges at a rate for a while. The server cuts the connection at more than most
+// resets in per, which fails several calls.
 func (s *server) serves(d time.Duration, hedges, most int, per time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		s.now = s.now.Add(time.Second / time.Duration(hedges))
@@ -65,8 +69,8 @@ func (s *server) within(d time.Duration) (n int) {
 	return n
 }
 
-// TestResets_ACutHalvesTheHedges: a server that counts resets cuts one connection in an hour, however many hedges are due. The next
-// limit is lower than the first where that was too high.
+// TestResets_ACutHalvesTheHedges: a server that counts resets cuts one connection in an hour,
+// however many hedges are due. If a limit is too high, the next limit is lower.
 func TestResets_ACutHalvesTheHedges(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -91,8 +95,8 @@ func TestResets_ACutHalvesTheHedges(t *testing.T) {
 	}
 }
 
-// TestResets_SilentCuts: a server that counts resets and cuts connections without a word does so once in 90 s at most, on average. At
-// least an eighth of the hedges that it allows are sent.
+// TestResets_SilentCuts: a server that counts resets and cuts connections without a GOAWAY does so
+// once in 90 s at most, on average. At least an eighth of the hedges that it allows are sent.
 func TestResets_SilentCuts(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -117,10 +121,11 @@ func TestResets_SilentCuts(t *testing.T) {
 	}
 }
 
-// TestResets_SilentCutsOfOtherKinds: connections that are cut for another reason cost a tenth of the hedges at most, however often they
-// are.
+// TestResets_SilentCutsOfOtherKinds: cuts for another reason cost a tenth of the hedges at most, at
+// any frequency.
 func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
-	for _, every := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second, 90 * time.Second, 5 * time.Minute} {
+	for _, every := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second, 90 * time.Second,
+		5 * time.Minute} {
 		for _, hedges := range []int{1, 8, 50, 200} {
 			s := newServer()
 			for range time.Hour / every {
@@ -138,7 +143,8 @@ func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// TestResets_LiftsStepByStep: half of the hedges of the minute before, a fifth more each quarter of an hour, all after an hour.
+// TestResets_LiftsStepByStep: half of the hedges of the minute before, a fifth more each quarter of
+// an hour, all after an hour.
 func TestResets_LiftsStepByStep(t *testing.T) {
 	s := newServer()
 	s.serves(5*time.Minute, 10, 0, 0)
@@ -147,7 +153,8 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	for _, want := range []float64{4, 4.76, 5.66, 6.73} {
 		s.now = s.now.Add(time.Second)
 		r := s.limits.Report(s.now)
-		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt || r.Until != cutAt.Add(time.Hour) {
+		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt ||
+			r.Until != cutAt.Add(time.Hour) {
 			t.Errorf("%v after the cut: %+v, want about %v a minute", s.now.Sub(cutAt), r, 600*want/8)
 		}
 		s.serves(15*time.Minute-time.Second, 10, 0, 0)
@@ -166,7 +173,8 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 
 // TestResets_WithResetLimit: at most n hedges in any time of per, and as many on average.
 func TestResets_WithResetLimit(t *testing.T) {
-	for _, limit := range []resets.Limit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second}, {N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
+	for _, limit := range []resets.Limit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
+		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
 		s, most, total := newServer(), 0, 0
 		s.limits.SetLimit(&limit)
 		for range 10 {
@@ -194,7 +202,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 	}
 }
 
-// TestResets_BothLimits: while a limit is learned, that of the option holds too.
+// TestResets_BothLimits: a learned limit does not replace the option's limit.
 func TestResets_BothLimits(t *testing.T) {
 	s := newServer()
 	s.limits.SetLimit(&resets.Limit{N: 20, Per: time.Second})
@@ -207,7 +215,8 @@ func TestResets_BothLimits(t *testing.T) {
 	}
 }
 
-// TestResets_WhatIsGivenBack can be used again. The hedge that repeats a call takes nothing, and gives nothing back where nobody pays for it.
+// TestResets_WhatIsGivenBack: a refunded reset can be used again. A hedge that repeats a call takes
+// no reset, and refunds none if the budget does not pay for it.
 func TestResets_WhatIsGivenBack(t *testing.T) {
 	s := newServer()
 	s.limits.SetLimit(&resets.Limit{N: 2, Per: time.Hour})
@@ -228,7 +237,7 @@ func TestResets_WhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestResets_WhatIsNoCut limits nothing, and calls for nothing.
+// TestResets_WhatIsNoCut: other errors set no limit and resend no call.
 func TestResets_WhatIsNoCut(t *testing.T) {
 	unavailable := func(text string) error { return status.Error(codes.Unavailable, text) }
 	const begins = `closing transport due to: connection error: desc = "error reading from server: EOF"`
@@ -239,8 +248,10 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 		"no reason":             unavailable(begins),
 		"one cut for no reason": silent,
 		"another reason":        unavailable(begins + ", received prior goaway: code: NO_ERROR"),
-		"too many pings":        unavailable(begins + `, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
-		"a server's debug data": unavailable(begins + `, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),
+		"too many pings": unavailable(begins +
+			`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
+		"a server's debug data": unavailable(begins +
+			`, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),
 	} {
 		s := newServer()
 		s.serves(time.Minute, 10, 0, 0)
@@ -258,7 +269,8 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 	}
 }
 
-// TestResets_RelayedWords: a server that sends the words all the time, of cuts elsewhere, costs hedges, but not all.
+// TestResets_RelayedWords: a server that keeps relaying the error of cuts elsewhere costs hedges,
+// but not all.
 func TestResets_RelayedWords(t *testing.T) {
 	s := newServer()
 	for range 600 {

@@ -100,5 +100,6 @@ func P99(tb testing.TB, reads, atOnce int, read func(n int) error) time.Duration
 
 // Throttle returns a service config that has a retryThrottling and nothing else.
 func Throttle(maxTokens int, ratio float64) hedge.Option {
-	return hedge.WithServiceConfig(fmt.Sprintf(`{"retryThrottling": {"maxTokens": %d, "tokenRatio": %v}}`, maxTokens, ratio))
+	return hedge.WithServiceConfig(fmt.Sprintf(`{"retryThrottling": {"maxTokens": %d, "tokenRatio": %v}}`,
+		maxTokens, ratio))
 }

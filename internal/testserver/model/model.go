@@ -19,7 +19,8 @@ import (
 
 var (
 	replay = flag.Uint64("model.seed", 0, "play the one schedule that has this seed")
-	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with HEDGE_TESTS=long")
+	count  = flag.Int("model.count", 0,
+		"how many schedules each test draws; 0: a few hundred, or all of them with HEDGE_TESTS=long")
 )
 
 // Counts are how many schedules a test draws without HEDGE_TESTS, with "long", and with "full" if
@@ -56,7 +57,8 @@ func (c Counts) Seeds() iter.Seq[uint64] {
 // Each plays schedules one after the other, until one fails. Every perBubble of them share a
 // synctest bubble, and what prepare sets up in it; the function that prepare returns plays one.
 // Each returns how many were to be played.
-func Each(t *testing.T, counts Counts, perBubble int, prepare func(*testing.T) (play func(t *testing.T, seed uint64))) int {
+func Each(t *testing.T, counts Counts, perBubble int,
+	prepare func(*testing.T) (play func(t *testing.T, seed uint64))) int {
 	t.Helper()
 	first, n := counts.seeds()
 	for i := 0; i < n && !t.Failed(); i += perBubble {

@@ -65,13 +65,15 @@ func Build(t testing.TB, files ...string) (binary string, bugs []Bug) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "mutants.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+list, "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+list, "-o",
+		binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return binary, bugs
 }
 
-// Run runs a test binary with one bug on, at the usual sizes: tests that plant bugs skip themselves.
+// Run runs a test binary with one bug on, at the usual sizes: tests that plant bugs skip
+// themselves.
 func (b Bug) Run(t testing.TB, binary string, args ...string) (out string, err error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), binary, args...)
@@ -138,7 +140,9 @@ type planter struct {
 
 // plant returns the source with the bugs, and the name of its package.
 func plant(name, source string, bugs *[]Bug) (planted, pkg string, err error) {
-	p := &planter{source: source, set: token.NewFileSet(), bugs: bugs, before: map[int]string{}, after: map[int]string{}, cut: map[int]int{}, clauses: map[ast.Stmt]bool{}, types: map[ast.Expr]types.TypeAndValue{}}
+	p := &planter{source: source, set: token.NewFileSet(), bugs: bugs, before: map[int]string{},
+		after: map[int]string{}, cut: map[int]int{}, clauses: map[ast.Stmt]bool{},
+		types: map[ast.Expr]types.TypeAndValue{}}
 	file, err := p.parse(name)
 	if err != nil {
 		return "", "", err
@@ -291,7 +295,8 @@ func (p *planter) isText(e ast.Expr) bool {
 // bug notes a new one.
 func (p *planter) bug(n ast.Node, what string) int {
 	at, number := p.set.Position(n.Pos()), len(*p.bugs)+1
-	*p.bugs = append(*p.bugs, Bug{number, fmt.Sprintf("%s:%d", filepath.Base(at.Filename), at.Line), what + " " + strings.Join(strings.Fields(p.text(n)), " ")})
+	*p.bugs = append(*p.bugs, Bug{number, fmt.Sprintf("%s:%d", filepath.Base(at.Filename), at.Line),
+		what + " " + strings.Join(strings.Fields(p.text(n)), " ")})
 	return number
 }
 

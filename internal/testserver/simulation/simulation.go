@@ -36,17 +36,20 @@ type Latency = func(id uint64, attempt int, at time.Duration) time.Duration
 
 // Client makes calls one after the other, some at a time, or at a rate, however long they take.
 type Client struct {
-	Latency     Latency
-	Calls       int
-	Concurrency int                                                  // callers, each with one call after the other; 0: at the rate
-	Rate        float64                                              // calls a second
-	Fails       func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
-	Workers     int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
-	Methods     int                                                  // that calls go to in turn; 0 is 1
-	Deadline    time.Duration                                        // of each call; 0: none
-	Options     []hedge.Option
-	Seed        uint64
-	Every       func(s *hedge.Scheduler, at time.Duration) // once a second
+	Latency Latency
+	Calls   int
+	// callers, each with one call after the other; 0: at the rate
+	Concurrency int
+	Rate        float64 // calls a second
+	// how the server turns an attempt away; nil: it does not
+	Fails func(id uint64, attempt int, at time.Duration) error
+	// of a server that serves attempts in the order in which they come; 0: all at once
+	Workers  int
+	Methods  int           // that calls go to in turn; 0 is 1
+	Deadline time.Duration // of each call; 0: none
+	Options  []hedge.Option
+	Seed     uint64
+	Every    func(s *hedge.Scheduler, at time.Duration) // once a second
 }
 
 // Call is one that has ended.

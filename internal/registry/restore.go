@@ -12,9 +12,10 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
-// takeOver makes entries for the methods of a snapshot that this registry would learn of. Those with the most calls come
-// first, and half of the room is left to methods that are not in it. An entry that no call uses leaves like every other.
-func (r *Registry) takeOver(targets map[string]*snapshot.TargetKnowledge) {
+// restore makes entries for the methods of a snapshot that the options select. The methods with the
+// most calls come first, and half of the room is left to other methods. An unused entry is removed
+// like any other.
+func (r *Registry) restore(targets map[string]*snapshot.TargetKnowledge) {
 	type known struct {
 		target, method string
 		calls          float64
@@ -43,14 +44,16 @@ func (r *Registry) takeOver(targets map[string]*snapshot.TargetKnowledge) {
 		t.expected.Store(targets[k.target].CallsPerSecond)
 		m := r.newMethod(t, strings.Clone(k.method))
 		m.Learner.TakeOver(k.Knowledge)
-		m.classes.takeOver(k.Classes)
-		// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
+		m.classes.restore(k.Classes)
+		// Restored methods that were never called are removed first, the methods with the fewest
+		// calls before the others.
 		m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
 	}
 }
 
-// First returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
-// call of a target fills its bucket for the traffic that is expected.
+// First returns the estimate of a method or class for a call that has found none: see
+// learn.Learner.First. The first such call of a restored target fills its bucket for the expected
+// traffic.
 func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
 	if t.expected.Load() > 0 {
 		t.Budget.Expect(now, t.expected.Swap(0))
@@ -58,10 +61,10 @@ func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
 	return l.First(now)
 }
 
-// rate is how many calls a second the target has now; 0 if there are too few to tell.
+// rate estimates the target's calls per second; 0 if there are too few calls.
 func (r *Registry) rate(t *Target, now time.Time) float64 {
 	if expected := t.expected.Load(); expected > 0 {
-		return expected // nobody has called it
+		return expected // restored, and not called
 	}
 	const seconds = 2 // of calls, which make the burst
 	burst, percent := t.Budget.Balance(now).Burst, r.config.Load().ForTarget(t.Name).BudgetPercent
@@ -71,19 +74,19 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 	return burst / (percent / 100) / seconds
 }
 
-// takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
-func (cs *classes) takeOver(known map[string]learn.Knowledge) {
+// restore keeps the knowledge of the classes with the most calls until they are used.
+func (cs *classes) restore(known map[string]learn.Knowledge) {
 	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
 	})
-	cs.taken = map[string]learn.Knowledge{}
+	cs.restored = map[string]learn.Knowledge{}
 	for _, name := range names[:min(len(names), MaxClasses+1)] {
-		cs.taken[strings.Clone(name)] = known[name]
+		cs.restored[strings.Clone(name)] = known[name]
 	}
 }
 
-// WriteSnapshot writes what is known of every method, for another registry to take over. It collects one target
-// after the other, so that not all of it is in memory at once.
+// WriteSnapshot writes the knowledge of every method, for another registry to restore. It collects
+// one target at a time, so that the whole snapshot is never in memory.
 func (r *Registry) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*Method{} // by target
 	if r != nil {
@@ -117,7 +120,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 func (m *Method) knowledge(now time.Time) *snapshot.MethodKnowledge {
 	known := &snapshot.MethodKnowledge{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
 	m.classes.mu.Lock()
-	maps.Copy(known.Classes, m.classes.taken)
+	maps.Copy(known.Classes, m.classes.restored)
 	m.classes.mu.Unlock()
 	for _, c := range m.classes.all() {
 		if k := c.Learner.Knowledge(now); len(k.Primaries) > 0 {
