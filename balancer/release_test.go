@@ -129,3 +129,36 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 		}
 	}
 }
+
+// TestPicker_ReservedIsLost loses the connection that was reserved for a hedge before the hedge picks. The hedge uses another one.
+func TestPicker_ReservedIsLost(t *testing.T) {
+	conn, b, configure := build(t)
+	defer b.Close()
+	_ = configure(fakeA)
+	child := fakes["test_fake_a"]
+	var made []grpcbalancer.SubConn
+	for i, address := range []string{"one", "two", "three"} {
+		made = append(made, newSubConn(t, child, address, nil))
+		conn.made[i].listener(state(connectivity.Ready))
+	}
+	open := 0
+	inTurn := func(of ...grpcbalancer.SubConn) funcPicker {
+		next := -1
+		return func() (grpcbalancer.PickResult, error) {
+			next++
+			open++
+			return grpcbalancer.PickResult{SubConn: of[next%len(of)], Done: func(grpcbalancer.DoneInfo) { open-- }}, nil
+		}
+	}
+	child.say(connectivity.Ready, inTurn(made...))
+	ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), true)
+	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx}); err != nil || res.SubConn != conn.made[0] || !record.Reserve() || open != 2 {
+		t.Fatalf("%v, %v; %d picks are open", res.SubConn, err, open)
+	}
+	conn.made[1].listener(state(connectivity.TransientFailure))
+	child.say(connectivity.Ready, inTurn(made[0], made[2]))
+	res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: record.Hedge(t.Context())})
+	if err != nil || res.SubConn != conn.made[2] || open != 2 {
+		t.Errorf("the hedge goes to %p of %v, %v; %d picks are open", res.SubConn, conn.made, err, open)
+	}
+}

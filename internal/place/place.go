@@ -301,12 +301,17 @@ func (r *Record) Unreserve(over bool) {
 }
 
 // Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there
-// is none. The lock must be held.
+// is none, or if its connection was lost since: gRPC would wait for the next picker, which may never
+// come. The lock must be held.
 func (r *Record) Reserved(policy *Roster) (p Pick) {
 	if o := r.only; o != nil {
 		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {
 			p = o.reserved[n]
 			o.reserved = slices.Delete(o.reserved, n, n+1)
+			if !slices.Contains(policy.Ready(), p.At) {
+				p.Release()
+				return Pick{}
+			}
 		}
 	}
 	return p
