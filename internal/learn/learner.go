@@ -29,8 +29,6 @@ type Learner struct {
 	outcomes outcomes
 	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
 
-	sent atomic.Int64 // hedges that have ended
-
 	// The rest is used only by the goroutine that computes.
 	account account
 	since   sketch.Mark // from when on latencies follow one distribution
