@@ -30,7 +30,7 @@ func ExampleWithSnapshot() {
 	fmt.Println(err)
 	// Output:
 	// 20 calls without hedging before, 0 now
-	// hedge: WithSnapshot: it is empty
+	// hedge: WithSnapshot: empty
 }
 
 // Another tool reads a snapshot.

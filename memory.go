@@ -72,9 +72,9 @@ func WithSnapshot(r io.Reader) Option {
 // Concatenated snapshots are one merged snapshot.
 //
 // WriteSnapshot may be called concurrently with calls. It reads each method at one moment, in about
-// 0.1 ms, and leaves out methods and targets whose name is empty or not valid UTF-8. It returns the
-// error of w, which may then have received a part; [New] rejects a part. A nil *Scheduler and the
-// zero Scheduler write an empty snapshot.
+// 0.1 ms, and leaves out names that are empty or not valid UTF-8. It returns the error of w, which
+// may then have received a part; [New] rejects a part. A nil *Scheduler and the zero Scheduler
+// write an empty snapshot.
 func (s *Scheduler) WriteSnapshot(w io.Writer) error {
 	if err := registry.Of(s).WriteSnapshot(w); err != nil {
 		return fmt.Errorf("hedge: WriteSnapshot: %w", err)

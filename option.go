@@ -79,7 +79,7 @@ func refuse(outOfRange bool, format string, args ...any) error {
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that
 // they have no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
-// have the syntax of [WithMethods], whose methods are hedged too if both options are given.
+// have the syntax of [WithMethods]. If both options are given, the methods of both are hedged.
 //
 // A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
 // [WithNonFatalCodes]. A replica that lags behind may return an outdated NOT_FOUND.
@@ -171,8 +171,8 @@ func WithSingleRequest(patterns ...string) Option {
 // A method with a policy has up to maxAttempts attempts, primary included, at most 5;
 // [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
 // throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
-// the policy limits them, as in gRPC. docs/configuration.md describes how such a call ends, and
-// retryThrottling.
+// the policy limits them, as in gRPC. docs/configuration.md describes the end of such a
+// call, and retryThrottling.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -238,8 +238,8 @@ func WithOff(off bool) Option {
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
 // On a connection without the policy no hedge is sent. A service config from the resolver replaces
-// that of grpc.WithDefaultServiceConfig, including the policy, unless grpc.WithDisableServiceConfig
-// is given. The option does not apply to [Do], whose calls have no connection.
+// the one of grpc.WithDefaultServiceConfig, with the policy, unless grpc.WithDisableServiceConfig is
+// given. The option does not apply to [Do], which has no connection.
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }

@@ -81,9 +81,9 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // acceptable is not called for:
 //
 //   - other failures.
-//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose
-//     caller calls Header first (see [WithWaitForMessage]).
-//   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
+//   - streams decided by their response headers: with a hedgingPolicy, or with a caller that calls
+//     Header first (see [WithWaitForMessage]).
+//   - the primary's first message, if the caller calls Header while RecvMsg waits.
 //   - calls that cannot be hedged: their method is not selected or is being learned, hedging is
 //     paused or off, no hedges or budget are configured, or the call is in a dry run or in the
 //     control group.

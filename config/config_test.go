@@ -38,7 +38,9 @@ const whole = `{
   "resetLimit": {"per": "1m0s", "resets": 100},
   "serviceConfig": {"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]},
   "singleRequest": ["/pkg.Svc/Infer"],
-  "targetOptions": {"dns:///*": {"methodOptions": {"/pkg.Svc/Get": {"maxHedges": 0}}, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}},
+  "targetOptions": {"dns:///*": {
+    "methodOptions": {"/pkg.Svc/Get": {"maxHedges": 0}},
+    "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}},
   "trigger": {"auto": {"targetPercentile": 0.95}},
   "warmup": {"calls": 5, "delay": "100ms"},
   "waitForMessage": ["/pkg.Svc/Read"],
@@ -79,14 +81,16 @@ func TestParse_EveryField(t *testing.T) {
 			hedge.WithSingleRequest("/pkg.Svc/Infer"),
 			hedge.WithWaitForMessage("/pkg.Svc/Read"),
 		},
-		`{"allMethods": true, "trigger": {"percentile": 0.9}}`:              trigger(hedge.Percentile(0.9)),
-		`{"allMethods": true, "trigger": {"auto": {}}}`:                     trigger(hedge.Auto()),
-		`{"allMethods": true, "control": 0.3}`:                              {hedge.WithAllMethods(), hedge.WithControl(0.3)},
+		`{"allMethods": true, "trigger": {"percentile": 0.9}}`: trigger(hedge.Percentile(0.9)),
+		`{"allMethods": true, "trigger": {"auto": {}}}`:        trigger(hedge.Auto()),
+		`{"allMethods": true, "control": 0.3}`: {
+			hedge.WithAllMethods(), hedge.WithControl(0.3)},
 		`{"allMethods": true, "guard": true, "dryRun": false, "off": null}`: {hedge.WithAllMethods()},
 		`{"allMethods": true, "maxHedges": 2.0, "maxMethods": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`: {
 			hedge.WithAllMethods(), hedge.WithMaxHedges(2), hedge.WithMaxMethods(1e8),
 			hedge.WithWarmup(30, 0)}, // as programs that convert YAML write it
-		`{"readOnlyMethods": ["/s/M"], "trigger": {"fixed": "1s"}}`: {hedge.WithReadOnlyMethods("/s/M"), hedge.WithTrigger(hedge.Fixed(time.Second))},
+		`{"readOnlyMethods": ["/s/M"], "trigger": {"fixed": "1s"}}`: {
+			hedge.WithReadOnlyMethods("/s/M"), hedge.WithTrigger(hedge.Fixed(time.Second))},
 	} {
 		got, err := config.Parse([]byte(text))
 		if err != nil {
@@ -105,55 +109,62 @@ func TestParse_EveryField(t *testing.T) {
 
 // Every error says where it is, and names the option or the field with its value.
 func TestParse_Errors(t *testing.T) {
-	for text, want := range map[string]string{
-		``:                                 "line 1:1",
-		`{"maxHedges": 2`:                  "unexpected EOF",
-		`{"maxHedges": 2,}`:                "line 1:17",
-		`{"maxHedges": 2} {}`:              "line 1:18",
-		`{"maxHedge": 2}`:                  `(line 1:2): unknown field "maxHedge"`,
-		`{"": 2}`:                          `unknown field ""`,
-		`{"maxHedges": 2, "maxHedges": 3}`: `duplicate field "maxHedges"`,
-		`{"maxHedges": 7}`:                 "WithMaxHedges(7): must be 0 to 4",
-		`{"maxHedges": "two"}`:             `invalid value for int32 field maxHedges: "two"`,
-		`{"maxHedges": 1.5}`:               "maxHedges: 1.5",
-		`{"maxMethods": 1e19}`:             "maxMethods: 1e19",
-		`{"budgetPercent": 1e400}`:         "budgetPercent: 1e400",
-		`{"budgetPercent": 1000}`:          "WithBudgetPercent(1000)",
-		`{"minDelay": "1 fortnight"}`:      `minDelay: "1 fortnight" is not a duration such as "1.5s"`,
-		`{"minDelay": 5}`:                  "minDelay: 5",
-		`{"minDelay": "-1s"}`:              "WithMinDelay(-1s)",
-		`{"dryRun": 1}`:                    "bool field dryRun: 1",
-		`{"trigger": {}}`:                  "trigger: must have one of",
-		`{"trigger": {"fixed": "1s", "percentile": 0.5}}`:                           "(line 1:29)",
-		`{"trigger": {"fixed": "soon"}}`:                                            `trigger.fixed: "soon" is not a duration`,
-		`{"trigger": {"percentile": 90}}`:                                           "Percentile(90)",
-		`{"trigger": {"Fixed": "1s"}}`:                                              `unknown field "Fixed"`,
-		`{"trigger": {"auto": 1}}`:                                                  "(line 1:22)",
-		`{"warmup": {"calls": 3}}`:                                                  `warmup.delay: "" is not a duration`,
-		`{"resetLimit": {"per": "1m"}}`:                                             "WithResetLimit(0, 1m0s)",
-		`{"methods": "/s/M"}`:                                                       "(line 1:13)",
-		`{"methods": [null]}`:                                                       "methods: null",
-		`{"methods": ["Get"]}`:                                                      `WithMethods("Get")`,
-		`{"serviceConfig": 3}`:                                                      "(line 1:19)",
-		`{"serviceConfig": {"methodConfig": 3}}`:                                    "WithServiceConfig: methodConfig: JSON: a number is not allowed here",
-		`{"nonFatalCodes": ["UNAVAILABEL"]}`:                                        `nonFatalCodes: "UNAVAILABEL" is not a status`,
-		`{"nonFatalCodes": [null]}`:                                                 "WithNonFatalCodes(OK)",
-		`{"nonFatalCodes": ["OK"]}`:                                                 "WithNonFatalCodes(OK)",
-		`{"methodOptions": {"": {}}}`:                                               `WithMethodOptions("")`,
-		`{"methodOptions": {"/s/M": null}}`:                                         "(line 1:28)",
-		`{"methodOptions": {"/s/M": {}, "/s/M": {}}}`:                               `duplicate map key "/s/M"`,
-		`{"methodOptions": {"/s/M": {"allMethods": true}}}`:                         `WithMethodOptions("/s/M"): WithAllMethods cannot be set for a method`,
-		`{"methodOptions": {"/s/M": {"methodOptions": {}}}}`:                        "",
-		`{"methodOptions": {"/s/M": {"methodOptions": {"/s/M": {}}}}}`:              `WithMethodOptions cannot be set for a method`,
-		`{"methodOptions": {"/s/M": {"window": "1s"}}}`:                             "WithWindow cannot be set for a method",
-		`{"methodOptions": {"/s/M": {"minDelay": ""}}}`:                             `methodOptions["/s/M"]: minDelay: ""`,
-		`{"targetOptions": {"": {}}}`:                                               "must not be empty",
-		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`:   `WithTargetOptions("t"): WithMethodOptions("/s/M"): WithMaxHedges(9)`,
-		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"warmup": {}}}}}}`:     `targetOptions["t"]: methodOptions["/s/M"]: warmup.delay`,
-		`{"serviceConfig": {"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}}`: "maxTokens: 0 is not in (0, 1000]",
-		nested(4000):                "WithTargetOptions cannot be set for a target",
-		strings.Repeat("[", 20_000): "line 1:1",
+	for _, tc := range [][2]string{
+		{``, "line 1:1"},
+		{`{"maxHedges": 2`, "unexpected EOF"},
+		{`{"maxHedges": 2,}`, "line 1:17"},
+		{`{"maxHedges": 2} {}`, "line 1:18"},
+		{`{"maxHedge": 2}`, `(line 1:2): unknown field "maxHedge"`},
+		{`{"": 2}`, `unknown field ""`},
+		{`{"maxHedges": 2, "maxHedges": 3}`, `duplicate field "maxHedges"`},
+		{`{"maxHedges": 7}`, "WithMaxHedges(7): must be 0 to 4"},
+		{`{"maxHedges": "two"}`, `invalid value for int32 field maxHedges: "two"`},
+		{`{"maxHedges": 1.5}`, "maxHedges: 1.5"},
+		{`{"maxMethods": 1e19}`, "maxMethods: 1e19"},
+		{`{"budgetPercent": 1e400}`, "budgetPercent: 1e400"},
+		{`{"budgetPercent": 1000}`, "WithBudgetPercent(1000)"},
+		{`{"minDelay": "1 fortnight"}`, `minDelay: "1 fortnight" is not a duration such as "1.5s"`},
+		{`{"minDelay": 5}`, "minDelay: 5"},
+		{`{"minDelay": "-1s"}`, "WithMinDelay(-1s)"},
+		{`{"dryRun": 1}`, "bool field dryRun: 1"},
+		{`{"trigger": {}}`, "trigger: must have one of"},
+		{`{"trigger": {"fixed": "1s", "percentile": 0.5}}`, "(line 1:29)"},
+		{`{"trigger": {"fixed": "soon"}}`, `trigger.fixed: "soon" is not a duration`},
+		{`{"trigger": {"percentile": 90}}`, "Percentile(90)"},
+		{`{"trigger": {"Fixed": "1s"}}`, `unknown field "Fixed"`},
+		{`{"trigger": {"auto": 1}}`, "(line 1:22)"},
+		{`{"warmup": {"calls": 3}}`, `warmup.delay: "" is not a duration`},
+		{`{"resetLimit": {"per": "1m"}}`, "WithResetLimit(0, 1m0s)"},
+		{`{"methods": "/s/M"}`, "(line 1:13)"},
+		{`{"methods": [null]}`, "methods: null"},
+		{`{"methods": ["Get"]}`, `WithMethods("Get")`},
+		{`{"serviceConfig": 3}`, "(line 1:19)"},
+		{`{"serviceConfig": {"methodConfig": 3}}`,
+			"WithServiceConfig: methodConfig: JSON: a number is not allowed here"},
+		{`{"nonFatalCodes": ["UNAVAILABEL"]}`, `nonFatalCodes: "UNAVAILABEL" is not a status`},
+		{`{"nonFatalCodes": [null]}`, "WithNonFatalCodes(OK)"},
+		{`{"nonFatalCodes": ["OK"]}`, "WithNonFatalCodes(OK)"},
+		{`{"methodOptions": {"": {}}}`, `WithMethodOptions("")`},
+		{`{"methodOptions": {"/s/M": null}}`, "(line 1:28)"},
+		{`{"methodOptions": {"/s/M": {}, "/s/M": {}}}`, `duplicate map key "/s/M"`},
+		{`{"methodOptions": {"/s/M": {"allMethods": true}}}`,
+			`WithMethodOptions("/s/M"): WithAllMethods cannot be set for a method`},
+		{`{"methodOptions": {"/s/M": {"methodOptions": {}}}}`, ""},
+		{`{"methodOptions": {"/s/M": {"methodOptions": {"/s/M": {}}}}}`,
+			`WithMethodOptions cannot be set for a method`},
+		{`{"methodOptions": {"/s/M": {"window": "1s"}}}`, "WithWindow cannot be set for a method"},
+		{`{"methodOptions": {"/s/M": {"minDelay": ""}}}`, `methodOptions["/s/M"]: minDelay: ""`},
+		{`{"targetOptions": {"": {}}}`, "must not be empty"},
+		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`,
+			`WithTargetOptions("t"): WithMethodOptions("/s/M"): WithMaxHedges(9)`},
+		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"warmup": {}}}}}}`,
+			`targetOptions["t"]: methodOptions["/s/M"]: warmup.delay`},
+		{`{"serviceConfig": {"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}}`,
+			"maxTokens: 0 is not in (0, 1000]"},
+		{nested(4000), "WithTargetOptions cannot be set for a target"},
+		{strings.Repeat("[", 20_000), "line 1:1"},
 	} {
+		text, want := tc[0], tc[1]
 		_, err := config.Parse([]byte(text))
 		got := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ") // protobuf writes either space
 		if !strings.Contains(got, want) || want != "" && !strings.HasPrefix(got, "hedge: config: ") {
@@ -173,7 +184,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"methodOptions": {"/s/M": {"trigger": {"percentile": 0.5}}}}`))
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
-	f.Add([]byte(`{"serviceConfig": {"methodConfig":[{"name":[{"service":"a","method":"b"},{"service":"a"}],"hedgingPolicy":{"maxAttempts":1e1,"hedgingDelay":"-0s","nonFatalStatusCodes":["ok",null,17]}}]}}`))
+	f.Add([]byte(`{"serviceConfig": {"methodConfig":[{"name":[{"service":"a","method":"b"},{"service":"a"}],` +
+		`"hedgingPolicy":{"maxAttempts":1e1,"hedgingDelay":"-0s","nonFatalStatusCodes":["ok",null,17]}}]}}`))
 	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": ` +
 		`{"resets": 0, "per": "0s"}}`))
 	f.Add([]byte(`{"allMethods": true, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": ` +

@@ -202,7 +202,7 @@ var control = []struct {
 	}},
 	{name: "a body that is read late", serve: events, client: func(t *testing.T, s *server, c *http.Client) string {
 		res, err := c.Get(s.URL)
-		for range 20 { // other requests meanwhile
+		for range 20 { // and other requests
 			get(t, s, c)
 		}
 		return read(res, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/hedgehttp"
 )
 
-// hanging returns a server whose first request gets headers, but no body.
+// hanging returns a server that answers the first request with headers, but no body.
 func hanging(contentType string) *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ import (
 
 const ms = time.Millisecond
 
-// script is a base transport: what attempt n does, after how long, and what became of it.
+// script has the reply of each attempt, by its number.
 type script []reply
 
 type reply struct {
@@ -364,8 +364,8 @@ func TestTransport_WithoutAScheduler(t *testing.T) {
 	}
 }
 
-// TestTransport_ManyAtOnce: each request gets a whole answer of one attempt, and nothing is left
-// running.
+// TestTransport_ManyAtOnce checks that each request gets a complete answer of one attempt, and that
+// nothing keeps running.
 func TestTransport_ManyAtOnce(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		s := newServer(t, h2, false, func(w http.ResponseWriter, r *http.Request) {

@@ -23,16 +23,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Request says what the caller wants, so that a reply can be checked against it.
+// Request has the expected properties of its replies.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the caller; every reply carries it back.
+	// Chosen by the caller, and returned in every reply.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// How many messages a server stream is to send; a unary method ignores it.
+	// The number of messages of a server stream; unary methods ignore it.
 	Messages uint32 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
 	// The size of the payload in each reply.
 	ReplyBytes uint32 `protobuf:"varint,3,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
-	// Ballast: makes the request large, and is not looked at.
+	// Ignored: makes the request large.
 	Payload       []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -96,7 +96,7 @@ func (x *Request) GetPayload() []byte {
 	return nil
 }
 
-// Reply says whom it answers and which attempt on which backend produced it.
+// Reply identifies its request, and the attempt and the backend that produced it.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the request.
@@ -105,9 +105,9 @@ type Reply struct {
 	Sequence uint32 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The index of the backend that answered.
 	Backend uint32 `protobuf:"varint,3,opt,name=backend,proto3" json:"backend,omitempty"`
-	// The attempt as the server saw it: grpc-previous-rpc-attempts, 0 where absent.
+	// The attempt from grpc-previous-rpc-attempts, 0 without it.
 	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Bytes that follow from the fields above, so that a reply mixed from two attempts shows.
+	// Bytes derived from the fields above, to detect a reply mixed from two attempts.
 	Payload       []byte `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -40,13 +40,13 @@ type TestServiceClient interface {
 	Unary(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error)
 	// UnaryNoSideEffects may be sent any number of times: it changes nothing.
 	UnaryNoSideEffects(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error)
-	// UnaryIdempotent may be sent any number of times: the second changes nothing that the first did not.
+	// UnaryIdempotent may be sent any number of times: repetitions change nothing.
 	UnaryIdempotent(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Reply, error)
-	// ServerStream answers one request with as many messages as it asks for.
+	// ServerStream answers one request with the requested number of messages.
 	ServerStream(ctx context.Context, in *Request, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Reply], error)
 	// ServerStreamIdempotent is ServerStream, declared idempotent.
 	ServerStreamIdempotent(ctx context.Context, in *Request, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Reply], error)
-	// ClientStream answers all requests with one message, whose sequence number counts them.
+	// ClientStream answers all requests with one message, with their number in sequence.
 	ClientStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Request, Reply], error)
 	// BidiStream answers each request with one message.
 	BidiStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Request, Reply], error)
@@ -164,13 +164,13 @@ type TestServiceServer interface {
 	Unary(context.Context, *Request) (*Reply, error)
 	// UnaryNoSideEffects may be sent any number of times: it changes nothing.
 	UnaryNoSideEffects(context.Context, *Request) (*Reply, error)
-	// UnaryIdempotent may be sent any number of times: the second changes nothing that the first did not.
+	// UnaryIdempotent may be sent any number of times: repetitions change nothing.
 	UnaryIdempotent(context.Context, *Request) (*Reply, error)
-	// ServerStream answers one request with as many messages as it asks for.
+	// ServerStream answers one request with the requested number of messages.
 	ServerStream(*Request, grpc.ServerStreamingServer[Reply]) error
 	// ServerStreamIdempotent is ServerStream, declared idempotent.
 	ServerStreamIdempotent(*Request, grpc.ServerStreamingServer[Reply]) error
-	// ClientStream answers all requests with one message, whose sequence number counts them.
+	// ClientStream answers all requests with one message, with their number in sequence.
 	ClientStream(grpc.ClientStreamingServer[Request, Reply]) error
 	// BidiStream answers each request with one message.
 	BidiStream(grpc.BidiStreamingServer[Request, Reply]) error

@@ -1,8 +1,8 @@
 package stats
 
-// Counts has counts of calls and hedges; those of hedge.Scheduler.Stats start with the scheduler.
-// Counts never fall, with one exception: Hedges and Hedged fall by one if a call ends between the
-// decision to send a hedge and its sending.
+// Counts has counts of calls and hedges. hedge.Scheduler.Stats counts from the start of the
+// scheduler. Counts never fall, with one exception: Hedges and Hedged fall by one if a call ends
+// between the decision to send a hedge and its sending.
 type Counts struct {
 	// Calls is the number of calls begun, without PassedThrough.
 	Calls int64
@@ -79,7 +79,7 @@ type Counts struct {
 	DryRun int64
 	// EarlyHeaders is the number of streams with a caller that called Header first, and with
 	// headers before the first message: by at least 1 ms, and by at least an eighth of the latency
-	// of that message. Such a stream cannot be hedged while it waits for the message: see
+	// of that message. The stream cannot be hedged while it waits for the message: see
 	// hedge.WithWaitForMessage.
 	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming calls, and of bidirectional calls without

@@ -15,8 +15,8 @@ type Outcome struct {
 	// hedged. It is empty if every due hedge was sent.
 	Reason Reason
 	// Rejected reports whether the outcome is a rejected answer, because no attempt had a better
-	// one: see hedge.WithAcceptable. It is false for a call that could not be hedged, whose answers
-	// are not judged.
+	// one: see hedge.WithAcceptable. It is false for a call that could not be hedged: its answer is
+	// not judged.
 	Rejected bool
 }
 

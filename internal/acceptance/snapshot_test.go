@@ -169,8 +169,8 @@ func TestSnapshot_Errors(t *testing.T) {
 		reader     io.Reader
 	}{
 		{"no reader", "hedge: WithSnapshot(nil): must not be nil", nil},
-		{"nothing", "hedge: WithSnapshot: it is empty", strings.NewReader("")},
-		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ",
+		{"nothing", "hedge: WithSnapshot: empty", strings.NewReader("")},
+		{"a web page", "hedge: WithSnapshot: not a snapshot, or truncated: ",
 			strings.NewReader("<html>404</html>")},
 		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},
 		{"of nobody", "", &empty},

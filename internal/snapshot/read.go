@@ -44,13 +44,13 @@ func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 	case err != nil:
 		return nil, err
 	case len(b) > maxBytes:
-		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+		return nil, fmt.Errorf("larger than %d bytes", maxBytes)
 	case len(b) == 0:
-		return nil, errors.New("it is empty")
+		return nil, errors.New("empty")
 	}
 	var message snapshotpb.Snapshot
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
-		return nil, fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
+		return nil, fmt.Errorf("not a snapshot, or truncated: %w", err)
 	}
 	complete := uint64(0)
 	for _, n := range message.Complete {
@@ -58,9 +58,9 @@ func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 	}
 	switch {
 	case message.Version == 0:
-		return nil, errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
+		return nil, errors.New("not a snapshot, or truncated: no version")
 	case complete != uint64(len(message.Targets)):
-		return nil, fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
+		return nil, fmt.Errorf("truncated: %d of %d targets", len(message.Targets), complete)
 	}
 	return message.Targets, nil
 }
@@ -72,7 +72,7 @@ func merged[M interface{ GetName() string }, K any](what string, all []M,
 	same := map[string][]M{}
 	for i, m := range all {
 		if m.GetName() == "" {
-			return nil, fmt.Errorf("%s %d: it has no name", what, i+1)
+			return nil, fmt.Errorf("%s %d: no name", what, i+1)
 		}
 		same[m.GetName()] = append(same[m.GetName()], m)
 	}
@@ -94,7 +94,7 @@ func targetIn(same []*snapshotpb.Target) (*TargetKnowledge, bool, error) {
 	var methods []*snapshotpb.Method
 	for _, m := range same {
 		if rate := m.CallsPerSecond; !(rate >= 0 && rate <= maxRate) {
-			return nil, false, fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
+			return nil, false, fmt.Errorf("calls_per_second %v: must be 0 to %v", rate, maxRate)
 		}
 		t.CallsPerSecond = max(t.CallsPerSecond, m.CallsPerSecond)
 		methods = append(methods, m.Methods...)
@@ -119,7 +119,7 @@ func methodIn(same []*snapshotpb.Method) (m *MethodKnowledge, some bool, err err
 
 func classIn(same []*snapshotpb.Class) (learn.Knowledge, bool, error) {
 	if n := len(same[0].Name); n > maxClass {
-		return learn.Knowledge{}, false, fmt.Errorf("its name has %d bytes, allowed: %d", n, maxClass)
+		return learn.Knowledge{}, false, fmt.Errorf("name of %d bytes: must be at most %d", n, maxClass)
 	}
 	k, err := knowledgeIn(same)
 	return k, len(k.Primaries) > 0, err
@@ -152,10 +152,10 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 
 func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
 	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
-		return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
+		return learn.Outcome{}, fmt.Errorf("age %v: must be 0 to %v", age, maxAge)
 	}
 	if o.GetHedges() > maxHedges {
-		return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
+		return learn.Outcome{}, fmt.Errorf("hedges %d: must be 0 to %d", o.Hedges, maxHedges)
 	}
 	var rest totals
 	err := rest.addSketch(o.GetRest())

@@ -25,14 +25,14 @@ var ours = sketch.Counts{}.DDSketch().ToProto().GetMapping()
 // addSketch adds a DDSketch. Its mapping must be ours.
 func (t *totals) addSketch(from *sketchpb.DDSketch) error {
 	if below := from.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
-		return errors.New("the sketch has negative latencies")
+		return errors.New("latencies must not be negative")
 	}
 	bins, row := from.GetPositiveValues().GetBinCounts(), from.GetPositiveValues().GetContiguousBinCounts()
 	m := from.GetMapping()
 	same := m.GetInterpolation() == ours.Interpolation && m.GetIndexOffset() == ours.IndexOffset &&
 		math.Abs(m.GetGamma()-ours.Gamma) < 1e-9
 	if len(bins)+len(row) > 0 && !same {
-		return fmt.Errorf("the mapping is {%v}, allowed: {%v}", m, ours)
+		return fmt.Errorf("mapping {%v}: must be {%v}", m, ours)
 	}
 	err := t.add(0, from.GetZeroCount())
 	for i, calls := range row {
@@ -50,7 +50,7 @@ func (t *totals) addBin(bin int64, calls float64) error {
 	case calls == 0:
 		return nil
 	case bin < first || bin >= first+sketch.Buckets:
-		return fmt.Errorf("bin %d, allowed: %d to %d, which are 1 µs to 10 min", bin, first, first+sketch.Buckets-1)
+		return fmt.Errorf("bin %d: must be %d to %d, for 1 µs to 10 min", bin, first, first+sketch.Buckets-1)
 	}
 	if err := t.add(int(bin-first), calls); err != nil {
 		return fmt.Errorf("bin %d: %w", bin, err)
@@ -61,7 +61,7 @@ func (t *totals) addBin(bin int64, calls float64) error {
 func (t *totals) add(bucket int, calls float64) error {
 	t.sum += calls
 	if !(calls >= 0 && t.sum <= maxCalls) {
-		return fmt.Errorf("%v calls, allowed: 0 to %v in all", calls, maxCalls)
+		return fmt.Errorf("%v calls: must be 0 to %v in total", calls, maxCalls)
 	}
 	t.of[bucket] += calls
 	return nil

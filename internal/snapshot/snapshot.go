@@ -73,7 +73,7 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 		return err
 	}
 	if w.bytes += len(b); w.bytes > maxBytes {
-		return fmt.Errorf("it would have more than %d bytes", maxBytes)
+		return fmt.Errorf("larger than %d bytes", maxBytes)
 	}
 	_, err = w.To.Write(b)
 	return err

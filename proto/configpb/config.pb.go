@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: configpb/config.proto
 
-// What package config reads and writes, as JSON.
+// Package hedge.config is the schema of the JSON that package config reads.
 
 package configpb
 
@@ -24,48 +24,49 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The options of a scheduler, of a target or of a method. Each field is the option of package hedge with its name after With.
+// Options are the options of a scheduler, a target or a method. Each field is an option of package
+// hedge, named without its With.
 type Options struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which methods may be hedged.
+	// Every method may be hedged.
 	AllMethods *bool `protobuf:"varint,1,opt,name=all_methods,json=allMethods" json:"all_methods,omitempty"`
-	// Which methods may be hedged.
+	// Methods with an idempotency_level may be hedged.
 	IdempotentOnly *bool `protobuf:"varint,2,opt,name=idempotent_only,json=idempotentOnly" json:"idempotent_only,omitempty"`
-	// Patterns of methods.
+	// Patterns of methods that may be hedged.
 	Methods []string `protobuf:"bytes,3,rep,name=methods" json:"methods,omitempty"`
-	// Patterns of methods.
+	// Patterns of methods that only read.
 	ReadOnlyMethods []string `protobuf:"bytes,4,rep,name=read_only_methods,json=readOnlyMethods" json:"read_only_methods,omitempty"`
 	// A gRPC service config.
 	ServiceConfig *structpb.Struct `protobuf:"bytes,5,opt,name=service_config,json=serviceConfig" json:"service_config,omitempty"`
-	// When a call is hedged.
+	// The trigger, which chooses when a call is hedged.
 	Trigger *Trigger `protobuf:"bytes,6,opt,name=trigger" json:"trigger,omitempty"`
-	// 0 to 4.
+	// The maximum number of hedges per call: 0 to 4.
 	MaxHedges *int32 `protobuf:"varint,7,opt,name=max_hedges,json=maxHedges" json:"max_hedges,omitempty"`
-	// 0 to 400.
+	// Hedges per 100 calls: 0 to 400.
 	BudgetPercent *float64 `protobuf:"fixed64,8,opt,name=budget_percent,json=budgetPercent" json:"budget_percent,omitempty"`
-	// A duration, such as "1.5s" or "20ms".
+	// The minimum delay, a duration such as "1.5s" or "20ms".
 	MinDelay *string `protobuf:"bytes,9,opt,name=min_delay,json=minDelay" json:"min_delay,omitempty"`
-	// Before a method is learned.
+	// The warm-up, before a method is learned.
 	Warmup *Warmup `protobuf:"bytes,10,opt,name=warmup" json:"warmup,omitempty"`
-	// Names of statuses, such as "UNAVAILABLE".
+	// Names or numbers of non-fatal statuses, such as "UNAVAILABLE".
 	NonFatalCodes *structpb.ListValue `protobuf:"bytes,11,opt,name=non_fatal_codes,json=nonFatalCodes" json:"non_fatal_codes,omitempty"`
-	// Hedges go to other backends only.
+	// Hedges are sent only to other backends.
 	OtherBackendOnly *bool `protobuf:"varint,12,opt,name=other_backend_only,json=otherBackendOnly" json:"other_backend_only,omitempty"`
-	// Hedges that make calls fail are held back.
+	// Hedges that exhaust a rate limit are held back.
 	Guard *bool `protobuf:"varint,13,opt,name=guard" json:"guard,omitempty"`
 	// No call is hedged.
 	Off *bool `protobuf:"varint,14,opt,name=off" json:"off,omitempty"`
-	// No hedge is sent, and its effect is predicted.
+	// No hedge is sent, and the effect of hedging is predicted.
 	DryRun *bool `protobuf:"varint,15,opt,name=dry_run,json=dryRun" json:"dry_run,omitempty"`
 	// The percentage of calls that are never hedged.
 	Control *float64 `protobuf:"fixed64,16,opt,name=control" json:"control,omitempty"`
-	// At most so many hedges in a time.
+	// The maximum number of hedges per time.
 	ResetLimit *ResetLimit `protobuf:"bytes,17,opt,name=reset_limit,json=resetLimit" json:"reset_limit,omitempty"`
-	// A duration.
+	// The window of latencies, a duration.
 	Window *string `protobuf:"bytes,18,opt,name=window" json:"window,omitempty"`
-	// How many methods are kept, those of each target counted by themselves: 1 or more.
+	// The number of methods kept, counted per target: 1 or more.
 	MaxMethods *int32 `protobuf:"varint,19,opt,name=max_methods,json=maxMethods" json:"max_methods,omitempty"`
-	// Patterns of methods.
+	// Patterns of streams that wait for the first message in Header.
 	WaitForMessage []string `protobuf:"bytes,22,rep,name=wait_for_message,json=waitForMessage" json:"wait_for_message,omitempty"`
 	// Patterns of bidirectional methods.
 	SingleRequest []string `protobuf:"bytes,23,rep,name=single_request,json=singleRequest" json:"single_request,omitempty"`
@@ -268,10 +269,10 @@ func (x *Options) GetTargetOptions() map[string]*Options {
 	return nil
 }
 
-// A trigger.
+// Trigger is a trigger.
 type Trigger struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which one.
+	// The kind of trigger.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -352,7 +353,7 @@ type isTrigger_Kind interface {
 }
 
 type Trigger_Auto struct {
-	// A delay that is chosen.
+	// A chosen delay.
 	Auto *Auto `protobuf:"bytes,1,opt,name=auto,oneof"`
 }
 
@@ -362,7 +363,7 @@ type Trigger_Percentile struct {
 }
 
 type Trigger_Fixed struct {
-	// A duration.
+	// A delay, a duration.
 	Fixed string `protobuf:"bytes,3,opt,name=fixed,oneof"`
 }
 
@@ -372,7 +373,7 @@ func (*Trigger_Percentile) isTrigger_Kind() {}
 
 func (*Trigger_Fixed) isTrigger_Kind() {}
 
-// The trigger that chooses its delay.
+// Auto is the trigger that chooses its delay.
 type Auto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A quantile, 0.5 to 0.999.
@@ -423,12 +424,12 @@ func (x *Auto) GetTargetPercentile() float64 {
 	return Default_Auto_TargetPercentile
 }
 
-// What is done before a method is learned.
+// Warmup is the behavior before a method is learned.
 type Warmup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many calls are watched.
+	// The number of calls.
 	Calls *int32 `protobuf:"varint,1,opt,name=calls" json:"calls,omitempty"`
-	// A duration; 0s for no hedge.
+	// Their delay, a duration; 0s for no hedge.
 	Delay         *string `protobuf:"bytes,2,opt,name=delay" json:"delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -478,12 +479,12 @@ func (x *Warmup) GetDelay() string {
 	return ""
 }
 
-// A limit of hedges, for servers that count resets.
+// ResetLimit is a limit of hedges, for servers that count resets.
 type ResetLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most so many.
+	// The maximum number of hedges.
 	Resets *int32 `protobuf:"varint,1,opt,name=resets" json:"resets,omitempty"`
-	// In any time of this duration.
+	// The length of each interval, a duration.
 	Per           *string `protobuf:"bytes,2,opt,name=per" json:"per,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

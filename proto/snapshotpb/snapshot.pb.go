@@ -4,8 +4,9 @@
 // 	protoc        (unknown)
 // source: snapshotpb/snapshot.proto
 
-// Package hedge.snapshot is what a scheduler has learned, for another one to take over: Scheduler.WriteSnapshot writes it, and
-// the option WithSnapshot reads it. docs/snapshot.md says how to read and merge it with other tools.
+// Package hedge.snapshot has the learned latencies of a scheduler, for another one to restore.
+// Scheduler.WriteSnapshot writes a snapshot, and the option WithSnapshot reads it. docs/snapshot.md
+// describes how other tools read and merge it.
 
 package snapshotpb
 
@@ -25,18 +26,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Snapshot is what one scheduler knows, or several. Two snapshots, one appended to the other, are the snapshot of both: a
-// target, method or class that appears more than once is merged, by the number of its calls.
+// Snapshot is the knowledge of one or more schedulers. Concatenated snapshots are one snapshot: a
+// target, method or class that occurs more than once is merged, weighted by its number of calls.
 //
-// A reader ignores what it does not know. A latency that no field of this version can hold will get a field of its own.
+// Readers ignore unknown fields. A latency that does not fit the fields of this version will get its
+// own field.
 type Snapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the format, 1. A later one adds fields and changes the meaning of none.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// What is known of each target.
+	// The targets.
 	Targets []*Target `protobuf:"bytes,2,rep,name=targets,proto3" json:"targets,omitempty"`
-	// How many targets were written, after all of them, so that a snapshot that was cut off is noticed. It is the sum where
-	// snapshots were appended to each other. Whoever changes the number of targets sets it anew.
+	// The number of targets, written last to detect truncation. In concatenated snapshots the numbers
+	// add up. A tool that adds or removes targets must update it.
 	Complete      []uint32 `protobuf:"varint,15,rep,packed,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -93,15 +95,15 @@ func (x *Snapshot) GetComplete() []uint32 {
 	return nil
 }
 
-// Target is what is known of a target.
+// Target is the knowledge of a target.
 type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As grpc.ClientConn.Target returns it, or WithTargetName names it.
+	// The result of grpc.ClientConn.Target, or the name from WithTargetName.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What is known of each of its methods.
+	// Its methods.
 	Methods []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
-	// How many calls a second one client made lately, of all methods; 0 if that is not known. Where snapshots are merged it is the
-	// greatest.
+	// The recent number of calls per second of one client, over all methods; 0 if unknown. Merged
+	// snapshots have the maximum.
 	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -158,14 +160,14 @@ func (x *Target) GetCallsPerSecond() float64 {
 	return 0
 }
 
-// Method is what is known of a method.
+// Method is the knowledge of a method.
 type Method struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The full name, "/package.Service/Method".
+	// The full method, "/package.Service/Method".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Of all its requests.
+	// The knowledge of all its requests.
 	Knowledge *Knowledge `protobuf:"bytes,2,opt,name=knowledge,proto3" json:"knowledge,omitempty"`
-	// Of each class of its requests, with WithClass.
+	// The knowledge of each class of requests, with WithClass.
 	Classes       []*Class `protobuf:"bytes,3,rep,name=classes,proto3" json:"classes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -222,12 +224,12 @@ func (x *Method) GetClasses() []*Class {
 	return nil
 }
 
-// Class is what is known of a class of requests.
+// Class is the knowledge of a class of requests.
 type Class struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As WithClass names it, at most 64 bytes.
+	// The name from WithClass, at most 64 bytes.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Of the requests of the class.
+	// The knowledge of its requests.
 	Knowledge     *Knowledge `protobuf:"bytes,2,opt,name=knowledge,proto3" json:"knowledge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -277,15 +279,16 @@ func (x *Class) GetKnowledge() *Knowledge {
 	return nil
 }
 
-// Knowledge is what is known of calls. All latencies are in nanoseconds, and the count of a sketch is a number of calls.
+// Knowledge has distributions of latencies in nanoseconds. The count of a sketch is a number of calls.
 type Knowledge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What primaries take. Of one that was cut short only a lower bound is known; it counts as the estimate of Kaplan and Meier
-	// has it, where the calls did that lasted longer, so that a quantile of the sketch is one of the latency without hedging.
+	// The latencies of primaries. A primary that was cut short has only a lower bound. The estimate of
+	// Kaplan and Meier counts it among the calls that lasted longer, so that a quantile of the sketch
+	// is a quantile of the latency without hedging.
 	Latency *sketchpb.DDSketch `protobuf:"bytes,1,opt,name=latency,proto3" json:"latency,omitempty"`
-	// What hedges take, from when they are sent. Those that were cancelled count likewise.
+	// The latencies of hedges, from their sending. Canceled hedges count as primaries do.
 	HedgeLatency *sketchpb.DDSketch `protobuf:"bytes,2,opt,name=hedge_latency,json=hedgeLatency,proto3" json:"hedge_latency,omitempty"`
-	// What hedged calls still took, with what hedging cost and gained in it.
+	// The latencies of hedged calls after their first hedge, with the cost and gain of hedging.
 	Outcomes      []*Outcome `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -342,14 +345,14 @@ func (x *Knowledge) GetOutcomes() []*Outcome {
 	return nil
 }
 
-// Outcome is what became of calls whose first hedge was sent at about the same age.
+// Outcome has the hedged calls with a first hedge at about the same age.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// That age, in nanoseconds.
+	// The age of the call at its first hedge, in nanoseconds.
 	Age int64 `protobuf:"varint,1,opt,name=age,proto3" json:"age,omitempty"`
-	// The most hedges that each of these calls could have.
+	// The maximum number of hedges of each of these calls.
 	Hedges uint32 `protobuf:"varint,2,opt,name=hedges,proto3" json:"hedges,omitempty"`
-	// What these calls still took after their first hedge, whichever attempt answered.
+	// The latencies of these calls from their first hedge, for any attempt that answered.
 	Rest          *sketchpb.DDSketch `protobuf:"bytes,3,opt,name=rest,proto3" json:"rest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
