@@ -230,20 +230,3 @@ func TestDocs_WalksNameWhatThereIs(t *testing.T) {
 		}
 	}
 }
-
-// TestDocs_TheExampleOfAGateIsTested compares the gate in CONTRIBUTING.md with its compiled copy.
-func TestDocs_TheExampleOfAGateIsTested(t *testing.T) {
-	page, err := os.ReadFile("CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := os.ReadFile("internal/feature/night_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```go\n// asleep")
-	example, _, found := strings.Cut(rest, "```")
-	if !found || !strings.Contains(string(code), "// asleep"+example) {
-		t.Error("CONTRIBUTING.md does not show the gate of internal/feature/night_test.go")
-	}
-}

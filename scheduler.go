@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -85,7 +84,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 // Pause stops hedging until Resume: no call begun later is hedged, no primary is moved past a
 // silent backend, and calls in flight get no more hedges. Latencies are still learned. To stop
 // hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
-func (s *Scheduler) Pause() { registry.Of(s).Pause().Store(gate.ByPause) }
+func (s *Scheduler) Pause() { registry.Of(s).Pause().Store(registry.ByPause) }
 
 // Resume ends the effect of Pause, and of the environment variable HEDGE_DISABLED.
 func (s *Scheduler) Resume() { registry.Of(s).Pause().Store("") }

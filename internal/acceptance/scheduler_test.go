@@ -15,7 +15,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -158,7 +157,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		options  []hedge.Option
-		conn     feature.Conn
+		conn     hcall.Conn
 		call     []grpc.CallOption
 		before   func(*hedge.Scheduler)
 		selected bool         // the options select the hedged methods

@@ -1,54 +1,59 @@
 package call
 
 import (
+	"math"
+	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature"
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
+// due is a hedge that is due.
+type due struct {
+	n, turn int           // the hedge, 1 for the first; the hedges considered so far, including this one
+	now     time.Time     // at which it is considered
+	age     time.Duration // of the call
+	race    *race.Report  // so far; Repeated is about this hedge
+	slow    bool          // the call is slow; otherwise an answer was rejected, or the call is sent again
+	busy    bool          // this process is short of processor time, so the answer may lie unread
+}
+
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
-// hedges that were considered, including hedge n. Admit asks the method's gates in order. A hedge
-// that passes all gates is paid for and counted.
-func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
-	c.catchUp(so)
+// hedges that were considered, including hedge n. A hedge that is admitted is paid for and counted.
+func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
+	c.catchUp(soFar)
 	if !c.armed {
 		return race.Event{Kind: race.Refused}
 	}
-	d := feature.Due{
-		CallState: &c.CallState, N: n, Turn: turn, Now: time.Now(), Report: so,
-		Slow: so.Rejected() == 0 && !so.Repeated, OneConnection: c.method.Target.OneConnection(),
-	}
-	if d.Busy = busy(&d); d.Busy {
-		c.Busy = true
-	} else if d.Slow && !so.Attempts[n-1].TurnedAway && c.Estimate != nil { // without a learned delay, lateness is no sign
-		if silent := c.Record.Late(n, d.Now, c.Delay); silent != "" {
-			settings.Tell(c.settings.Traces, settings.SilentBackend{Target: c.Target, Address: silent})
-		}
-	}
-	for n, g := range c.settings.Gates {
-		if v := g.Admit(&d); v != feature.Pass {
-			refund(c, c.settings.Gates[:n])
-			return notSent(c, &d, v)
-		}
+	now := time.Now()
+	d := due{n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	d.slow = soFar.Rejected() == 0 && !soFar.Repeated
+	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
+	c.noteLate(&d)
+	e, why := c.consider(&d)
+	if e.Kind != race.Admitted {
+		c.notSent(&d, e, why)
+		return e
 	}
 	c.heldBack, c.why = stats.NoReason, stats.NoReason
-	for _, o := range c.settings.Observers {
-		if o, ok := o.(feature.HedgeObserver); ok {
-			o.Admitted(&d)
-		}
+	if c.settings.Guard {
+		c.method.Guard.Sent(now)
 	}
+	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {
 		s.Hedges++
 		if n == 1 {
 			s.Hedged++
 		}
 	})
-	return race.Event{Kind: race.Admitted}
+	return e
 }
 
 // busyShare is the share of a call's age by which a busy process delays what is due. The goroutines
@@ -56,36 +61,131 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 // own. A call that grows old is hedged in the end, however busy the process is.
 const busyShare = 16
 
-// busy reports whether a slow call may be late because this process is short of processor time.
-func busy(d *feature.Due) bool {
-	return d.Slow && runqueue.Busy(d.Age()-d.Report.Due, d.Age()/busyShare)
-}
-
-// refund returns to the gates what they have taken for a hedge that is not sent.
-func refund(c *Call, gates []feature.Gate) {
-	for _, g := range gates {
-		if p, ok := g.(feature.Payer); ok {
-			p.Refund(&c.CallState)
+// noteLate tells the last attempt's backend that the attempt is late. Without a learned delay,
+// lateness is no sign of a silent backend.
+func (c *Call) noteLate(d *due) {
+	if d.busy {
+		c.busy = true
+	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && c.estimate != nil {
+		if silent := c.Record.NoteLate(d.n, d.now, c.Delay); silent != "" {
+			settings.Tell(c.settings.Traces, settings.SilentBackend{Target: c.Target, Address: silent})
 		}
 	}
 }
 
-// notSent counts the reason of verdict v, and returns the race's event for it.
-func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
-	e := race.Event{Kind: v.Event, Until: v.Until}
-	waits := v.Event == race.HeldBack && v.Until == 0
-	if v.Reason != stats.NoReason && !(waits && c.heldBack == v.Reason) {
-		c.method.Counters.HeldBack(v.Reason)
-		tellHeldBack(c, d.N, v.Reason)
-		if registry.PreventsHedges(v.Reason) {
-			c.method.NoteUnhedgeable()
+// consider returns [race.Admitted], or why hedge d is not sent: the first reason that holds, in the
+// order below. A hedge that was held back is considered again, so a reason may be asked for more
+// than once. To add a reason, see CONTRIBUTING.md.
+func (c *Call) consider(d *due) (race.Event, stats.Reason) {
+	s, m := c.settings, c.method
+	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
+	c.tookReset = false
+
+	// Hedging is paused. Calls in flight get no more hedges.
+	if m.Paused() {
+		return refuse(stats.Paused)
+	}
+
+	// The call is made for another service's hedge. The budget takes back the share of the call, which
+	// must pay for no other hedges.
+	if rpc.ForHedge(c.Context) {
+		if !s.Unbudgeted() {
+			c.payment.Forfeit()
+		}
+		return refuse(stats.OfHedge)
+	}
+
+	// Many attempts of the target fail.
+	if s.Throttle.Throttles() {
+		return refuse(stats.Throttled)
+	}
+
+	// An answer after the median latency would miss the deadline.
+	if deadline, ok := c.Context.Deadline(); plain && ok && deadline.Sub(d.now) <= c.median() {
+		return refuse(stats.DeadlineNear)
+	}
+
+	// The trigger wants no more hedges of a slow call. The hedge is held back forever, because a refusal
+	// would also prevent the hedges that follow rejected answers.
+	if d.slow && d.turn > c.maxHedges {
+		return holdUntil(math.MaxInt64)
+	}
+
+	// What was learned since the call began sets a longer delay.
+	if delay := c.newestDelay(d); delay > c.Delay {
+		if c.Delay = delay; d.age < delay {
+			return holdUntil(delay)
 		}
 	}
-	if waits {
-		c.heldBack = v.Reason
-		e.Until = retryAt(d)
+
+	// The primary finds out whether a silent backend answers.
+	if until := c.patientDelay(d); d.age < until {
+		return holdUntil(until)
 	}
-	return e
+
+	// The answer may lie unread in this process, and reading it comes first.
+	if plain && d.busy {
+		return c.holdBack(d, stats.ClientBusy)
+	}
+
+	// Only a share of the hedges is sent.
+	if d.slow && !c.draw(d.turn) {
+		return race.Event{Kind: race.Skipped}, stats.NotDrawn
+	}
+
+	// The connection is not ready. A call that is sent again has lost its connection.
+	if plain && c.Conn != nil && !d.race.Repeated && c.Conn.GetState() != connectivity.Ready {
+		return c.holdBack(d, stats.NotReady)
+	}
+
+	// A server turned a hedge away, and there may be no other backend.
+	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+c.Delay && !c.mayGoElsewhere() {
+		return holdUntil(at + c.Delay)
+	}
+
+	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
+	if s.OtherBackendOnly && c.Conn != nil && !d.race.Repeated && !c.Record.Reserve() {
+		return c.holdBack(d, stats.NoOtherBackend)
+	}
+
+	// Hedges use up a rate limit.
+	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) && !m.Guard.Admit(d.now, m.Traffic(), d.n, &c.ticket) {
+		c.release()
+		return c.holdBack(d, stats.Guarded)
+	}
+
+	// No reset is left for the loser. A hedge that sends the call again makes no loser.
+	if !c.OffWire && !d.race.Repeated {
+		if c.tookReset = m.Target.Resets.Admit(d.now); !c.tookReset {
+			c.release()
+			return c.holdBack(d, stats.ResetsSpent)
+		}
+	}
+
+	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent. The budget
+	// may owe the price of a hedge that sends the call again: the call fails without it.
+	urgent := d.n > 1 || d.age >= 2*c.Delay
+	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
+	if !s.Unbudgeted() && !c.payment.Pay(d.now, d.n, urgent, again) {
+		c.release()
+		return c.holdBack(d, stats.BudgetExhausted)
+	}
+	return race.Event{Kind: race.Admitted}, stats.NoReason
+}
+
+// refuse gives the call no more hedges.
+func refuse(why stats.Reason) (race.Event, stats.Reason) {
+	return race.Event{Kind: race.Refused}, why
+}
+
+// holdUntil holds a hedge back until the call has the given age, which counts as no reason.
+func holdUntil(age time.Duration) (race.Event, stats.Reason) {
+	return race.Event{Kind: race.HeldBack, Until: age}, stats.NoReason
+}
+
+// holdBack holds a hedge back for a while.
+func (c *Call) holdBack(d *due, why stats.Reason) (race.Event, stats.Reason) {
+	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, c.Delay)}, why
 }
 
 // retryFloor is the least time after which a hedge that was held back is considered again. Timers
@@ -101,14 +201,95 @@ const retryFloor = 250 * time.Microsecond
 // The first retries are close: if slightly more hedges are due than the budget earns, a call that
 // ends leaves its token to a slower call, which loses a fraction of the delay. Later retries are
 // rare, so that a long call in an outage costs little.
-func retryAt(d *feature.Due) time.Duration {
-	age := d.Age()
+func retryAt(age, delay time.Duration) time.Duration {
 	wait := age
 	switch {
-	case age < 2*d.Delay:
-		wait = min(age/8, 2*d.Delay-age)
-	case age < 3*d.Delay:
-		wait = 3*d.Delay - age
+	case age < 2*delay:
+		wait = min(age/8, 2*delay-age)
+	case age < 3*delay:
+		wait = 3*delay - age
 	}
 	return age + max(wait, retryFloor)
+}
+
+// newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a burst
+// of calls may begin before the previous burst is learned from. An estimate under another
+// configuration than the call's does not count.
+func (c *Call) newestDelay(d *due) time.Duration {
+	newest := c.Learner().Estimate()
+	if !d.slow || d.turn > 1 || c.estimate == nil || newest == nil || newest == c.estimate || !newest.MadeUnder(c.settings.Learning) {
+		return c.Delay
+	}
+	return newest.Delay
+}
+
+// patientDelay returns the age until which the first hedge of a slow call is held back: longer than
+// the delay at a silent backend, but at most a quarter of the time between start and deadline.
+// Without a learned delay, lateness is no sign of a silent backend.
+func (c *Call) patientDelay(d *due) time.Duration {
+	if !d.slow || d.turn != 1 || c.estimate == nil {
+		return 0
+	}
+	limit := time.Duration(math.MaxInt64)
+	if deadline, ok := c.Context.Deadline(); ok {
+		limit = deadline.Sub(c.Start) / 4
+	}
+	return c.Record.PatientDelay(c.Delay, limit)
+}
+
+// draw draws whether a slow call's hedge is sent, with the estimate's probability. A hedge that is
+// considered again keeps its draw.
+func (c *Call) draw(turn int) bool {
+	if turn != c.drawn.turn {
+		e := c.estimate
+		c.drawn.turn, c.drawn.send = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
+	}
+	return c.drawn.send
+}
+
+// turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.
+func (d *due) turnedAwayAt() (at time.Duration, turnedAway bool) {
+	for _, a := range d.race.Attempts[:d.n] {
+		if a.TurnedAway {
+			at, turnedAway = max(at, a.EndedAt), true
+		}
+	}
+	return at, turnedAway
+}
+
+// mayGoElsewhere reports whether there may be a ready backend that the call has not used.
+func (c *Call) mayGoElsewhere() bool {
+	return c.Record.Spare() || c.Record == nil && !c.method.Target.OneConnection()
+}
+
+// isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.
+func isOnlyHope(r *race.Report, n int) bool {
+	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
+		return !a.HasEnded || a.End != race.NonFatal
+	})
+}
+
+// release returns what a hedge that is not sent has taken, except its price.
+func (c *Call) release() {
+	c.Record.Unreserve(false)
+	if c.tookReset {
+		c.method.Target.Resets.Refund()
+	}
+}
+
+// notSent counts and reports why hedge d is not sent. A reason for which the hedge is held back
+// counts once in a row.
+func (c *Call) notSent(d *due, e race.Event, why stats.Reason) {
+	held := e.Kind == race.HeldBack
+	if why == stats.NoReason || held && c.heldBack == why {
+		return
+	}
+	c.method.Counters.HeldBack(why)
+	tellHeldBack(c, d.n, why)
+	if registry.PreventsHedges(why) {
+		c.method.NoteUnhedgeable()
+	}
+	if held {
+		c.heldBack = why
+	}
 }

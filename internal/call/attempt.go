@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -24,7 +23,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	if c.settings.Final.HasStatus(err) {
 		e.End = race.Final
 	}
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.settings.Resets.Failed(err, time.Now())
+	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.method.Target.Resets.NoteFailure(err, time.Now())
 	switch wait, pushed := rpc.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
@@ -36,7 +35,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 }
 
 // catchUp handles what has happened in the race since the last call of catchUp. It reports each
-// failed attempt to the observers once, without attempts that were canceled or exceeded their
+// failed attempt once, without attempts that were canceled or exceeded their
 // deadlines. It refunds hedges that were turned away or dropped. At most one hedge is dropped at a
 // time, the one that was paid for last, because hedges are prepared one after the other.
 func (c *Call) catchUp(r *race.Report) {
@@ -46,7 +45,7 @@ func (c *Call) catchUp(r *race.Report) {
 			continue
 		}
 		c.failures |= 1 << n
-		tellFailure(c, a.End, a.Pushback)
+		c.failed(a.End, a.Pushback)
 		switch {
 		case a.TurnedAway: // the next hedge is due at once
 			c.turnedAway(n)
@@ -55,24 +54,28 @@ func (c *Call) catchUp(r *race.Report) {
 		}
 	}
 	for ; int(c.dropped) < r.Dropped; c.dropped++ {
-		refund(c, c.settings.Gates)
+		c.release()
+		if !c.settings.Unbudgeted() {
+			c.payment.Refund()
+		}
 	}
 }
 
 // turnedAway refunds hedge n, which its server turned away, but for a tenth of its price.
 func (c *Call) turnedAway(n int) {
-	for _, g := range c.settings.Gates {
-		if p, ok := g.(feature.PartPayer); ok {
-			p.TurnedAway(&c.CallState, n)
-		}
+	if !c.OffWire {
+		c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
+	}
+	if !c.settings.Unbudgeted() {
+		c.payment.TurnedAway(n)
 	}
 }
 
-func tellFailure(c *Call, end race.EndKind, p race.Pushback) {
-	for _, o := range c.settings.Observers {
-		if o, ok := o.(feature.FailureObserver); ok {
-			o.Failed(end, p)
-		}
+// failed counts a failed attempt. For the throttle, a final status is no failure unless the server
+// wants no further attempt.
+func (c *Call) failed(end race.EndKind, p race.Pushback) {
+	if t := c.settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+		t.Failed()
 	}
 	if p != race.NoPushback {
 		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
@@ -82,7 +85,7 @@ func tellFailure(c *Call, end race.EndKind, p race.Pushback) {
 // TracksFailures reports whether the interceptor must report the trailers of failures: the target
 // has a throttle, or the method has a hedgingPolicy, in which a failure makes the next hedge due.
 func (c *Call) TracksFailures() bool {
-	return c.settings != nil && (c.settings.Policy != nil || c.settings.Features.Throttle != nil)
+	return c.settings != nil && (c.settings.Policy != nil || c.settings.Throttle != nil)
 }
 
 // PrimaryContext returns the context of the primary on a connection with the given target. If the
@@ -94,6 +97,15 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	}
 	ctx, c.Record = place.Primary(ctx, target, (*registry.SameBackendCounter)(&c.method.Counters), c.settings.OtherBackendOnly)
 	return ctx
+}
+
+// HedgeContext returns the context of a hedge. It may be called from any goroutine after
+// PrimaryContext.
+func (c *Call) HedgeContext(ctx context.Context) context.Context {
+	if c.Record == nil {
+		return ctx
+	}
+	return c.Record.Hedge(ctx)
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for

@@ -3,12 +3,17 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/control"
+	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -22,29 +27,52 @@ import (
 // the race's policy. The interceptor must call End if the call was not raced or its race ended
 // untouched. Otherwise the race has called Book, which calls End.
 type Call struct {
-	feature.CallState
+	Context        context.Context
+	Target, Method string
+	Conn           Conn // nil: always ready
+	Start          time.Time
+	Delay          time.Duration // after which the first hedge is due
+	Record         *place.Record // of the backends that its attempts used; nil without a policy of package balancer
+	Learns         bool          // its latency is of interest
+	OffWire        bool          // its attempts are no streams of its target's connections
 
 	method   *registry.Method
-	settings *settings.Settings // in force when it began
+	settings *registry.Settings // in force when it began
 	class    *registry.Class    // of its request; nil: none
+	group    control.Group
+	payment  Payment
 
 	armed bool // may be hedged
 	dry   bool // would be armed without WithDryRun
+	off   bool // its caller has switched it off: the trigger learns nothing of it
+	busy  bool // this process was short of processor time when a hedge was due: the latency is not the server's
 	http  bool // an HTTP request
 	safe  bool // an HTTP request with a method that only reads
 
-	end      feature.End // passed to observers; a field saves its allocation
-	failures uint8       // attempts whose failures were reported, a bit each
-	dropped  uint8       // hedges that were paid for, not sent, and refunded
+	estimate  *learn.Estimate // gave the delay; nil: the delay was not learned
+	maxHedges int             // of the trigger or the policy
+	drawn     struct {        // for the hedge that was considered last
+		turn int
+		send bool
+	}
+	ticket    guard.Ticket
+	tookReset bool  // the hedge that was considered last has taken one of its target's resets
+	failures  uint8 // attempts whose failures were reported, a bit each
+	dropped   uint8 // hedges that were paid for, not sent, and refunded
 
 	heldBack stats.Reason        // of the last hedge that was held back, so that each reason counts once per hedge
 	why      stats.Reason        // why the last due hedge was not sent, or why the call can have none
 	report   func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
+// Conn is the connection that a call uses. *grpc.ClientConn implements it.
+type Conn interface {
+	GetState() connectivity.State
+}
+
 // ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
 // that passes its own invoker.
-func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
+func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 	if cc != nil {
 		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
 	}
@@ -55,7 +83,7 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
 // Begin uses the options of this package, and of those in ctx [OffOption] and [AfterOption].
-func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
+func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if r == nil {
 		c := Call{report: o.report}
@@ -69,8 +97,8 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	s := m.Settings()
 	c := Call{method: m, settings: s, http: o.http != nil, safe: o.http != nil && o.http.Safe, report: o.report}
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
-	c.Learns, c.Learned = true, &m.Learner
-	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
+	c.Learns = true
+	c.payment = Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
 	if !s.Off {
 		m.Target.CallBegins(o.after || o.selected(s))
 	}
@@ -87,8 +115,8 @@ func decide(c *Call, o options) {
 	switch {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
-		c.Off, c.why = o.off, stats.SwitchedOff
-	case s.Pause.Load() != "":
+		c.off, c.why = o.off, stats.SwitchedOff
+	case m.Paused():
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
@@ -103,7 +131,7 @@ func decide(c *Call, o options) {
 		c.arm(s.Policy.Delay)
 	case s.Trigger.Kind == settings.FixedTrigger:
 		c.arm(s.Trigger.Delay)
-	case c.estimate():
+	case c.learnedDelay():
 		c.arm(c.Delay)
 	case s.WarmupDelay > 0:
 		m.Counters.Warmup.Add(1)
@@ -111,14 +139,14 @@ func decide(c *Call, o options) {
 	default:
 		m.Counters.Warmup.Add(1)
 		c.why = stats.Warmup
-		c.Payment.Earn(c.Start)
+		c.payment.Earn(c.Start)
 	}
 }
 
 // selected reports whether the options of hedge.New select a call of a method with the given
 // settings. WithAllMethods selects an HTTP request only if HTTP allows it to be sent twice.
 // WithIdempotentOnly selects all such requests.
-func (o options) selected(s *settings.Settings) bool {
+func (o options) selected(s *registry.Settings) bool {
 	switch {
 	case o.http == nil:
 		return s.Selected
@@ -128,9 +156,9 @@ func (o options) selected(s *settings.Settings) bool {
 	return s.Named
 }
 
-// estimate sets the call's delay to the learned delay of its class or its method. It returns false
+// learnedDelay sets the call's delay to the learned delay of its class or its method. It returns false
 // if too little is learned.
-func (c *Call) estimate() bool {
+func (c *Call) learnedDelay() bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
 	if e == nil {
@@ -139,7 +167,7 @@ func (c *Call) estimate() bool {
 	if e == nil {
 		return false
 	}
-	c.Estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
+	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
 	return true
 }
 
@@ -147,24 +175,24 @@ func (c *Call) estimate() bool {
 func (c *Call) arm(delay time.Duration) {
 	s := c.settings
 	if !s.Unbudgeted() { // calls whose hedges are free must not pay for other hedges
-		c.Payment.Earn(c.Start)
+		c.payment.Earn(c.Start)
 	}
-	c.MaxHedges = s.MaxHedges
+	c.maxHedges = s.MaxHedges
 	switch {
 	case s.Policy != nil:
-		c.MaxHedges = s.Policy.Attempts - 1
-	case c.Estimate != nil:
-		c.MaxHedges = min(c.Estimate.Hedges, s.MaxHedges)
+		c.maxHedges = s.Policy.Attempts - 1
+	case c.estimate != nil:
+		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)
 	}
 	c.Delay = min(delay, race.Longest)
 	switch {
-	case c.MaxHedges == 0 || s.Learning.BudgetPercent == 0:
+	case c.maxHedges == 0 || s.Learning.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured
 	case s.DryRun:
 		c.dry, c.why = true, stats.DryRun
 	default:
-		c.Group = s.Groups.Draw()
-		if c.armed = c.Group != feature.Unhedged; !c.armed {
+		c.group = s.Groups.Draw()
+		if c.armed = c.group != control.Unhedged; !c.armed {
 			c.why = stats.InControlGroup
 		}
 	}
@@ -183,7 +211,7 @@ func (c *Call) Plan() race.Plan {
 	p := race.Plan{
 		Rules: race.Rules{
 			Delay:            c.Delay,
-			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
+			MaxHedges:        uint8(min(c.maxHedges, race.MaxAttempts-1)),
 			HedgeFinal:       policy || s.OnlyReads || c.safe, // if a server sent it
 			FailureSendsNext: policy,
 			Judged:           s.Acceptable != nil,
@@ -204,6 +232,22 @@ func (c *Call) Plan() race.Plan {
 // WouldBeHedged reports whether a dry run keeps the call from being hedged. The interceptor then
 // looks for reasons why the call cannot be hedged.
 func (c *Call) WouldBeHedged() bool { return c.dry }
+
+// Age returns the time since the call began.
+func (c *Call) Age() time.Duration { return time.Since(c.Start) }
+
+// Learner returns the learner that gives the call's delay: the class's or the method's.
+func (c *Call) Learner() *learn.Learner {
+	if c.class != nil {
+		return &c.class.Learner
+	}
+	return &c.method.Learner
+}
+
+// median returns the median latency of the class or the method; 0 while it is being learned.
+func (c *Call) median() time.Duration {
+	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
+}
 
 // Late reports whether the call has lasted longer than its delay.
 func (c *Call) Late() bool { return c.Age() > c.Delay }
@@ -245,7 +289,7 @@ func (c *Call) SecondRequest() {
 
 // PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns its
 // context. It uses the options [OffOption] and [ReportOption].
-func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) context.Context {
+func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
@@ -260,7 +304,7 @@ func PassThrough(r *registry.Registry, ctx context.Context, target, method strin
 	c := Call{settings: m.Settings()}
 	if o.off || c.settings.Off {
 		c.why = stats.SwitchedOff
-	} else if c.settings.Pause.Load() != "" {
+	} else if m.Paused() {
 		c.why = stats.Paused
 	}
 	return c.UnhedgedContext(ctx)

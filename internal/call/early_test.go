@@ -21,7 +21,7 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 		}
 		record := func(n int, d time.Duration) {
 			for range n {
-				begin().Learned.PrimaryEnded(time.Now(), d, true)
+				begin().Learner().PrimaryEnded(time.Now(), d, true)
 			}
 		}
 		record(25, 2*ms)

@@ -2,12 +2,14 @@ package call
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -34,6 +36,26 @@ type End struct {
 	// Early is set if headers decided the stream well before its first message: see
 	// stats.Counts.EarlyHeaders.
 	Early bool
+
+	// Call.End sets the rest.
+
+	gone    bool // the caller had gone
+	known   bool // the latency is known: the caller waited from the start, and no attempt panicked
+	primary primary
+}
+
+// primary describes how the primary of a call ended. Age is the call's.
+type primary struct {
+	known     bool // the primary has ended, and its end is known
+	cutShort  bool // the primary had not answered at age, when a hedge won; a stream answers with its first message
+	err       error
+	age       time.Duration
+	gone      bool // the caller had gone by then
+	askedLate bool // the primary of a stream may have ended long before the caller asked
+}
+
+func (p *primary) answered() bool {
+	return p.known && (p.err == nil || !p.gone && !p.askedLate && rpc.Answers.HasStatus(p.err))
 }
 
 // Book implements [race.Policy] for a call that ends when its race is decided.
@@ -54,7 +76,7 @@ func (c *Call) Raced(r *race.Report) {
 	c.tell(r)
 }
 
-// End passes the end of the call to the observers. It must be called once, after Raced if the call
+// End counts the end of the call, and learns from it. It must be called once, after Raced if the call
 // has raced.
 func (c *Call) End(e End) {
 	if c.method == nil {
@@ -68,38 +90,64 @@ func (c *Call) End(e End) {
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
-	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
+	e.gone = e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Race != nil && !e.Headers {
-		gone = e.Race.CallerGone
+		e.gone = e.Race.CallerGone
 	}
-	end := &c.end
-	*end = feature.End{Race: e.Race, Headers: e.Headers, Err: e.Err, Age: e.Age, Gone: gone, Known: gone || e.Age >= 2*e.AskedAt}
+	e.known = e.gone || e.Age >= 2*e.AskedAt
 	switch {
 	case e.Race == nil:
-		end.Primary = feature.Primary{Known: true, Err: e.Err, Age: e.Age, Gone: gone, AskedLate: !end.Known}
+		e.primary = primary{known: true, err: e.Err, age: e.Age, gone: e.gone, askedLate: !e.known}
 		c.unraced(&e)
 	case e.Race.Panicked: // latencies are unknown
-		end.Known = false
+		e.known = false
 	default:
-		end.Primary = primaryOf(c, &e)
-		end.Gone = gone || end.Primary.Gone
+		e.primary = primaryOf(c, &e)
+		e.gone = e.gone || e.primary.gone
 	}
-	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
-		c.Record.Ended(end.Primary.Age, answered)
+	if answered := e.primary.answered(); answered || e.primary.known && !e.gone ||
+		e.gone && c.Context.Err() == context.DeadlineExceeded {
+		c.Record.Ended(e.primary.age, answered)
 	}
-	for _, o := range c.settings.Observers {
-		o.Ended(&c.CallState, end)
+	c.learn(&e)
+	if t := c.settings.Throttle; t != nil && e.Err == nil && (e.Race == nil || !e.Race.Panicked) {
+		t.Succeeded()
 	}
+	if c.settings.Guard && (e.Race != nil || e.Err != nil) {
+		c.guardEnd(&e)
+	}
+	if answered := rpc.Answers.HasStatus(e.Err); c.Learns && e.known && (answered || e.gone) {
+		c.settings.Groups.Ended(c.group, c.Start.Add(e.Age), e.Age, answered)
+	}
+}
+
+// guardEnd reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away
+// with a pushback.
+func (c *Call) guardEnd(e *End) {
+	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
+	if r := e.Race; r != nil {
+		primary = isExhausted(r.Attempts[0])
+		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool {
+			return a.Pushback == race.NoPushback && isExhausted(a)
+		})
+	}
+	if primary || hedge {
+		c.method.Guard.Exhausted(time.Now(), c.method.Traffic(), !primary)
+	}
+}
+
+func isExhausted(a race.AttemptReport) bool {
+	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
 
 // unraced counts the end of a primary without a hedge: the failure, and in a dry run the hedge that
 // the call would have had.
 func (c *Call) unraced(e *End) {
-	if e.Err != nil && !c.end.Gone && c.TracksFailures() {
+	if e.Err != nil && !e.gone && c.TracksFailures() {
 		failure := c.Failure(e.Err, e.Trailer)
-		tellFailure(c, failure.End, failure.Pushback)
+		c.failed(failure.End, failure.Pushback)
 	}
-	if !c.dry || !c.end.Known {
+	if !c.dry || !e.known {
 		return
 	}
 	if e.Age <= c.Delay {
@@ -112,9 +160,9 @@ func (c *Call) unraced(e *End) {
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
-		case !c.Draw(1):
+		case !c.draw(1):
 			s.NotDrawn++
-		case !c.settings.Unbudgeted() && !c.Payment.Pretend(c.Start.Add(c.Delay)):
+		case !c.settings.Unbudgeted() && !c.payment.Pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++
@@ -129,7 +177,7 @@ func (c *Call) prevented() stats.Reason {
 	switch {
 	case rpc.ForHedge(c.Context):
 		return stats.OfHedge
-	case ok && c.settings.Policy == nil && deadline.Sub(c.Start.Add(c.Delay)) <= c.Median():
+	case ok && c.settings.Policy == nil && deadline.Sub(c.Start.Add(c.Delay)) <= c.median():
 		return stats.DeadlineNear
 	case cc != nil && c.settings.OtherBackendOnly && place.Count(cc.Target()).Ready < 2:
 		return stats.NoOtherBackend
@@ -138,19 +186,19 @@ func (c *Call) prevented() stats.Reason {
 }
 
 // primaryOf describes the end of the primary of a race.
-func primaryOf(c *Call, e *End) feature.Primary {
+func primaryOf(c *Call, e *End) primary {
 	r, a := e.Race, &e.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
-		return feature.Primary{CutShort: true, Age: at}
+		return primary{cutShort: true, age: at}
 	}
-	p := feature.Primary{Known: a.HasEnded, Err: a.Err, Age: a.EndedAt, Gone: goneBefore(c, r, 0)}
+	p := primary{known: a.HasEnded, err: a.Err, age: a.EndedAt, gone: goneBefore(c, r, 0)}
 	switch {
 	case e.Headers && r.Winner == 0:
-		p.Err, p.Age, p.Gone = e.Err, e.Age, c.end.Gone
+		p.err, p.age, p.gone = e.Err, e.Age, e.gone
 	case e.Headers && a.Err == nil: // its first message was still to come
-		return feature.Primary{CutShort: true, Age: r.DecidedAt}
+		return primary{cutShort: true, age: r.DecidedAt}
 	}
-	p.AskedLate = !p.Gone && p.Age < 2*e.AskedAt
+	p.askedLate = !p.gone && p.age < 2*e.AskedAt
 	return p
 }
 
@@ -171,7 +219,7 @@ func count(c *Call, r *race.Report) {
 	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	if hedged && (good || !r.GaveUp) { // if the caller gave up, the value of hedges is unknown
-		c.Payment.Hedged(r.Winner > 0 && good)
+		c.payment.Hedged(r.Winner > 0 && good)
 	}
 	if !answered && rejected == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
 		return

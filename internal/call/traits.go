@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -23,12 +23,12 @@ func (c *Call) Inspect(request any) {
 }
 
 // Inspects reports whether Inspect calls a function of the user.
-func (c *Call) Inspects() bool { return classifies(c) || c.Payment.Owes }
+func (c *Call) Inspects() bool { return classifies(c) || c.payment.Owes }
 
 // classifies reports whether the class of the request is still to be set. Calls of a control group
 // have no class.
 func classifies(c *Call) bool {
-	return c.Learns && c.settings.Class != nil && c.class == nil && c.Group != feature.Unhedged
+	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
 // TraitsOf calls the user's functions for a request. It may be called at any time, if Inspects
@@ -38,7 +38,7 @@ func (c *Call) TraitsOf(request any) Traits {
 	if classifies(c) {
 		t.class = c.settings.Class(c.Context, c.Method, request)
 	}
-	if c.Payment.Owes {
+	if c.payment.Owes {
 		if t.cost = c.settings.Cost(c.Context, c.Method, request); !budget.IsCost(t.cost) { // which counts as 1
 			c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
 		}
@@ -51,16 +51,15 @@ func (c *Call) TraitsOf(request any) Traits {
 // earns the call's share of the cost, and each hedge pays the cost. SetTraits must be called before
 // the first hedge is due, and not concurrently with other methods.
 func (c *Call) SetTraits(t Traits) {
-	if c.Payment.Owes {
-		c.Payment.SetCost(c.Start, t.cost)
+	if c.payment.Owes {
+		c.payment.SetCost(c.Start, t.cost)
 	}
 	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
 		return
 	}
 	c.class = c.method.Class(cmp.Or(t.class, registry.OtherClass), c.Start)
-	c.Class = &c.class.Learner
-	if c.Estimate != nil && c.estimate() {
-		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)
+	if c.estimate != nil && c.learnedDelay() {
+		c.maxHedges = min(c.estimate.Hedges, c.settings.MaxHedges)
 		reportUnhedged(c)
 	}
 }

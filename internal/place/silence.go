@@ -192,11 +192,11 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 	}
 }
 
-// Late records that hedge n is due: the attempt before it, the primary for 1, was not answered
+// NoteLate records that hedge n is due: the attempt before it, the primary for 1, was not answered
 // within the delay. Each attempt counts once, however often its hedge is considered. It returns the
 // address of the attempt's backend if that has been silent for worthTelling, and "" otherwise. It
 // may be called for a nil record.
-func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string) {
+func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
 		return ""
 	}

@@ -110,11 +110,11 @@ func TestRecord_Late(t *testing.T) {
 	a, b, c := all[0], all[1], all[2]
 	now := time.Now()
 	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
-	r.Late(1, now, ms) // not picked yet: it has to wait for a connection
+	r.NoteLate(1, now, ms) // not picked yet: it has to wait for a connection
 	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	r.Went(a)
-	r.Late(1, now, ms)
-	r.Late(1, now.Add(ms), ms) // the hedge is considered again
+	r.NoteLate(1, now, ms)
+	r.NoteLate(1, now.Add(ms), ms) // the hedge is considered again
 	if !a.Suspect() || a.Silent() {
 		t.Error("one call is late at a")
 	}
@@ -122,7 +122,7 @@ func TestRecord_Late(t *testing.T) {
 	r.Lock()
 	r.HedgeWent(h, b)
 	r.Unlock()
-	r.Late(2, now, ms)
+	r.NoteLate(2, now, ms)
 	if !b.Suspect() {
 		t.Error("the hedge is late at b")
 	}
@@ -132,15 +132,15 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("both have answered")
 	}
 	r.Went(c) // gRPC tries the primary again
-	r.Late(3, now, ms)
+	r.NoteLate(3, now, ms)
 	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	r.Went(a)
 	r.Went(c)
-	if r.Late(1, now, ms); a.Suspect() || !c.Suspect() {
+	if r.NoteLate(1, now, ms); a.Suspect() || !c.Suspect() {
 		t.Error("the primary is late at c")
 	}
 	var none *place.Record
-	none.Late(1, now, ms)
+	none.NoteLate(1, now, ms)
 	none.Ended(time.Since(now), true)
 }
 

@@ -3,13 +3,12 @@ package registry
 import (
 	"strings"
 
-	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // NoteNames records the names of the method and its target for metrics. conn is nil for hedge.Do.
 // static reports whether the call has the option grpc.StaticMethod.
-func (m *Method) NoteNames(conn feature.Conn, static bool) {
+func (m *Method) NoteNames(conn any, static bool) {
 	static = static || conn == nil
 	known := m.names.Load()
 	if known.Method != "" && (!static || known.Method != "other") {

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/snapshot"
@@ -24,7 +23,7 @@ type Registry struct {
 	handle *Handle
 	pace   learn.Pace
 	epoch  time.Time
-	pause  gate.Pause
+	pause  Pause
 
 	remembers atomic.Bool // histories are kept
 
@@ -54,7 +53,7 @@ func NewHandle(c settings.Config) (*Handle, error) {
 	r.config.Store(&c)
 	r.restore(known)
 	r.sweep.Store(sweepEvery)
-	r.pause.Read()
+	r.pause.readSwitch()
 	return r.handle, nil
 }
 
@@ -75,9 +74,9 @@ func (r *Registry) Config() settings.Config {
 }
 
 // Pause returns the switch that pauses hedging. The switch of a nil registry has no effect.
-func (r *Registry) Pause() *gate.Pause {
+func (r *Registry) Pause() *Pause {
 	if r == nil {
-		return new(gate.Pause)
+		return new(Pause)
 	}
 	return &r.pause
 }

@@ -2,9 +2,8 @@ package registry
 
 import (
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/feature/control"
-	"github.com/grpchedge/hedge/internal/feature/gate"
-	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/control"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -19,7 +18,16 @@ func (r *Registry) ConfigOf(target, method string) settings.Config {
 	return r.Config()
 }
 
-func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
+// Settings are the settings of a method, with the state that belongs to them. They never change. A
+// call uses those that were in force when it began until it ends.
+type Settings struct {
+	settings.Settings
+	Throttle *Throttle       // of the target; nil: none
+	Groups   *control.Groups // nil: no control group
+	Own      *budget.Bucket  // of the method alone, always in a dry run; nil: none
+}
+
+func (m *Method) Settings() *Settings { return m.settings.Load() }
 
 // Update replaces the configuration for calls that begin afterwards.
 func (r *Registry) Update(c settings.Config) {
@@ -38,29 +46,24 @@ func (r *Registry) Update(c settings.Config) {
 
 // none are the settings that a new method has until its first resolve. They have nothing to carry
 // over.
-var none = &settings.Settings{Config: &settings.Config{}}
+var none = &Settings{Settings: settings.Settings{Config: &settings.Config{}}}
 
 // resolve makes the settings of the method, and sets the budget's share and the reset limit of its
 // target. r.mu must be held.
-func (m *Method) resolve(c *settings.Config) *settings.Settings {
+func (m *Method) resolve(c *settings.Config) *Settings {
 	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
-	s := c.For(t, m.Name, &m.Target.registry.pace)
+	s := &Settings{Settings: *c.For(t, m.Name, &m.Target.registry.pace)}
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
-	m.Target.throttle = gate.ThrottleFor(s.Throttling(), m.Target.throttle)
-	s.PlugIn(settings.Features{
-		Pause:    &m.Target.registry.pause,
-		Resets:   &m.Target.Resets,
-		Throttle: m.Target.throttle,
-		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
-		Own:      m.ownBudget(s),
-		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic},
-	})
+	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)
+	s.Throttle = m.Target.throttle
+	s.Groups = control.For(s.Control/100, s.Compared(), old.Groups)
+	s.Own = m.ownBudget(&s.Settings)
 	return s
 }
 
-// traffic is the guard's measure of calls. A costly call of the target counts as several.
-func (m *Method) traffic() guard.Traffic {
+// Traffic is the guard's measure of calls. A costly call of the target counts as several.
+func (m *Method) Traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }
 

@@ -78,7 +78,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false),
 		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
-		Guard:  m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
+		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()

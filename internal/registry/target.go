@@ -9,11 +9,10 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/feature/gate"
-	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/resets"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -30,7 +29,7 @@ type Target struct {
 
 	registry *Registry
 	guard    guard.Shared
-	throttle *gate.Throttle // nil: none; guarded by Registry.mu
+	throttle *Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
 	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see CallBegins
@@ -51,13 +50,14 @@ type Method struct {
 
 	Talks Talks // of a method of WithSingleRequest
 
+	Guard guard.Guard
+
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
-	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
-	names    atomic.Pointer[stats.Names]       // see NoteNames
-	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
-	classes  classes                           // of requests
-	guard    guard.Guard
+	settings atomic.Pointer[Settings]    // in force for calls that begin now
+	names    atomic.Pointer[stats.Names] // see NoteNames
+	own      *budget.Bucket              // nil if it never had one; guarded by Registry.mu
+	classes  classes                     // of requests
 	history  history
 	entry    entry
 
@@ -139,7 +139,7 @@ func (r *Registry) newBudget(percent float64) *budget.Bucket {
 func (r *Registry) newMethod(t *Target, name string) *Method {
 	m := &Method{Name: name, Target: t}
 	m.Counters.departed = &r.departed
-	m.guard.Target = &t.guard
+	m.Guard.Target = &t.guard
 	m.settings.Store(none)
 	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())

@@ -23,7 +23,7 @@ const fewUnhedgeable = 10
 // unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
 // if most can be. seen is the number of calls that could not. Early headers are counted for all
 // calls, other reasons for late calls alone.
-func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen int64) {
+func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
 	for reason, of := range prevents {
 		n := of(c)

@@ -3,12 +3,6 @@ package settings
 import (
 	"fmt"
 
-	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/control"
-	"github.com/grpchedge/hedge/internal/feature/gate"
-	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/rpc"
 )
@@ -27,25 +21,9 @@ type Settings struct {
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
 	Final           rpc.Codes          // the final statuses: of Config, or of the policy, if there is one
-
-	Features
-	Gates     []feature.Gate
-	Observers []feature.Observer
 }
 
-// Features are the features' state of one method and its target. They outlive settings. A nil
-// feature is off.
-type Features struct {
-	Pause    *gate.Pause
-	Failures *guard.Gate // in use with WithGuard
-	Resets   *resets.Resets
-	Throttle *gate.Throttle  // the target's
-	Groups   *control.Groups // with a control group
-	Own      *budget.Bucket  // of the method alone, always in a dry run
-}
-
-// For returns the settings of a method, by the rules that match it and its target. PlugIn is still
-// to be called.
+// For returns the settings of a method, by the rules that match it and its target.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
@@ -87,44 +65,4 @@ func (s *Settings) Compared() string {
 // Unbudgeted reports whether the hedges of the method cost nothing.
 func (s *Settings) Unbudgeted() bool {
 	return s.Policy != nil && s.Learning.BudgetPercent >= MaxBudgetPercent
-}
-
-// PlugIn makes the lists of the method's gates and observers.
-//
-// Gates are asked in this order. To add a gate, add it here: see CONTRIBUTING.md.
-func (s *Settings) PlugIn(f Features) {
-	s.Features = f
-	plain := s.Policy == nil // gRPC defines when the hedges of a hedgingPolicy are sent
-
-	s.gate(true, f.Pause)
-	s.gate(true, gate.OfHedge{Unbudgeted: s.Unbudgeted()})
-	s.gate(f.Throttle != nil, f.Throttle)
-	s.gate(plain, feature.GateFunc(gate.Deadline))
-	s.gate(true, gate.Wanted{Learning: s.Learning})
-	s.gate(true, feature.GateFunc(gate.PatientProbe))
-	s.gate(plain, feature.GateFunc(gate.ClientBusy))
-	s.gate(true, feature.GateFunc(gate.Drawn))
-	s.gate(plain, feature.GateFunc(gate.Ready))
-	s.gate(plain, feature.GateFunc(gate.Elsewhere))
-	s.gate(s.OtherBackendOnly, gate.OtherBackend{})
-	s.gate(s.Guard && !s.Unbudgeted(), f.Failures)
-	s.gate(true, f.Resets)
-	s.gate(!s.Unbudgeted(), gate.Budget{})
-
-	s.observer(true, gate.Learning{Hedges: s.Trigger.Kind == AutoTrigger})
-	s.observer(f.Throttle != nil, f.Throttle)
-	s.observer(s.Guard, f.Failures)
-	s.observer(f.Groups != nil, f.Groups)
-}
-
-func (s *Settings) gate(on bool, g feature.Gate) {
-	if on {
-		s.Gates = append(s.Gates, g)
-	}
-}
-
-func (s *Settings) observer(on bool, o feature.Observer) {
-	if on {
-		s.Observers = append(s.Observers, o)
-	}
 }

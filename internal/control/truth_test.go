@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -111,15 +110,15 @@ func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *s
 	groups, draw := control.For(0.5, "", nil), w(r)
 	rate := unhedged + hedged
 	for at := r.ExpFloat64() / rate; at < over.Seconds(); at += r.ExpFloat64() / rate {
-		c := feature.CallState{Group: feature.Unhedged, Learns: true, Start: begin.Add(ms(1000 * at))}
+		start, group := begin.Add(ms(1000*at)), control.Unhedged
 		if r.Float64() < hedged/rate {
-			c.Group = feature.Hedgeable
+			group = control.Hedgeable
 		}
-		took := ms(draw(at, c.Group == feature.Hedgeable))
+		took := ms(draw(at, group == control.Hedgeable))
 		if took > ms(delay) {
-			groups.Admitted(&feature.Due{CallState: &c, Now: c.Start})
+			groups.HedgeSent(group, start)
 		}
-		groups.Ended(&c, &feature.End{Age: took, Known: true})
+		groups.Ended(group, start.Add(took), took, true)
 	}
 	return groups.Gain(begin.Add(over), 0.99)
 }

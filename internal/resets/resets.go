@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -134,46 +133,31 @@ func (r *Resets) count(n float64) {
 	}
 }
 
-// Admit admits a hedge if a reset is left for its loser. A hedge that repeats a call has no loser.
-func (r *Resets) Admit(d *feature.Due) feature.Verdict {
-	if d.TookReset = false; d.OffWire || d.Report.Repeated {
-		return feature.Pass
-	}
+// Admit takes a reset for the loser of a hedge, or returns false if none is left.
+func (r *Resets) Admit(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.catchUp(d.Now)
+	r.catchUp(now)
 	if r.level < 1 {
-		return feature.Later(stats.ResetsSpent)
+		return false
 	}
 	r.count(1)
-	d.TookReset = true
-	return feature.Pass
+	return true
 }
 
-// Refund returns the reset of a hedge that was not sent, if Admit took one.
-func (r *Resets) Refund(c *feature.CallState) {
-	if c.TookReset {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.count(-1)
-	}
+// Refund returns the reset of a hedge that was not sent, or that its server turned away: such an
+// attempt has ended, and is not reset.
+func (r *Resets) Refund() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count(-1)
 }
 
-// TurnedAway refunds the reset of a hedge that its server turned away: the attempt has ended, and
-// is not reset.
-func (r *Resets) TurnedAway(c *feature.CallState, _ int) {
-	if !c.OffWire {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.count(-1)
-	}
-}
-
-// Failed reports whether err, of an attempt, shows that the server closed the connection because of
-// resets. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a
-// server may have relayed, so the consequences are mild: fewer hedges for a while, and the call may
-// be sent again.
-func (r *Resets) Failed(err error, now time.Time) bool {
+// NoteFailure records that an attempt failed with err. It reports whether the call may be sent again,
+// because the server cut the connection and gave resets as the reason. Such a cut, and a second silent
+// one, set a limit. NoteFailure reads the text of err, which a server may have relayed, so the
+// consequences are mild: fewer hedges for a while, and the call may be sent again.
+func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	c, cut := causeOf(err)
 	if !cut {
 		return false

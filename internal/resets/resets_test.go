@@ -8,9 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -19,9 +17,8 @@ import (
 type server struct {
 	limits resets.Resets
 	now    time.Time
-	call   feature.CallState // of the last hedge that was due
-	sent   []time.Time       // hedges since the last cut
-	all    int               // hedges
+	sent   []time.Time // hedges since the last cut
+	all    int         // hedges
 	cuts   int
 	err    error // of calls that a cut fails
 }
@@ -36,18 +33,12 @@ var tooMany = status.Error(codes.Unavailable,
 
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0), err: tooMany} }
 
-func (s *server) admit(repeated bool) bool {
-	s.call = feature.CallState{}
-	d := &feature.Due{CallState: &s.call, Now: s.now, Report: &race.Report{Repeated: repeated}}
-	return s.limits.Admit(d) == feature.Pass
-}
-
 // serves makes due hedges at a rate for a while. The server cuts the connection at more than most
 // resets in per, which fails several calls.
 func (s *server) serves(d time.Duration, hedges, most int, per time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		s.now = s.now.Add(time.Second / time.Duration(hedges))
-		if !s.admit(false) {
+		if !s.limits.Admit(s.now) {
 			continue
 		}
 		s.all++
@@ -55,7 +46,7 @@ func (s *server) serves(d time.Duration, hedges, most int, per time.Duration) {
 			s.cuts++
 			s.sent = nil
 			for range 3 {
-				s.limits.Failed(s.err, s.now)
+				s.limits.NoteFailure(s.err, s.now)
 			}
 		}
 	}
@@ -130,7 +121,7 @@ func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
 			s := newServer()
 			for range time.Hour / every {
 				s.serves(every, hedges, 0, 0)
-				if s.limits.Failed(silent, s.now) {
+				if s.limits.NoteFailure(silent, s.now) {
 					t.Error("a call is sent again, and the server has not said why it failed")
 				}
 			}
@@ -148,7 +139,7 @@ func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
 func TestResets_LiftsStepByStep(t *testing.T) {
 	s := newServer()
 	s.serves(5*time.Minute, 10, 0, 0)
-	s.limits.Failed(tooMany, s.now)
+	s.limits.NoteFailure(tooMany, s.now)
 	cutAt := s.now
 	for _, want := range []float64{4, 4.76, 5.66, 6.73} {
 		s.now = s.now.Add(time.Second)
@@ -181,7 +172,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 			s.now = s.now.Add(limit.Per)
 			for range 1000 {
 				s.now = s.now.Add(limit.Per / 400)
-				if s.admit(false) {
+				if s.limits.Admit(s.now) {
 					s.sent, total = append(s.sent, s.now), total+1
 					most = max(most, s.within(limit.Per))
 				}
@@ -195,7 +186,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 		}
 		s.limits.SetLimit(nil)
 		for range 10 * limit.N {
-			if !s.admit(false) {
+			if !s.limits.Admit(s.now) {
 				t.Errorf("%+v: a hedge is held back after the limit was lifted", limit)
 			}
 		}
@@ -207,7 +198,7 @@ func TestResets_BothLimits(t *testing.T) {
 	s := newServer()
 	s.limits.SetLimit(&resets.Limit{N: 20, Per: time.Second})
 	s.serves(5*time.Minute, 10, 0, 0)
-	s.limits.Failed(tooMany, s.now)
+	s.limits.NoteFailure(tooMany, s.now)
 	s.sent = nil
 	s.serves(10*time.Minute, 10, 0, 0)
 	if n := s.within(time.Minute); n > 300 || n < 135 {
@@ -215,25 +206,18 @@ func TestResets_BothLimits(t *testing.T) {
 	}
 }
 
-// TestResets_WhatIsGivenBack: a refunded reset can be used again. A hedge that repeats a call takes
-// no reset, and refunds none if the budget does not pay for it.
+// TestResets_WhatIsGivenBack can be used again.
 func TestResets_WhatIsGivenBack(t *testing.T) {
 	s := newServer()
 	s.limits.SetLimit(&resets.Limit{N: 2, Per: time.Hour})
 	for range 10 {
-		if !s.admit(false) {
+		if !s.limits.Admit(s.now) {
 			t.Fatal("a hedge is held back, and none was sent")
 		}
-		s.limits.Refund(&s.call)
+		s.limits.Refund()
 	}
-	if !s.admit(false) || s.admit(false) {
+	if !s.limits.Admit(s.now) || s.limits.Admit(s.now) {
 		t.Error("want one hedge and no second one")
-	}
-	if !s.admit(true) {
-		t.Error("the hedge that repeats a call is held back, which has no loser")
-	}
-	if s.limits.Refund(&s.call); s.admit(false) {
-		t.Error("a repetition that was not sent has given a reset back that it has not taken")
 	}
 }
 
@@ -255,16 +239,16 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 	} {
 		s := newServer()
 		s.serves(time.Minute, 10, 0, 0)
-		if s.limits.Failed(err, s.now) || s.limits.Report(s.now) != (stats.Resets{}) {
+		if s.limits.NoteFailure(err, s.now) || s.limits.Report(s.now) != (stats.Resets{}) {
 			t.Errorf("%s: %+v", name, s.limits.Report(s.now))
 		}
 	}
 	s := newServer()
-	if s.limits.Failed(tooMany, s.now) {
+	if s.limits.NoteFailure(tooMany, s.now) {
 		t.Error("no hedge was sent, and hedges are to blame")
 	}
 	s.serves(time.Second, 1, 0, 0)
-	if s.now = s.now.Add(2 * time.Minute); s.limits.Failed(tooMany, s.now) {
+	if s.now = s.now.Add(2 * time.Minute); s.limits.NoteFailure(tooMany, s.now) {
 		t.Error("no hedge was sent for two minutes, and hedges are to blame")
 	}
 }
@@ -275,7 +259,7 @@ func TestResets_RelayedWords(t *testing.T) {
 	s := newServer()
 	for range 600 {
 		s.serves(time.Second, 10, 0, 0)
-		s.limits.Failed(tooMany, s.now)
+		s.limits.NoteFailure(tooMany, s.now)
 	}
 	if n := s.within(time.Minute); n == 0 || n > 10 {
 		t.Errorf("%d hedges in the last minute", n)

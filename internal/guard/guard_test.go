@@ -9,10 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -353,34 +351,6 @@ func TestGuard_AClockSetBack(t *testing.T) {
 	}
 }
 
-// TestGate_OnlyHope: a hedge passes at any time if all attempts of its call have failed.
-func TestGate_OnlyHope(t *testing.T) {
-	w := newWorld(1, 1)
-	m := w.methods[0]
-	g := guard.Gate{Guard: &m.Guard, Traffic: func() guard.Traffic { return w.traffic(m) }}
-	m.Sent(w.now)
-	m.Exhausted(w.now, w.traffic(m), true)
-	failed := race.AttemptReport{HasEnded: true, End: race.NonFatal}
-	for _, tc := range []struct {
-		attempts [2]race.AttemptReport
-		n        int
-		passes   bool
-	}{
-		{n: 1},
-		{[2]race.AttemptReport{failed}, 1, true},
-		{[2]race.AttemptReport{failed}, 2, false}, // the first hedge is in flight
-		{[2]race.AttemptReport{failed, failed}, 2, true},
-		{[2]race.AttemptReport{{HasEnded: true, End: race.RejectedStatus}}, 1, false},
-	} {
-		var r race.Report
-		copy(r.Attempts[:], tc.attempts[:])
-		d := &feature.Due{CallState: new(feature.CallState), N: tc.n, Now: w.now, Report: &r}
-		if passes := g.Admit(d) == feature.Pass; passes != tc.passes {
-			t.Errorf("%+v passes: %v", tc, passes)
-		}
-	}
-}
-
 // TestGuard_Concurrently is for the race detector.
 func TestGuard_Concurrently(t *testing.T) {
 	var target guard.Shared
@@ -395,7 +365,7 @@ func TestGuard_Concurrently(t *testing.T) {
 			for n := range 1000 {
 				now := start.Add(time.Duration(n) * second / 10)
 				traffic := guard.Traffic{Method: float64(n), Target: float64(4 * n)}
-				if m.Tickets.Next() < m.Share(now, traffic) {
+				if m.Admit(now, traffic, 1, new(guard.Ticket)) {
 					m.Sent(now)
 				}
 				m.Exhausted(now, traffic, n%100 == 0)

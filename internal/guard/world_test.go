@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -124,7 +124,7 @@ func (w *world) call(m *method) {
 // hedge sends a hedge if the guard lets it pass.
 func (w *world) hedge(m *method) bool {
 	w.due++
-	if m.Tickets.Next() >= m.Share(w.now, w.traffic(m)) {
+	if !m.Admit(w.now, w.traffic(m), 1, new(guard.Ticket)) {
 		return false
 	}
 	w.sent++

@@ -4,15 +4,9 @@
 package guard
 
 import (
-	"slices"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -29,14 +23,31 @@ type Shared struct {
 // zero Guard has seen no failure and admits every hedge. Target must be set before the first use.
 // A time before the latest reported time counts as the latest.
 type Guard struct {
-	Target  *Shared      // Target.mu guards own
-	Tickets sketch.Draws // a hedge may be sent if its ticket is below the share
+	Target  *Shared // Target.mu guards own
+	tickets sketch.Draws
 	own     hold
 }
 
 // Traffic is the total number of calls of the method and of its target. A costly call of the target
 // may count as several.
 type Traffic struct{ Method, Target float64 }
+
+// Ticket is the number that a hedge has drawn. The hedge may be sent if the number is below the
+// share. The zero Ticket is of no hedge.
+type Ticket struct {
+	hedge int
+	value float64
+}
+
+// Admit reports whether hedge n of a call may be sent at now: the guard admits its share of hedges.
+// The call keeps the ticket k, so that a hedge that is held back keeps its draw.
+func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
+	share := m.Share(now, t)
+	if share < 1 && k.hedge != n {
+		*k = Ticket{n, m.tickets.Next()}
+	}
+	return share >= 1 || k.value < share
+}
 
 // Share returns the share of due hedges that may be sent at now, 0 to 1.
 func (m *Guard) Share(now time.Time, t Traffic) float64 {
@@ -88,48 +99,3 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 
 // within reports whether t was at most d before now. It is false for the zero t.
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
-
-// Gate is the guard of one method as a gate and an observer.
-type Gate struct {
-	Guard   *Guard
-	Traffic func() Traffic
-}
-
-// Admit admits the guard's share of hedges, and every hedge that its call needs in order not to
-// fail. A hedge keeps its ticket when it is considered again.
-func (g *Gate) Admit(d *feature.Due) feature.Verdict {
-	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool {
-		return !a.HasEnded ||
-			a.End != race.NonFatal
-	}) {
-		return feature.Pass
-	}
-	share := g.Guard.Share(d.Now, g.Traffic())
-	if share < 1 && d.Ticket.Of != d.N {
-		d.Ticket = feature.Ticket{Of: d.N, Value: g.Guard.Tickets.Next()}
-	}
-	return feature.Later(stats.Guarded).If(share < 1 && d.Ticket.Value >= share)
-}
-
-func (g *Gate) Admitted(d *feature.Due) { g.Guard.Sent(d.Now) }
-
-// Ended reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away with
-// a pushback.
-func (g *Gate) Ended(_ *feature.CallState, e *feature.End) {
-	if e.Race == nil && e.Err == nil { // the common case
-		return
-	}
-	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
-	if r := e.Race; r != nil {
-		primary = ranOut(r.Attempts[0])
-		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1],
-			func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
-	}
-	if primary || hedge {
-		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)
-	}
-}
-
-func ranOut(a race.AttemptReport) bool {
-	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
-}

@@ -7,19 +7,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Groups are the two groups of a method's calls.
+// Group is the group of a call.
+type Group uint8
+
+const (
+	NoGroup Group = iota // the method has no control group, or the call cannot be hedged
+	Hedgeable
+	Unhedged // the control group
+)
+
+// Groups are the two groups of a method's calls. A nil *Groups puts every call into NoGroup.
 type Groups struct {
 	share  float64
-	of     string                               // see For
-	calls  atomic.Uint64                        // the number of draws
-	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
-	hedges *sketch.Window                       // counts the hedges of the hedgeable calls
+	of     string                       // see For
+	calls  atomic.Uint64                // the number of draws
+	took   [Unhedged + 1]*sketch.Window // by group; nil for none
+	hedges *sketch.Window               // counts the hedges of the hedgeable calls
 }
 
 // compared is the length of the comparison. Its two-minute steps each hold several bunches of slow
@@ -42,34 +49,34 @@ func For(share float64, of string, old *Groups) *Groups {
 		w.Mark(now) // so that the steps of all three begin together
 		return w
 	}
-	g.took[feature.Hedgeable], g.took[feature.Unhedged], g.hedges = window(), window(), window()
+	g.took[Hedgeable], g.took[Unhedged], g.hedges = window(), window(), window()
 	return g
 }
 
 // Draw puts a call that may be hedged into a group.
-func (g *Groups) Draw() feature.Group {
+func (g *Groups) Draw() Group {
 	switch {
 	case g == nil:
-		return feature.NoGroup
+		return NoGroup
 	case sketch.HashUnit(g.calls.Add(1)) < g.share:
-		return feature.Unhedged
+		return Unhedged
 	}
-	return feature.Hedgeable
+	return Hedgeable
 }
 
-func (g *Groups) Admitted(d *feature.Due) {
-	if d.Group == feature.Hedgeable {
-		g.hedges.Record(d.Now, 0, true)
+// HedgeSent records a hedge of a call of group of.
+func (g *Groups) HedgeSent(of Group, now time.Time) {
+	if of == Hedgeable {
+		g.hedges.Record(now, 0, true)
 	}
 }
 
-// Ended records the latency of a call, or the time at which its caller gave up.
-func (g *Groups) Ended(c *feature.CallState, e *feature.End) {
-	answered := rpc.Answers.HasStatus(e.Err)
-	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
-		return
+// Ended records the latency of a call of group of, which ended at now. If answered is false, its
+// caller gave up.
+func (g *Groups) Ended(of Group, now time.Time, latency time.Duration, answered bool) {
+	if of != NoGroup {
+		g.took[of].Record(now, latency, answered)
 	}
-	g.took[c.Group].Record(c.Start.Add(e.Age), e.Age, answered)
 }
 
 // Gain compares the groups at target, a quantile; nil without a control group.
@@ -77,7 +84,7 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 	if g == nil {
 		return nil
 	}
-	hedged, unhedged := blocksOf(g.took[feature.Hedgeable], now), blocksOf(g.took[feature.Unhedged], now)
+	hedged, unhedged := blocksOf(g.took[Hedgeable], now), blocksOf(g.took[Unhedged], now)
 	gain := &stats.Gain{
 		Over: g.over(now, hedged, unhedged), Calls: hedged.all.Total(), Control: unhedged.all.Total(),
 		Percentile: math.Round(target*1e8) / 1e6, Hedged: hedged.quantile(target), Unhedged: unhedged.quantile(target),

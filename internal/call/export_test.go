@@ -1,0 +1,3 @@
+package call
+
+var IsOnlyHope = isOnlyHope
