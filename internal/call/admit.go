@@ -111,7 +111,7 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 		return holdUntil(math.MaxInt64)
 	}
 
-	// What was learned since the call began sets a longer delay.
+	// The newest estimate sets a longer delay.
 	if delay := c.newestDelay(d); delay > c.Delay {
 		if c.Delay = delay; d.age < delay {
 			return holdUntil(delay)
@@ -217,7 +217,8 @@ func retryAt(age, delay time.Duration) time.Duration {
 // configuration than the call's does not count.
 func (c *Call) newestDelay(d *due) time.Duration {
 	newest := c.Learner().Estimate()
-	if !d.slow || d.turn > 1 || c.estimate == nil || newest == nil || newest == c.estimate || !newest.MadeUnder(c.settings.Learning) {
+	if !d.slow || d.turn > 1 || c.estimate == nil || newest == nil || newest == c.estimate ||
+		!newest.MadeUnder(c.settings.Learning) {
 		return c.Delay
 	}
 	return newest.Delay
@@ -269,7 +270,7 @@ func isOnlyHope(r *race.Report, n int) bool {
 	})
 }
 
-// release returns what a hedge that is not sent has taken, except its price.
+// release returns the reservation and the reset of a hedge that is not sent.
 func (c *Call) release() {
 	c.Record.Unreserve(false)
 	if c.tookReset {
