@@ -280,15 +280,15 @@ type callContext struct {
 	stream *clientStream
 }
 
-func (c *callContext) Value(key any) any {
+func (ctx *callContext) Value(key any) any {
 	// Package context looks up the enclosing cancellable context by a key of its own. The answer
 	// must be the embedded context, which ends this one, and not an attempt's.
-	if v := c.Context.Value(key); v == any(c.Context) {
+	if v := ctx.Context.Value(key); v == any(ctx.Context) {
 		return v
 	}
-	m := c.stream.chosen.Load()
+	m := ctx.stream.chosen.Load()
 	if m == nil {
-		m = &c.stream.primary
+		m = &ctx.stream.primary
 	}
 	return m.Context().Value(key)
 }
