@@ -71,10 +71,7 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 					continue // its first message would be its answer
 				}
 				hedgetest.Run(t, tc.name+", "+string(was.Payload)+", "+string(d), func(t *testing.T) {
-					var s *hedge.Scheduler
-					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
-					}
+					s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
 					reply, want := proto.CloneOf(was), was
 					if tc.primary && tc.half {
 						want = &testpb.Reply{Id: 7}

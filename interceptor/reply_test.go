@@ -3,9 +3,7 @@ package interceptor_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,35 +16,11 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
-
-// TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers
-// are still on their way out: one that still read it would show under the race detector.
-func TestRequest_IsTheCallersAgain(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
-	client := testpb.NewTestServiceClient(dial(t, cluster, s))
-	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000)), ReplyBytes: 16}
-	for i := range longtest.Size(500, 2000) {
-		req.Id = uint64(i)
-		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
-		if err = errors.Join(err, testserver.Check(req, 0, reply)); err != nil {
-			t.Fatalf("call %d: %v", i, err)
-		}
-		req.Id = 0
-		for j := range req.Payload {
-			req.Payload[j]++
-		}
-	}
-	if got := s.Stats(); got.Hedged == 0 {
-		t.Errorf("%+v: nothing was hedged", got)
-	}
-}
 
 // TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is
 // changed for the caller.
@@ -174,10 +148,7 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms,
 						Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
 				}})
-			s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
-			if tc.name == "plain" {
-				s = nil
-			}
+			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
 				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
 					opts ...grpc.CallOption) error {

@@ -44,17 +44,17 @@ func fails(after time.Duration, code codes.Code, pushback ...string) step {
 }
 
 // end ends the goroutine of an attempt, or returns the error of attempt n.
-func (s step) end(n int) error {
-	if s.panics != nil {
-		panic(s.panics)
+func (st step) end(n int) error {
+	if st.panics != nil {
+		panic(st.panics)
 	}
-	if s.exits {
+	if st.exits {
 		runtime.Goexit()
 	}
-	if s.code == codes.OK {
+	if st.code == codes.OK {
 		return nil
 	}
-	return status.Error(s.code, cmp.Or(s.text, fmt.Sprint("attempt ", n)))
+	return status.Error(st.code, cmp.Or(st.text, fmt.Sprint("attempt ", n)))
 }
 
 // stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
@@ -80,11 +80,11 @@ func (a *stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strcon
 
 // trailer is the trailer of an attempt with these headers; nil without headers, because it was
 // canceled.
-func (s step) trailer(header metadata.MD) metadata.MD {
+func (st step) trailer(header metadata.MD) metadata.MD {
 	if header == nil {
 		return nil
 	}
-	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": s.pushback})
+	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": st.pushback})
 }
 
 // invoke is a stream of one message. The stream ends before the caller has the message.

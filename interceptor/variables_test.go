@@ -111,13 +111,11 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
 					Script: testserver.ByNumber(tc.plans...)})
-				var s *hedge.Scheduler
-				if tc.delay > 0 {
-					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
-					if tc.rejected != nil {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), goodBut(tc.rejected...))
-					}
+				accepts := hedge.WithReadOnlyMethods("/*/*")
+				if tc.rejected != nil {
+					accepts = goodBut(tc.rejected...)
 				}
+				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), accepts)
 				own, inner := custom{memory: new(int)}, [2]int{} // options as an interceptor below sees them
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(func(ctx context.Context, opts []grpc.CallOption) {
 					inner[simulation.AttemptOf(ctx)] = len(opts)
@@ -184,10 +182,7 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 				Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
 				}})
-			var s *hedge.Scheduler
-			if delay > 0 {
-				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
-			}
+			s := hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s)
 			tenant := func(name string) grpc.CallOption { return grpc.PerRPCCredentials(tenant(name)) }
 			var mine, trailer, others metadata.MD

@@ -14,20 +14,36 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
+// phase is the state of a clientStream:
 //
-// The first call of RecvMsg or Header runs a contest. Other calls wait, without a lock, until an
-// attempt is chosen.
-type clientStream struct {
-	reporting // its mu also guards single to racing, and changes of chosen
+//	opening ──► idle ──► racing ─────┐
+//	   │        ▲ │└───► settling ───┤
+//	   ▼        │ └──────────────────┴──► settled
+//	 ended ─────┘
+//
+// The call that leaves idle also settles the stream. Other calls that need the chosen attempt wait
+// for that, without a lock.
+type phase uint8
 
-	single   *singleRequest // of a bidirectional method; nil otherwise
-	decided  chan struct{}  // closed when an attempt is chosen; nil unless a call waits for that
-	opened   bool           // the primary's stream is open
-	finished bool           // gRPC's stream has ended
-	racing   bool           // a contest runs: no attempt is chosen
-	policy   bool           // the method has a hedgingPolicy: response headers decide the race
-	waits    bool           // Header waits for the first message
+const (
+	opening  phase = iota // the primary's stream is not open yet
+	ended                 // the primary ended before that
+	idle                  // no call waits for an answer
+	racing                // RecvMsg or Header runs a contest
+	settling              // a call is about to choose the primary without a contest
+	settled               // an attempt is chosen: by that call, or because the primary ended in idle
+)
+
+// clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
+type clientStream struct {
+	reporting // its mu also guards single, decided and phase, and changes of chosen
+
+	single  *singleRequest // of a bidirectional method; nil otherwise
+	decided chan struct{}  // closed when the stream is settled; nil unless a call waits for that
+	phase   phase
+	policy  bool        // the method has a hedgingPolicy: response headers decide the race
+	waits   bool        // Header waits for the first message
+	heard   atomic.Bool // RecvMsg has returned the first message and learned from it
 
 	contest contest // at most one
 	opener  opener
@@ -37,10 +53,8 @@ type clientStream struct {
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable.
 	kept atomic.Pointer[attempt.Kept]
 
-	// chosen is the winner, or nil before. forward is the same attempt, set once the first message
-	// was received and learned from: all calls then go to it.
-	chosen, forward atomic.Pointer[streamAttempt]
-	context         atomic.Pointer[callContext] // nil unless Context was called while chosen was nil
+	chosen  atomic.Pointer[streamAttempt] // nil until the stream is settled
+	context atomic.Pointer[callContext]   // nil unless Context was called while chosen was nil
 }
 
 // open opens the primary. An error ends the call.
@@ -60,8 +74,8 @@ func (c *clientStream) open(target string) error {
 		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
 	}
 	c.mu.Lock()
-	c.opened = true
-	finished := c.finished
+	finished := c.phase == ended
+	c.phase = idle
 	c.mu.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
@@ -91,9 +105,10 @@ func (c *clientStream) finish(m *streamAttempt, err error) {
 }
 
 func (c *clientStream) RecvMsg(m any) error {
-	if d := c.forward.Load(); d != nil {
-		err := d.ClientStream.RecvMsg(m)
-		c.done(d, err)
+	if c.heard.Load() {
+		chosen := c.chosen.Load()
+		err := chosen.ClientStream.RecvMsg(m)
+		c.done(chosen, err)
 		return err
 	}
 	return c.receiveFirst(m)
@@ -125,7 +140,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	err := chosen.receive(m)
 	c.endWith(chosen, askedAt, err)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
-		c.forward.Store(chosen)
+		c.heard.Store(true)
 	}
 	c.done(chosen, err)
 	return err
@@ -146,14 +161,14 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
-	c.forward.Store(winner)
+	c.heard.Store(true)
 	c.done(winner, winner.err)
 	return winner.err
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
-	if d := c.forward.Load(); d != nil {
-		return c.headerOf(d)
+	if c.heard.Load() {
+		return c.headerOf(c.chosen.Load())
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
@@ -265,15 +280,15 @@ type callContext struct {
 	stream *clientStream
 }
 
-func (c *callContext) Value(key any) any {
+func (ctx *callContext) Value(key any) any {
 	// Package context looks up the enclosing cancellable context by a key of its own. The answer
 	// must be the embedded context, which ends this one, and not an attempt's.
-	if v := c.Context.Value(key); v == any(c.Context) {
+	if v := ctx.Context.Value(key); v == any(ctx.Context) {
 		return v
 	}
-	m := c.stream.chosen.Load()
+	m := ctx.stream.chosen.Load()
 	if m == nil {
-		m = &c.stream.primary
+		m = &ctx.stream.primary
 	}
 	return m.Context().Value(key)
 }

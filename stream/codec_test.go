@@ -29,21 +29,21 @@ type jsonCodec struct{ name string }
 
 func init() { encoding.RegisterCodec(jsonCodec{"json"}) }
 
-func (c jsonCodec) Name() string                       { return c.name }
-func (c jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (c jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+func (j jsonCodec) Name() string                     { return j.name }
+func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // countedCodec is a jsonCodec that holds a reference to its buffers while it decodes.
 type countedCodec struct{ jsonCodec }
 
-func (c countedCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (countedCodec) Marshal(v any) (mem.BufferSlice, error) {
 	data, err := json.Marshal(v)
 	buffer := mem.Copy(data, mem.DefaultBufferPool())
 	clear(data)
 	return mem.BufferSlice{buffer}, err
 }
 
-func (c countedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (countedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	data.Ref()
 	defer data.Free()
 	return json.NewDecoder(data.Reader()).Decode(v)

@@ -27,14 +27,10 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 	cluster *testserver.Cluster, client testpb.TestServiceClient)) {
 	t.Helper()
 	config.InMemory = true
-	for _, hedged := range []bool{false, true} {
-		hedgetest.Run(t, fmt.Sprintf("hedged=%v", hedged), func(t *testing.T) {
-			cluster := testserver.StartT(t, config)
-			var s *hedge.Scheduler
-			if hedged {
-				s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			}
-			test(t, hedged, s, cluster, dial(t, cluster, s))
+	for _, delay := range []time.Duration{0, 10 * ms} {
+		hedgetest.Run(t, fmt.Sprintf("delay=%v", delay), func(t *testing.T) {
+			cluster, s := testserver.StartT(t, config), hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
+			test(t, s != nil, s, cluster, dial(t, cluster, s))
 		})
 	}
 }

@@ -40,13 +40,14 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	begun := c.begun
-	c.begun = true // fixes the request's class, also of a stream that is decided
-	if chosen := c.chosen.Load(); chosen != nil || begun {
-		return chosen, nil
+	c.begun = true // fixes the request's class, also of a stream that is settled
+	if c.phase != idle {
+		return c.chosen.Load(), nil
 	}
 	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
-	c.racing = races
+	if c.phase = settling; races {
+		c.phase = racing
+	}
 	return nil, &c.contest
 }
 
@@ -132,7 +133,7 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 // chooseLocked makes m the chosen attempt. If m has ended, it first fills the variables of the
 // call's options. mu must be held; the caller must run finish after it has released mu.
 func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
-	c.racing = false
+	c.phase = settled
 	finish = m.results.Choose(false)
 	c.chosen.Store(m)
 	c.kept.Swap(nil).Free() // no hedge is being prepared
@@ -146,8 +147,10 @@ func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 // If a contest has begun, it does nothing.
 func (c *clientStream) choosePrimaryIfIdle() {
 	c.mu.Lock()
-	c.finished = true
-	if c.begun || !c.opened || c.chosen.Load() != nil {
+	if c.phase == opening {
+		c.phase = ended
+	}
+	if c.phase != idle {
 		c.mu.Unlock()
 		return
 	}
@@ -159,7 +162,7 @@ func (c *clientStream) choosePrimaryIfIdle() {
 // await waits until an attempt is chosen, and returns it.
 func (c *clientStream) await() *streamAttempt {
 	c.mu.Lock()
-	if c.decided == nil && c.chosen.Load() == nil {
+	if c.decided == nil && c.phase != settled {
 		c.decided = make(chan struct{})
 	}
 	decided := c.decided
@@ -174,13 +177,12 @@ func (c *clientStream) await() *streamAttempt {
 // on. It returns the chosen attempt, and waits for the choice if necessary.
 func (c *clientStream) commit() *streamAttempt {
 	c.mu.Lock()
-	begun := c.begun
-	if c.chosen.Load() == nil {
-		c.begun = true // prevents a contest
+	was := c.phase
+	if was == idle {
+		c.phase, c.begun = settling, true
 	}
-	racing := c.racing
 	c.mu.Unlock()
-	if begun && (!racing || !c.contest.race.Commit(c.call.Report)) {
+	if was != idle && (was != racing || !c.contest.race.Commit(c.call.Report)) {
 		c.dropHedges()
 		return c.await()
 	}
@@ -245,7 +247,7 @@ func (c *clientStream) dropHedges() {
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
 func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
 	c.mu.Lock()
-	awaitsMessage := c.racing && c.contest.goal == firstMessage
+	awaitsMessage := c.phase == racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
 	if !c.waits && awaitsMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. Without

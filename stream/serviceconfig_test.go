@@ -88,10 +88,7 @@ func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
 					}
 					return delivers(time.Duration(20-20*a.Number) * ms)
 				}})
-			var s *hedge.Scheduler
-			if delay > 0 {
-				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
-			}
+			s := hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
 			client, began := dial(t, cluster, s, timeout), time.Now()
 			ctx := open(t.Context(), t, client, &testpb.Request{}).Context()
 			child, cancel := context.WithTimeout(context.WithValue(ctx, t, 0), time.Hour)

@@ -31,10 +31,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			hangs := testserver.Plan{Header: metadata.Pairs("from", "server"), After: 1, Ending: testserver.Hang}
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(hangs, hangs)})
-			var s *hedge.Scheduler
-			if tc.delay > 0 {
-				s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
-			}
+			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1))
 			if tc.delay == 10*ms {
 				cluster.SetScript(testserver.ByNumber(testserver.Plan{Delay: time.Hour}, hangs))
 			}

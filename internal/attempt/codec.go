@@ -112,14 +112,14 @@ type v1 struct {
 	}
 }
 
-func (c v1) Marshal(v any) (mem.BufferSlice, error) {
-	data, err := c.older.Marshal(v)
+func (v v1) Marshal(m any) (mem.BufferSlice, error) {
+	data, err := v.older.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
 	return mem.BufferSlice{mem.SliceBuffer(data)}, nil
 }
 
-func (c v1) Unmarshal(data mem.BufferSlice, v any) error {
-	return c.older.Unmarshal(data.Materialize(), v)
+func (v v1) Unmarshal(data mem.BufferSlice, m any) error {
+	return v.older.Unmarshal(data.Materialize(), m)
 }

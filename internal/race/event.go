@@ -58,7 +58,7 @@ const (
 )
 
 // IsRejected reports whether the attempt ended with a rejected answer.
-func (e EndKind) IsRejected() bool { return e == RejectedReply || e == RejectedStatus }
+func (k EndKind) IsRejected() bool { return k == RejectedReply || k == RejectedStatus }
 
 // Pushback is the statement of a failed attempt's trailer about further attempts.
 type Pushback uint8

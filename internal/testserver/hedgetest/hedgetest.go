@@ -51,6 +51,15 @@ func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Sche
 	return All(tb, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
+// FixedOrPlain is Fixed, or nil, for plain gRPC, if delay is 0.
+func FixedOrPlain(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
+	tb.Helper()
+	if delay == 0 {
+		return nil
+	}
+	return Fixed(tb, delay, opts...)
+}
+
 // Interceptors returns the dial options that hedge the unary calls and the streams of a connection.
 func Interceptors(s *hedge.Scheduler) []grpc.DialOption {
 	return interceptor.DialOptions(s)
