@@ -186,8 +186,8 @@ func busyCommand(w, log io.Writer) *ffcli.Command {
 	flags := func(fs *flag.FlagSet) {
 		wholeFlag(fs, &b.Servers, "servers", 2, 1, 16, "`number` of server processes")
 		wholesFlag(fs, &b.Loads, "loads", []int{50, 80, 95}, 1, 200, "`loads` in percent of the measured capacity, with commas between")
-		durationFlag(fs, &b.Handler, "handler", 2*time.Millisecond, 0, time.Second, "mean `time` that a handler computes")
-		durationFlag(fs, &b.Own, "own", time.Millisecond, 0, time.Second, "mean `time` that the busy client computes for each call")
+		durationFlag(fs, &b.Handler, "handler", 2*time.Millisecond, 0, time.Second, "mean `time` for which a handler keeps its processor")
+		durationFlag(fs, &b.Own, "own", time.Millisecond, 0, time.Second, "mean `time` for which the busy client keeps its processor after each call")
 		durationFlag(fs, &b.Duration, "duration", time.Minute, time.Second, time.Hour, "`time` for which each load is measured")
 		wholeFlag(fs, &b.Seed, "seed", 1, 0, 1<<31-1, "`number` from which arrivals are drawn")
 		durationFlag(fs, &b.Slice, "slice", 1500*time.Millisecond, 50*time.Millisecond, time.Minute, "`time` for which an arm makes calls before the next one takes its turn")
@@ -198,7 +198,7 @@ func busyCommand(w, log io.Writer) *ffcli.Command {
 			return err
 		})
 		fs.BoolVar(&serve, "serve", false, "only run a server, until standard input ends; busy starts it so")
-		fs.BoolVar(&sleep, "sleep", false, "with -serve: handlers sleep and compute nothing")
+		fs.BoolVar(&sleep, "sleep", false, "with -serve: handlers sleep and keep no processor")
 		fs.StringVar(&client, "client", "", "only run the busy client of the servers at these `addresses`; busy starts it so")
 	}
 	return command("busy", "servers and a client that are short of processor time: plain, hedged, and hedged with package shed", flags, func(ctx context.Context) error {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,8 +18,8 @@ import (
 // withoutShed is the metadata of calls for which the servers behave as if they had no package shed.
 const withoutShed = "bench-without-shed"
 
-// Serve runs a server whose handlers compute for an exponential time with the given mean, or sleep
-// for it. It writes its address to w, and returns when r ends.
+// Serve runs a server whose handlers keep their processor for an exponential time with the given mean,
+// or sleep for it. It writes its address to w, and returns when r ends.
 func Serve(r io.Reader, w io.Writer, mean time.Duration, sleeps bool) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +35,7 @@ func Serve(r io.Reader, w io.Writer, mean time.Duration, sleeps bool) error {
 		}
 		return bound.Unary(ctx, req, info, handler)
 	}))
-	testpb.RegisterTestServiceServer(server, &service{work: newWork(mean), sleeps: sleeps})
+	testpb.RegisterTestServiceServer(server, &service{mean: mean, sleeps: sleeps})
 	fmt.Fprintln(w, listener.Addr())
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
@@ -46,54 +45,22 @@ func Serve(r io.Reader, w io.Writer, mean time.Duration, sleeps bool) error {
 
 type service struct {
 	testpb.UnimplementedTestServiceServer
-	work   work
+	mean   time.Duration
 	sleeps bool
 }
 
-func (s *service) Unary(_ context.Context, req *testpb.Request) (*testpb.Reply, error) {
-	d := time.Duration(rand.ExpFloat64() * float64(s.work.mean))
-	if s.sleeps {
+func (s *service) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
+	attempt := metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts")
+	random := rand.New(rand.NewPCG(req.Id, uint64(len(attempt)))) // calls of other arms take as long
+	if d := time.Duration(random.ExpFloat64() * float64(s.mean)); s.sleeps {
 		time.Sleep(d)
 	} else {
-		s.work.do(d)
+		hold(d)
 	}
 	return &testpb.Reply{Id: req.Id}, nil
 }
 
-// work computes for times that are measured in steps, so that work takes longer when the processor
-// is shared.
-type work struct {
-	mean time.Duration
-	step time.Duration // of 1,000 iterations, on an idle processor
-}
-
-func newWork(mean time.Duration) work {
-	fastest := time.Hour
-	for range 200 {
-		began := time.Now()
-		for range 10 {
-			compute()
-		}
-		fastest = min(fastest, time.Since(began)/10)
-	}
-	return work{mean, max(fastest, 1)}
-}
-
-// random computes for an exponential time.
-func (w work) random() { w.do(time.Duration(rand.ExpFloat64() * float64(w.mean))) }
-
-func (w work) do(d time.Duration) {
-	for range d / w.step {
-		compute()
-	}
-}
-
-var sink atomic.Uint64
-
-func compute() {
-	x := uint64(1)
-	for i := range uint64(1000) {
-		x = x*6364136223846793005 + i
-	}
-	sink.Store(x)
+// draw returns an exponential time.
+func draw(mean time.Duration) time.Duration {
+	return time.Duration(rand.ExpFloat64() * float64(mean))
 }

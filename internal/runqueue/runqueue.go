@@ -18,8 +18,8 @@ const (
 
 // Wait returns the mean time that goroutines of this process waited for a processor, from when they
 // became runnable until they ran. The mean is over the last 50 to 100 ms, or since the call before
-// if that was earlier. Wait returns 0 at the first call, and if no goroutine has waited. If a
-// cgroup throttles the process, that time counts as waiting.
+// if that was earlier. Wait returns 0 at the first call, and if no goroutine has waited. The runtime
+// records one in eight waits of a goroutine.
 //
 // Wait reads the runtime's histogram at most every 5 ms. It runs no goroutine and does not allocate
 // after the first call. It may be called concurrently.
