@@ -66,9 +66,11 @@ func (b *Busy) Run(ctx context.Context, w, log io.Writer) error {
 	}
 	defer stop()
 	client := b.child(ctx, "-client", strings.Join(addresses, ","), "-own", b.Own.String(), "-seed", fmt.Sprint(b.Seed),
-		"-duration", b.Duration.String(), "-slice", b.Slice.String(), "-loads", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Loads), " ", ","), "[]"), "-budget", fmt.Sprint(b.Budget))
+		"-duration", b.Duration.String(), "-slice", b.Slice.String(), "-loads", strings.Trim(
+			strings.ReplaceAll(fmt.Sprint(b.Loads), " ", ","), "[]"), "-budget", fmt.Sprint(b.Budget))
 	client.Stdout, client.Stderr = w, log
-	fmt.Fprintf(w, "\nA client with GOMAXPROCS=1 that computes for %v after each call, exponential, of idle servers.\n\n", b.Own)
+	fmt.Fprintf(w, "\nA client with GOMAXPROCS=1 that computes for %v after each call, exponential, of idle "+
+		"servers.\n\n", b.Own)
 	return client.Run()
 }
 
@@ -84,7 +86,8 @@ func (b *Busy) child(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // start starts the servers and returns their addresses.
-func (b *Busy) start(ctx context.Context, mean time.Duration, sleeps bool) (addresses []string, stop func(), err error) {
+func (b *Busy) start(ctx context.Context, mean time.Duration, sleeps bool) (addresses []string, stop func(),
+	err error) {
 	var stops []func()
 	stop = func() {
 		for _, s := range stops {
@@ -148,7 +151,8 @@ func (b *Busy) arm(name string, addresses []string) (*arm, error) {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
 	r.InitialState(state)
-	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(balancer.ServiceConfig)}
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r),
+		grpc.WithDefaultServiceConfig(balancer.ServiceConfig)}
 	if name != plain {
 		var err error
 		if a.scheduler, err = hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(b.Budget)); err != nil {
@@ -182,7 +186,8 @@ func (a *arm) call(ctx context.Context, id uint64, counts bool) {
 }
 
 // measure measures the capacity, and then each load under each arm, and prints a table.
-func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string, own time.Duration, names []string) error {
+func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string, own time.Duration,
+	names []string) error {
 	var arms []*arm
 	for _, name := range names {
 		a, err := b.arm(name, addresses)
@@ -195,7 +200,8 @@ func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string
 	work := newWork(own)
 	capacity := b.capacity(ctx, arms[0], work)
 	fmt.Fprintf(w, "Measured capacity: %.0f calls a second.\n\n", capacity)
-	t := table.New(w, 2, "load", "", "calls", "p50", "p99", "mean", "p50 by plain's", "p99 by plain's", "mean by plain's", "hedges", "won", "turned away", "client busy", "failed")
+	t := table.New(w, 2, "load", "", "calls", "p50", "p99", "mean", "p50 by plain's", "p99 by plain's",
+		"mean by plain's", "hedges", "won", "turned away", "client busy", "failed")
 	var id atomic.Uint64
 	random := rand.New(rand.NewPCG(uint64(b.Seed), 1))
 	for _, load := range b.Loads {
@@ -220,7 +226,8 @@ func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string
 				return figure.Percent(float64(n-before) / float64(max(1, s.Calls-a.before.Calls)))
 			}
 			t.AppendRow(table.Row(fmt.Sprintf("%d%%", load), a.name, figure.Count(int64(a.calls)), at(0), at(1), at(2),
-				by(0), by(1), by(2), share(s.Hedges, a.before.Hedges), share(s.HedgeWins, a.before.HedgeWins), share(s.PushedBack, a.before.PushedBack),
+				by(0), by(1), by(2), share(s.Hedges, a.before.Hedges), share(s.HedgeWins,
+					a.before.HedgeWins), share(s.PushedBack, a.before.PushedBack),
 				share(s.ClientBusy, a.before.ClientBusy), fmt.Sprint(a.failed)))
 		}
 		t.AppendSeparator()
@@ -299,7 +306,8 @@ func (b *Busy) capacity(ctx context.Context, a *arm, own work) float64 {
 func (b *Busy) turn(ctx context.Context, a *arm, rate float64, own work, random *rand.Rand, id *atomic.Uint64) {
 	var all sync.WaitGroup
 	began := time.Now()
-	for at := time.Duration(0); at < b.warmup()+b.Slice && ctx.Err() == nil; at += time.Duration(random.ExpFloat64() / rate * float64(time.Second)) {
+	for at := time.Duration(0); at < b.warmup()+b.Slice &&
+		ctx.Err() == nil; at += time.Duration(random.ExpFloat64() / rate * float64(time.Second)) {
 		time.Sleep(at - time.Since(began))
 		all.Go(func() {
 			a.call(ctx, id.Add(1), at >= b.warmup())

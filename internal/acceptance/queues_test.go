@@ -150,7 +150,8 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 			}
 			md, _ := metadata.FromOutgoingContext(ctx)
 			st := &trailing{}
-			_, err := servers[n].bound.Unary(grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(ctx, md), st), nil, nil,
+			_, err := servers[n].bound.Unary(
+				grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(ctx, md), st), nil, nil,
 				func(context.Context, any) (any, error) { return nil, serve(ctx, n, d) })
 			return st.trailer, err
 		}
@@ -220,9 +221,12 @@ func TestQueues_NoWorseThanPlain(t *testing.T) {
 	}
 	cases = append(cases,
 		queues{servers: 3, load: .9, clients: 1, budget: 30}, queues{servers: 20, load: .9, clients: 30, budget: 30},
-		queues{servers: 3, load: .9, clients: 1, budget: 30, finish: true}, queues{servers: 20, load: .9, clients: 30, budget: 30, finish: true},
-		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true}, queues{servers: 20, load: .5, clients: 30, budget: 10, slow: true},
-		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true, finish: true}, queues{servers: 20, load: .5, clients: 30, budget: 10, slow: true, finish: true})
+		queues{servers: 3, load: .9, clients: 1, budget: 30, finish: true}, queues{servers: 20, load: .9,
+			clients: 30, budget: 30, finish: true},
+		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true}, queues{servers: 20, load: .5,
+			clients: 30, budget: 10, slow: true},
+		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true, finish: true}, queues{servers: 20,
+			load: .5, clients: 30, budget: 10, slow: true, finish: true})
 	for _, q := range cases {
 		if !longtest.Long() && (q.load != .9 && !q.slow || q.servers == 3 == (q.clients == 30)) { // a few of each kind
 			continue
