@@ -22,7 +22,7 @@ func TestClientBusy(t *testing.T) {
 		name   string
 		takes  time.Duration
 		wait   time.Duration
-		until  time.Duration // the age from which goroutines do not wait any more
+		until  time.Duration // the age from which goroutines do not wait
 		sent   time.Duration // the age at which the hedge is sent; 0: never
 		asked  bool
 		counts int64

@@ -33,7 +33,7 @@ const service = 8 * ms
 // them a load.
 type queues struct {
 	servers int
-	load    float64 // of what the servers can do
+	load    float64 // of the servers' capacity
 	clients int
 	finish  bool // servers do queued work that was cancelled; they do what they have begun in any case
 	shed    bool
@@ -204,8 +204,8 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 	return calls
 }
 
-// TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares what calls take
-// with what the same calls take without hedging. Servers shed: without that, the figures are logged
+// TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares the latency
+// with that of the same calls without hedging. Servers shed: without that, the figures are logged
 // only.
 func TestQueues_NoWorseThanPlain(t *testing.T) {
 	longtest.Simulation(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // Settings are a configuration's values for one method of one target. They never change. A call
-// uses those that were in force when it began until it ends.
+// keeps the Settings in force at its start until it ends.
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 

@@ -98,7 +98,7 @@ func application(t *testing.T) http.Handler {
 	return mux
 }
 
-// clients make call n through an HTTP client, and return what they got.
+// clients make call n through an HTTP client, and return its reply.
 var clients = []struct {
 	name   string
 	option hedge.Option
@@ -337,7 +337,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestReverseProxy hedges what a proxy sends.
+// TestReverseProxy hedges the requests of a proxy.
 func TestReverseProxy(t *testing.T) {
 	b := startBackends(t)
 	own := &http.Transport{MaxIdleConnsPerHost: 100}
