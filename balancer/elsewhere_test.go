@@ -19,7 +19,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the
+// TestHedgeGoesElsewhere makes calls with an answer to the last attempt only, and checks the
 // backends of the attempts at the servers, also where another policy makes connections of its own
 // and hides addresses.
 func TestHedgeGoesElsewhere(t *testing.T) {

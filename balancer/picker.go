@@ -78,9 +78,10 @@ func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 	}
 }
 
-// watched returns the pick with a Done that reports an answer to a suspect backend, and no error to the child
-// for an attempt that lost its race or was turned away: children such as outlier_detection count errors. A canceled attempt
-// and a missed deadline are no answer, because only headers may have been received.
+// watched returns the pick with a Done that reports an answer to a suspect backend, and no error to
+// the child for an attempt that lost its race or was turned away: children such as
+// outlier_detection count errors. A canceled attempt and a missed deadline are no answer, because
+// only headers may have been received.
 func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.PickResult {
 	res, done, b, suspect := got.PickResult, got.Done, got.At, got.At.Suspect()
 	if !suspect && (done == nil || r == nil) {

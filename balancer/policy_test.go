@@ -43,7 +43,7 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 // TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
-	b.ExitIdle() // no backend so far
+	b.ExitIdle() // no backend yet
 	b.ResolverError(errors.New("no address"))
 	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{}); !slices.Equal(conn.states,
 		[]connectivity.State{connectivity.TransientFailure}) || err == nil || err.Error() != "no address" {

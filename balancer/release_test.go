@@ -52,8 +52,8 @@ func TestDiscardedPicksAreReleased(t *testing.T) {
 	}
 }
 
-// TestReservedPicksAreReleased has hedges that fail before they pick. The caller of a stream asks for its
-// headers alone, and then gives up.
+// TestReservedPicksAreReleased has hedges that fail before they pick. The caller of a stream asks
+// for its headers alone, and then gives up.
 func TestReservedPicksAreReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		counts.picks.Store(0)
@@ -64,13 +64,15 @@ func TestReservedPicksAreReleased(t *testing.T) {
 			return len(md.Get(rpc.AttemptsHeader)) > 0
 		}
 		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true)), over(counting),
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+				cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				if failed(ctx) {
 					return errFake
 				}
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+				method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				if failed(ctx) {
 					return nil, errFake
 				}
@@ -130,7 +132,8 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 	}
 }
 
-// TestPicker_ReservedIsLost loses the connection that was reserved for a hedge before the hedge picks. The hedge uses another one.
+// TestPicker_ReservedIsLost loses the connection that was reserved for a hedge before the hedge
+// picks. The hedge uses another one.
 func TestPicker_ReservedIsLost(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
@@ -152,7 +155,8 @@ func TestPicker_ReservedIsLost(t *testing.T) {
 	}
 	child.say(connectivity.Ready, inTurn(made...))
 	ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), true)
-	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx}); err != nil || res.SubConn != conn.made[0] || !record.Reserve() || open != 2 {
+	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx}); err != nil ||
+		res.SubConn != conn.made[0] || !record.Reserve() || open != 2 {
 		t.Fatalf("%v, %v; %d picks are open", res.SubConn, err, open)
 	}
 	conn.made[1].listener(state(connectivity.TransientFailure))

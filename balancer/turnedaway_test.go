@@ -17,8 +17,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule11_AfterAHedgeThatWasTurnedAway has busy backends turn hedges away. The next hedge goes at once to a backend that
-// the call has not used. Without one it goes a delay later. The primary answers after 100 ms.
+// TestRule11_AfterAHedgeThatWasTurnedAway has busy backends turn hedges away. The next hedge goes
+// at once to a backend that the call has not used. Without one it goes a delay later. The primary
+// answers after 100 ms.
 func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -36,7 +37,8 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 		{"three connections", with(roundRobin, `"connections": 3`), 1, []int{0, 10, 10, 20, 30}, nil},
 		{"no policy", plain, 3, []int{0, 10, 10, 10, 10}, nil},
 		{"gRPC's policy", over(roundRobin), 5, []int{0, 10, 10, 10}, []hedge.Option{hedge.WithServiceConfig(
-			`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
+			`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", ` +
+				`"nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
@@ -62,7 +64,8 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 					t.Errorf("met %v", met)
 				}
 				row := s.Methods()[0]
-				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.PushedBack != hedges || row.HedgeWins+row.PrimaryWins != 0 {
+				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.PushedBack != hedges ||
+					row.HedgeWins+row.PrimaryWins != 0 {
 					t.Errorf("%+v", row.Counts)
 				}
 			})
@@ -80,18 +83,20 @@ func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
 // TestTurnedAway_OneAnswers has all backends but one turn hedges away: that one answers at once.
 func TestTurnedAway_OneAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 5, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-			if a.Number > 0 && a.Backend == 4 {
-				return testserver.Plan{}
-			}
-			return turnsHedgesAway(a)
-		}})
+		cluster := testserver.StartT(t,
+			testserver.Config{Backends: 5, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				if a.Number > 0 && a.Backend == 4 {
+					return testserver.Plan{}
+				}
+				return turnsHedgesAway(a)
+			}})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()
 		for id := range uint64(10) {
 			began := time.Now()
-			if reply := k.must(t, client, id); visited(cluster, id)[0] != 4 && (reply.Backend != 4 || time.Since(began) != 10*ms) {
+			if reply := k.must(t, client, id); visited(cluster, id)[0] != 4 &&
+				(reply.Backend != 4 || time.Since(began) != 10*ms) {
 				t.Errorf("backend %d after %v", reply.Backend, time.Since(began))
 			}
 		}
@@ -136,7 +141,8 @@ func TestTurnedAway_IsNoSilence(t *testing.T) {
 	})
 }
 
-// TestTurnedAway_IsNoFailure: a child such as outlier_detection, which counts errors, must not eject busy backends.
+// TestTurnedAway_IsNoFailure: a child such as outlier_detection, which counts errors, must not
+// eject busy backends.
 func TestTurnedAway_IsNoFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: turnsHedgesAway})

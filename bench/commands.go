@@ -41,7 +41,8 @@ func command(name, help string, flags func(*flag.FlagSet), run func(ctx context.
 
 // commands returns the subcommands. They write results to w and progress to log.
 func commands(w, log io.Writer) []*ffcli.Command {
-	return []*ffcli.Command{demoCommand(w, log), compareCommand(w, log), reportCommand(w, log), tailCommand(w, log), costCommand(w, log), busyCommand(w, log)}
+	return []*ffcli.Command{demoCommand(w, log), compareCommand(w, log), reportCommand(w, log),
+		tailCommand(w, log), costCommand(w, log), busyCommand(w, log)}
 }
 
 func demoCommand(w, log io.Writer) *ffcli.Command {
@@ -185,12 +186,17 @@ func busyCommand(w, log io.Writer) *ffcli.Command {
 	var client string
 	flags := func(fs *flag.FlagSet) {
 		wholeFlag(fs, &b.Servers, "servers", 2, 1, 16, "`number` of server processes")
-		wholesFlag(fs, &b.Loads, "loads", []int{50, 80, 95}, 1, 200, "`loads` in percent of the measured capacity, with commas between")
-		durationFlag(fs, &b.Handler, "handler", 2*time.Millisecond, 0, time.Second, "mean `time` for which a handler keeps its processor")
-		durationFlag(fs, &b.Own, "own", time.Millisecond, 0, time.Second, "mean `time` for which the busy client keeps its processor after each call")
-		durationFlag(fs, &b.Duration, "duration", time.Minute, time.Second, time.Hour, "`time` for which each load is measured")
+		wholesFlag(fs, &b.Loads, "loads", []int{50, 80, 95}, 1, 200,
+			"`loads` in percent of the measured capacity, with commas between")
+		durationFlag(fs, &b.Handler, "handler", 2*time.Millisecond, 0, time.Second,
+			"mean `time` for which a handler keeps its processor")
+		durationFlag(fs, &b.Own, "own", time.Millisecond, 0, time.Second,
+			"mean `time` for which the busy client keeps its processor after each call")
+		durationFlag(fs, &b.Duration, "duration", time.Minute, time.Second, time.Hour,
+			"`time` for which each load is measured")
 		wholeFlag(fs, &b.Seed, "seed", 1, 0, 1<<31-1, "`number` from which arrivals are drawn")
-		durationFlag(fs, &b.Slice, "slice", 1500*time.Millisecond, 50*time.Millisecond, time.Minute, "`time` for which an arm makes calls before the next one takes its turn")
+		durationFlag(fs, &b.Slice, "slice", 1500*time.Millisecond, 50*time.Millisecond, time.Minute,
+			"`time` for which an arm makes calls before the next one takes its turn")
 		fs.Func("budget", "most hedges per 100 calls, in `percent` (default 10)", func(s string) (err error) {
 			if b.Budget, err = parseFloat(s); err == nil {
 				_, err = hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(b.Budget))
@@ -201,16 +207,18 @@ func busyCommand(w, log io.Writer) *ffcli.Command {
 		fs.BoolVar(&sleep, "sleep", false, "with -serve: handlers sleep and keep no processor")
 		fs.StringVar(&client, "client", "", "only run the busy client of the servers at these `addresses`; busy starts it so")
 	}
-	return command("busy", "servers and a client that are short of processor time: plain, hedged, and hedged with package shed", flags, func(ctx context.Context) error {
-		self, err := os.Executable()
-		switch b.Self = self; {
-		case err != nil:
-			return err
-		case serve:
-			return busy.Serve(os.Stdin, w, b.Handler, sleep)
-		case client != "":
-			return b.RunClient(ctx, w, log, strings.Split(client, ","))
-		}
-		return b.Run(ctx, w, log)
-	})
+	return command("busy",
+		"servers and a client that are short of processor time: plain, hedged, and hedged with package shed",
+		flags, func(ctx context.Context) error {
+			self, err := os.Executable()
+			switch b.Self = self; {
+			case err != nil:
+				return err
+			case serve:
+				return busy.Serve(os.Stdin, w, b.Handler, sleep)
+			case client != "":
+				return b.RunClient(ctx, w, log, strings.Split(client, ","))
+			}
+			return b.Run(ctx, w, log)
+		})
 }

@@ -17,8 +17,10 @@ func TestNew_MaxMethods(t *testing.T) {
 // TestOutcomes has the names that dashboards and alerts use. A new count has one, and a count that
 // is renamed fails here.
 func TestOutcomes(t *testing.T) {
-	const want = "won lost same_backend repeated learning no_budget not_drawn not_ready no_other_backend deadline_near paused of_hedge off not_selected " +
-		"no_descriptor throttled guarded pushed_back not_replayable resets_spent client_busy dry_run early_headers passed_through second_request rejected invalid_costs " +
+	const want = "won lost same_backend repeated learning no_budget not_drawn not_ready no_other_backend " +
+		"deadline_near paused of_hedge off not_selected " +
+		"no_descriptor throttled guarded pushed_back not_replayable resets_spent client_busy dry_run " +
+		"early_headers passed_through second_request rejected invalid_costs " +
 		"loser_panics trigger_panics"
 	if got := strings.Join(outcomes[:], " "); strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("%v", got)

@@ -71,9 +71,11 @@ func (b *Busy) Run(ctx context.Context, w, log io.Writer) error {
 	}
 	defer stop()
 	client := b.child(ctx, "-client", strings.Join(addresses, ","), "-own", b.Own.String(), "-seed", fmt.Sprint(b.Seed),
-		"-duration", b.Duration.String(), "-slice", b.Slice.String(), "-loads", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Loads), " ", ","), "[]"), "-budget", fmt.Sprint(b.Budget))
+		"-duration", b.Duration.String(), "-slice", b.Slice.String(), "-loads", strings.Trim(
+			strings.ReplaceAll(fmt.Sprint(b.Loads), " ", ","), "[]"), "-budget", fmt.Sprint(b.Budget))
 	client.Stdout, client.Stderr = w, log
-	fmt.Fprintf(w, "\nA client with GOMAXPROCS=1 that keeps the processor for %v after each call, exponential, of idle servers.\n\n", b.Own)
+	fmt.Fprintf(w, "\nA client with GOMAXPROCS=1 that keeps the processor for %v after each call, exponential, of "+
+		"idle servers.\n\n", b.Own)
 	return client.Run()
 }
 
@@ -89,7 +91,8 @@ func (b *Busy) child(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // start starts the servers and returns their addresses.
-func (b *Busy) start(ctx context.Context, mean time.Duration, sleeps bool) (addresses []string, stop func(), err error) {
+func (b *Busy) start(ctx context.Context, mean time.Duration, sleeps bool) (addresses []string, stop func(),
+	err error) {
 	var stops []func()
 	stop = func() {
 		for _, s := range stops {
@@ -154,7 +157,8 @@ func (b *Busy) arm(name string, addresses []string) (*arm, error) {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
 	r.InitialState(state)
-	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(balancer.ServiceConfig)}
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r),
+		grpc.WithDefaultServiceConfig(balancer.ServiceConfig)}
 	if name != plain && name != again {
 		var err error
 		if a.scheduler, err = hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(b.Budget)); err != nil {
@@ -188,7 +192,8 @@ func (a *arm) call(ctx context.Context, id uint64, counts bool) {
 }
 
 // measure measures the capacity, and then each load under each arm, and prints a table.
-func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string, own time.Duration, names []string) error {
+func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string, own time.Duration,
+	names []string) error {
 	var arms []*arm
 	for _, name := range names {
 		a, err := b.arm(name, addresses)
@@ -200,7 +205,8 @@ func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string
 	}
 	capacity := b.capacity(ctx, arms[0], own)
 	fmt.Fprintf(w, "Measured capacity: %.0f calls a second.\n\n", capacity)
-	t := table.New(w, 2, "load", "", "calls", "p50", "p99", "mean", "p50 by plain's", "p99 by plain's", "mean by plain's", "hedges", "won", "turned away", "client busy", "failed")
+	t := table.New(w, 2, "load", "", "calls", "p50", "p99", "mean", "p50 by plain's", "p99 by plain's",
+		"mean by plain's", "hedges", "won", "turned away", "client busy", "failed")
 	random := rand.New(rand.NewPCG(uint64(b.Seed), 1))
 	for _, load := range b.Loads {
 		fmt.Fprintf(log, "load %d%%\n", load)
@@ -225,7 +231,8 @@ func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string
 				return figure.Percent(float64(n-before) / float64(max(1, s.Calls-a.before.Calls)))
 			}
 			t.AppendRow(table.Row(fmt.Sprintf("%d%%", load), a.name, figure.Count(int64(a.calls)), at(0), at(1), at(2),
-				by(0), by(1), by(2), share(s.Hedges, a.before.Hedges), share(s.HedgeWins, a.before.HedgeWins), share(s.PushedBack, a.before.PushedBack),
+				by(0), by(1), by(2), share(s.Hedges, a.before.Hedges), share(s.HedgeWins,
+					a.before.HedgeWins), share(s.PushedBack, a.before.PushedBack),
 				share(s.ClientBusy, a.before.ClientBusy), fmt.Sprint(a.failed)))
 		}
 		t.AppendSeparator()
@@ -305,7 +312,8 @@ func (b *Busy) turn(ctx context.Context, a *arm, rate float64, own time.Duration
 	var all sync.WaitGroup
 	random := rand.New(rand.NewPCG(round, 1))
 	began := time.Now()
-	for at := time.Duration(0); at < b.warmup()+b.Slice && ctx.Err() == nil; at += time.Duration(random.ExpFloat64() / rate * float64(time.Second)) {
+	for at := time.Duration(0); at < b.warmup()+b.Slice &&
+		ctx.Err() == nil; at += time.Duration(random.ExpFloat64() / rate * float64(time.Second)) {
 		time.Sleep(at - time.Since(began))
 		id := random.Uint64()
 		all.Go(func() {

@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 
 func small() Busy {
 	return Busy{
-		Self: os.Args[0], Servers: 2, Handler: time.Millisecond, Own: time.Millisecond, Loads: []int{50}, Duration: time.Second,
+		Self: os.Args[0], Servers: 2, Handler: time.Millisecond, Own: time.Millisecond, Loads: []int{
+			50}, Duration: time.Second,
 		Slice: 200 * time.Millisecond, Budget: 10, Seed: 1,
 	}
 }
@@ -52,7 +53,8 @@ func TestBusy(t *testing.T) {
 	}
 	row := func(name string) string { return ` 50% +` + name + ` +[\d,]+ +[\d.]+ ms .* +0 ` }
 	for _, want := range []string{
-		row(plain) + `(?s:.*)` + row(hedged) + `(?s:.*)` + row(shedding) + `(?s:.*)A client with GOMAXPROCS=1(?s:.*)` + row(plain) + `(?s:.*)` + row(hedged),
+		row(plain) + `(?s:.*)` + row(hedged) + `(?s:.*)` + row(shedding) +
+			`(?s:.*)A client with GOMAXPROCS=1(?s:.*)` + row(plain) + `(?s:.*)` + row(hedged),
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("%s\ndoes not match %s", &out, want)

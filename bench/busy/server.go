@@ -29,7 +29,8 @@ func Serve(r io.Reader, w io.Writer, mean time.Duration, sleeps bool) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+		handler grpc.UnaryHandler) (any, error) {
 		if len(metadata.ValueFromIncomingContext(ctx, withoutShed)) > 0 {
 			return handler(ctx, req)
 		}

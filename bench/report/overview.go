@@ -111,7 +111,8 @@ func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, pla
 	}
 	delays = slices.Compact(delays)
 	for _, delay := range delays {
-		c.Policies = append(c.Policies, policy.Policy{Name: "static-" + delay.String(), Dial: policy.Static(delay, 2), Transport: policy.StaticHTTP(delay, 2)})
+		c.Policies = append(c.Policies, policy.Policy{Name: "static-" + delay.String(),
+			Dial: policy.Static(delay, 2), Transport: policy.StaticHTTP(delay, 2)})
 	}
 	p := progress.Start(log, "fixed delays, "+f.workload.Name, int64(c.Calls*len(delays)))
 	results, _, err := c.Run(ctx, p)

@@ -34,7 +34,8 @@ func protocols(http1, http2 bool) *http.Protocols {
 
 // transportOf returns a transport that follows a policy and connects to a listener, and its
 // scheduler.
-func transportOf(p policy.Policy, options []hedge.Option, listener net.Listener) (http.RoundTripper, *hedge.Scheduler, error) {
+func transportOf(p policy.Policy, options []hedge.Option, listener net.Listener) (http.RoundTripper,
+	*hedge.Scheduler, error) {
 	base := &http.Transport{MaxIdleConnsPerHost: 1000, Protocols: protocols(!p.HTTP2, p.HTTP2)}
 	if l, ok := listener.(pipes); ok {
 		base.DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -84,7 +85,8 @@ type gateway struct {
 }
 
 // gatewayTo starts a gateway and returns a client that makes calls through it, as HTTP requests.
-func gatewayTo(backends testpb.TestServiceClient, listener net.Listener, rt http.RoundTripper) (testpb.TestServiceClient, func()) {
+func gatewayTo(backends testpb.TestServiceClient, listener net.Listener,
+	rt http.RoundTripper) (testpb.TestServiceClient, func()) {
 	server := &http.Server{Handler: &gateway{backends: backends}, Protocols: protocols(true, true)}
 	go server.Serve(listener)
 	client := &http.Client{Transport: rt}
@@ -191,7 +193,8 @@ func (c *httpClient) Unary(ctx context.Context, req *testpb.Request, _ ...grpc.C
 	return reply, proto.Unmarshal(encoded, reply)
 }
 
-func (c *httpClient) ServerStream(ctx context.Context, req *testpb.Request, _ ...grpc.CallOption) (grpc.ServerStreamingClient[testpb.Reply], error) {
+func (c *httpClient) ServerStream(ctx context.Context, req *testpb.Request,
+	_ ...grpc.CallOption) (grpc.ServerStreamingClient[testpb.Reply], error) {
 	response, err := c.get(ctx, req)
 	if err != nil {
 		return nil, err

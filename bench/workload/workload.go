@@ -120,22 +120,28 @@ var All = []Workload{
 		RealPolicies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-3-30%", "adaptive-p90"},
 	},
 	{
-		Name: "http-straggler", About: "straggler as HTTP requests, over HTTP/1.1 and HTTP/2", Distribution: "straggler", Call: unary, Turn: 25, HTTP: true,
+		Name: "http-straggler", About: "straggler as HTTP requests, over HTTP/1.1 and HTTP/2",
+		Distribution: "straggler", Call: unary, Turn: 25, HTTP: true,
 		Virtual: Size{20_000, 20}, Real: Size{20_000, 20},
-		Policies:     []string{policy.None, policy.Adaptive, "none-h2", "adaptive-h2"}, // the peer's goroutines outlive a run, which virtual time does not allow
-		RealPolicies: []string{policy.None, policy.Adaptive, "hedgedhttp-10ms", "hedgedhttp-50ms", "none-h2", "adaptive-h2", "hedgedhttp-10ms-h2", "hedgedhttp-50ms-h2"},
+		// the peer's goroutines outlive a run, which virtual time does not allow
+		Policies: []string{policy.None, policy.Adaptive, "none-h2", "adaptive-h2"},
+		RealPolicies: []string{policy.None, policy.Adaptive, "hedgedhttp-10ms", "hedgedhttp-50ms", "none-h2",
+			"adaptive-h2", "hedgedhttp-10ms-h2", "hedgedhttp-50ms-h2"},
 	},
 	{
-		Name: "http-ttft", About: "ttft as server-sent events, over HTTP/1.1 and HTTP/2", Distribution: "ttft", Call: tokens, Turn: 10, HTTP: true,
+		Name: "http-ttft", About: "ttft as server-sent events, over HTTP/1.1 and HTTP/2", Distribution: "ttft",
+		Call: tokens, Turn: 10, HTTP: true,
 		Plan: func(m Moment) testserver.Plan {
 			return testserver.Plan{Delay: m.Draw(m.distribution), HeaderAtOnce: true, Interval: time.Millisecond}
 		},
 		Virtual: Size{10_000, 20}, Real: Size{10_000, 20},
-		Policies:     []string{policy.None, policy.Adaptive, "adaptive-3-30%", "none-h2", "adaptive-h2", "adaptive-3-30%-h2"},
-		RealPolicies: []string{policy.None, policy.Adaptive, "adaptive-3-30%", "hedgedhttp-50ms", "none-h2", "adaptive-h2", "adaptive-3-30%-h2", "hedgedhttp-50ms-h2"},
+		Policies: []string{policy.None, policy.Adaptive, "adaptive-3-30%", "none-h2", "adaptive-h2", "adaptive-3-30%-h2"},
+		RealPolicies: []string{policy.None, policy.Adaptive, "adaptive-3-30%", "hedgedhttp-50ms", "none-h2",
+			"adaptive-h2", "adaptive-3-30%-h2", "hedgedhttp-50ms-h2"},
 	},
 	{
-		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Distribution: "grpc-java", Call: unary,
+		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more",
+		Distribution: "grpc-java", Call: unary,
 		Virtual: Size{2_000, 20}, Real: Size{2_000, 20},
 		Policies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%",
 			"failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},

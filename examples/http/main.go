@@ -69,14 +69,16 @@ func run(w io.Writer) error {
 		return err
 	}
 
-	fmt.Fprintf(w, "%d completions of %d tokens, %d at a time. The first token takes 10 ms, and 150 ms in one attempt of fifty.\n\n", completions, tokens, concurrency)
+	fmt.Fprintf(w, "%d completions of %d tokens, %d at a time. The first token takes 10 ms, and 150 ms in one "+
+		"attempt of fifty.\n\n", completions, tokens, concurrency)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "time to first token\tp50\tp99")
 	fmt.Fprintf(table, "without hedging\t%v\t%v\n", percentile(plain, 50), percentile(plain, 99))
 	fmt.Fprintf(table, "with hedging\t%v\t%v\n", percentile(hedged, 50), percentile(hedged, 99))
 	table.Flush()
 	stats := s.Stats()
-	fmt.Fprintf(w, "\nExtra load: %.1f%%. %d hedges were sent, %d answered first.\n", 100*stats.HedgeRate(), stats.Hedges, stats.HedgeWins)
+	fmt.Fprintf(w, "\nExtra load: %.1f%%. %d hedges were sent, %d answered first.\n", 100*stats.HedgeRate(),
+		stats.Hedges, stats.HedgeWins)
 	return nil
 }
 
@@ -106,7 +108,8 @@ func measure(url string, transport http.RoundTripper) ([]time.Duration, error) {
 // read reads one completion and returns how long its first token took.
 func read(client *http.Client, url string) (first time.Duration, err error) {
 	start := time.Now()
-	response, err := client.Post(url, "application/json", strings.NewReader(`{"stream": true, "messages": [{"role": "user", "content": "Hello"}]}`))
+	response, err := client.Post(url, "application/json",
+		strings.NewReader(`{"stream": true, "messages": [{"role": "user", "content": "Hello"}]}`))
 	if err != nil {
 		return 0, err
 	}

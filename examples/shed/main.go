@@ -74,7 +74,8 @@ func run(w io.Writer) error {
 	}
 	defer hedged.Close()
 
-	fmt.Fprintf(w, "%d calls by each client in each phase, one every %v. Idle, an attempt takes 5 ms, and one in fifty 100 ms;\n"+
+	fmt.Fprintf(w, "%d calls by each client in each phase, one every %v. Idle, an attempt takes 5 ms, and one in "+
+		"fifty 100 ms;\n"+
 		"busy, each attempt takes 38 ms, so that nearly all of %d database connections are in use.\n\n", calls, pace, pool)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "\tp99 without\tp99 with hedging\thedges\tturned away\tfailed calls")

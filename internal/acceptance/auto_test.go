@@ -149,7 +149,8 @@ func courses(t *testing.T) []course {
 		// little where it leaves the queue when the primary answers: no call may become slower.
 		{name: "saturated", latency: of(testserver.Exponential(8 * ms)), client: queue(8*ms, 0.95), budget: 10,
 			bounds: []bound{
-				all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load", load, 10 * s, whole, 7},
+				all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load",
+					load, 10 * s, whole, 7},
 				all("time for all by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
 					last := func(calls simulation.Calls) (end time.Duration) {
 						for _, c := range calls {

@@ -22,7 +22,7 @@ func TestClientBusy(t *testing.T) {
 		name   string
 		takes  time.Duration
 		wait   time.Duration
-		until  time.Duration // the age from which goroutines do not wait any more
+		until  time.Duration // the age from which goroutines do not wait
 		sent   time.Duration // the age at which the hedge is sent; 0: never
 		asked  bool
 		counts int64
@@ -57,10 +57,10 @@ func TestClientBusy(t *testing.T) {
 	}
 }
 
-// TestRule13_ABusyClientTeachesNothing has the client be short of processor time for two minutes, while
-// one call in ten is late for that reason. If these calls taught that they take long, delays would
-// rise to what the client takes. If they taught that a hedge might have been faster, Auto's would
-// sink to a seventh.
+// TestRule13_ABusyClientTeachesNothing has the client be short of processor time for two minutes,
+// while one call in ten is late for that reason. If these calls taught that they take long, delays
+// would rise to what the client takes. If they taught that a hedge might have been faster, Auto's
+// would sink to a seventh.
 func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 	longtest.Simulation(t)
 	draw := simulation.Drawing(testserver.DistributionT(t, "lognormal:5ms,2ms"), 1)

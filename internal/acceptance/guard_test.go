@@ -222,9 +222,9 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 	}
 }
 
-// TestRule19_OtherTenants: RESOURCE_EXHAUSTED continues with and without hedges. If the method has no
-// hedges, other methods' hedges are as before, and if it has, nine in ten are sent again after some
-// minutes.
+// TestRule19_OtherTenants: RESOURCE_EXHAUSTED continues with and without hedges. If the method has
+// no hedges, other methods' hedges are as before, and if it has, nine in ten are sent again after
+// some minutes.
 func TestRule19_OtherTenants(t *testing.T) {
 	longtest.Simulation(t)
 	const rate, minutes = 20, 15

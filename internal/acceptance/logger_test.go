@@ -104,7 +104,8 @@ func TestLogger_HeldBack(t *testing.T) {
 		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedge throttle active", "hedge throttle released", 0},
 		{hedge.WithGuard(true), nil, quota, 60, "hedge guard active", "hedge guard released", 20 * time.Minute},
 		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedge budget exhausted", "hedge budget recovered", 20 * time.Second},
-		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached", "hedge reset limit released", 5 * time.Minute},
+		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached",
+			"hedge reset limit released", 5 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var l logged
@@ -164,9 +165,11 @@ func TestLogger_SilentBackend(t *testing.T) {
 			cancel()
 			time.Sleep(600 * ms)
 		}
-		want := []string{fmt.Sprintf(`level=WARN msg="backend silent" target=%s backend=%s`, cluster.Target(), cluster.Address(1)),
+		want := []string{fmt.Sprintf(`level=WARN msg="backend silent" target=%s backend=%s`, cluster.Target(),
+			cluster.Address(1)),
 			fmt.Sprintf(`level=INFO msg="backends answering" target=%s`, cluster.Target())}
-		if lines := slices.DeleteFunc(l.lines(), func(line string) bool { return !strings.Contains(line, "backend") }); !slices.Equal(lines, want) {
+		if lines := slices.DeleteFunc(l.lines(),
+			func(line string) bool { return !strings.Contains(line, "backend") }); !slices.Equal(lines, want) {
 			t.Errorf("%d lines:\n%s\nwant\n%s", len(lines), strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	})
@@ -204,13 +207,15 @@ func TestLogger_NothingSelected(t *testing.T) {
 		calls   []string // each twice
 		want    string
 	}{
-		{"no idempotency_level", []hedge.Option{hedge.WithIdempotentOnly()}, nil, slices.Concat(slices.Repeat([]string{"/v1.Svc/Check"}, 60), slices.Repeat([]string{"/v1.Svc/Expand"}, 100)),
+		{"no idempotency_level", []hedge.Option{hedge.WithIdempotentOnly()}, nil,
+			slices.Concat(slices.Repeat([]string{"/v1.Svc/Check"}, 60), slices.Repeat([]string{"/v1.Svc/Expand"}, 100)),
 			none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" methods=[/v1.Svc/Check]`},
 		{"more methods than a line has room for", []hedge.Option{hedge.WithIdempotentOnly()}, nil, many,
 			none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" ` + ten},
 		{"by service config", []hedge.Option{hedge.WithServiceConfig(`{}`)}, nil, many[:50],
 			none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
-		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()}, func(s *hedge.Scheduler) { hedgetest.Call(t, s, "there", "/v1.Svc/Get", 0) }, many[:49], ""},
+		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()},
+			func(s *hedge.Scheduler) { hedgetest.Call(t, s, "there", "/v1.Svc/Get", 0) }, many[:49], ""},
 		{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, nil, many, ""},
 		{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")},
 			(*hedge.Scheduler).Pause, many, ""},

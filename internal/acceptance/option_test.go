@@ -113,17 +113,11 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 		{"all", []hedge.Option{hedge.WithAllMethods()}, true},
 	} {
 		_, err := hedge.New(tc.opts...)
-		if ok := err == nil; ok != tc.ok {
+		switch {
+		case (err == nil) != tc.ok:
 			t.Errorf("%s: %v", tc.name, err)
-		}
-		if err == nil {
-			continue
-		}
-		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly",
-			"WithServiceConfig", "WithAllMethods"} {
-			if !strings.Contains(err.Error(), way) {
-				t.Errorf("%s: %q does not name %s", tc.name, err, way)
-			}
+		case err != nil && !strings.Contains(err.Error(), "WithReadOnlyMethods"):
+			t.Errorf("%s: %q names no option that selects methods", tc.name, err)
 		}
 	}
 }

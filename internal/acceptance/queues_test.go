@@ -33,7 +33,7 @@ const service = 8 * ms
 // them a load.
 type queues struct {
 	servers int
-	load    float64 // of what the servers can do
+	load    float64 // of the servers' capacity
 	clients int
 	finish  bool // servers do queued work that was cancelled; they do what they have begun in any case
 	shed    bool
@@ -150,7 +150,8 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 			}
 			md, _ := metadata.FromOutgoingContext(ctx)
 			st := &trailing{}
-			_, err := servers[n].bound.Unary(grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(ctx, md), st), nil, nil,
+			_, err := servers[n].bound.Unary(
+				grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(ctx, md), st), nil, nil,
 				func(context.Context, any) (any, error) { return nil, serve(ctx, n, d) })
 			return st.trailer, err
 		}
@@ -203,8 +204,8 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 	return calls
 }
 
-// TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares what calls take
-// with what the same calls take without hedging. Servers shed: without that, the figures are logged
+// TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares the latency
+// with that of the same calls without hedging. Servers shed: without that, the figures are logged
 // only.
 func TestQueues_NoWorseThanPlain(t *testing.T) {
 	longtest.Simulation(t)
@@ -220,9 +221,12 @@ func TestQueues_NoWorseThanPlain(t *testing.T) {
 	}
 	cases = append(cases,
 		queues{servers: 3, load: .9, clients: 1, budget: 30}, queues{servers: 20, load: .9, clients: 30, budget: 30},
-		queues{servers: 3, load: .9, clients: 1, budget: 30, finish: true}, queues{servers: 20, load: .9, clients: 30, budget: 30, finish: true},
-		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true}, queues{servers: 20, load: .5, clients: 30, budget: 10, slow: true},
-		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true, finish: true}, queues{servers: 20, load: .5, clients: 30, budget: 10, slow: true, finish: true})
+		queues{servers: 3, load: .9, clients: 1, budget: 30, finish: true}, queues{servers: 20, load: .9,
+			clients: 30, budget: 30, finish: true},
+		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true}, queues{servers: 20, load: .5,
+			clients: 30, budget: 10, slow: true},
+		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true, finish: true}, queues{servers: 20,
+			load: .5, clients: 30, budget: 10, slow: true, finish: true})
 	for _, q := range cases {
 		if !longtest.Long() && (q.load != .9 && !q.slow || q.servers == 3 == (q.clients == 30)) { // a few of each kind
 			continue

@@ -139,7 +139,8 @@ func TestUpdate_Errors(t *testing.T) {
 	}{
 		{"nothing of it given again", []hedge.Option{all}, ""},
 		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
-		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): must be 1m0s, as set by New"},
+		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)},
+			"WithWindow(1h0m0s): must be 1m0s, as set by New"},
 		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
 		{"nine hedges", []hedge.Option{all, hedge.WithMaxHedges(9)}, "WithMaxHedges(9)"},
 		{"no methods", []hedge.Option{hedge.WithMaxHedges(1)}, "option that selects methods"},
@@ -240,7 +241,8 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 			}
 		}
 	})
-	for _, file := range []string{`{}`, `{"off": false}`, `{"methodOptions": {"/s/M": {"off": true}}}`, `{"targetOptions": {"t": {"off": true}}}`} {
+	for _, file := range []string{`{}`, `{"off": false}`, `{"methodOptions": {"/s/M": {"off": true}}}`,
+		`{"targetOptions": {"t": {"off": true}}}`} {
 		if _, err := hedge.New(parse(file)...); err == nil || !strings.Contains(err.Error(), "option that selects methods") {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -323,7 +325,8 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 			_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
 		}
 		hedgesOf(t, s, t.Context(), "t", "/s/M")
-		if a, b := logs[0].lines(), logs[1].lines(); len(a) != 1 || !strings.Contains(a[0], "hedge throttle active") || len(b) != 0 {
+		if a, b := logs[0].lines(), logs[1].lines(); len(a) != 1 ||
+			!strings.Contains(a[0], "hedge throttle active") || len(b) != 0 {
 			t.Errorf("the loggers have %q and %q", a, b)
 		}
 	})

@@ -2,12 +2,12 @@ package registry
 
 import "sync/atomic"
 
-// Talks tells how often the callers of a bidirectional method send a second message. It may be used
-// concurrently.
+// Talks measures how often the callers of a bidirectional method send a second message. It may be
+// used concurrently.
 type Talks struct{ level atomic.Int32 }
 
 const (
-	often     = 16 // one stream in so many
+	often     = 16 // one stream in this many
 	mostTalks = 10 * often
 )
 

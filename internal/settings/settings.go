@@ -8,13 +8,14 @@ import (
 )
 
 // Settings are a configuration's values for one method of one target. They never change. A call
-// uses those that were in force when it began until it ends.
+// keeps the Settings in force at its start until it ends.
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
-	Learning        *learn.Config
-	Selected        bool               // the options select it for hedging
-	Named           bool               // it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
+	Learning *learn.Config
+	Selected bool // the options select it for hedging
+	// it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
+	Named           bool
 	Described       bool               // false if it is not selected because its descriptor is missing
 	WaitsForMessage bool               // WithWaitForMessage names it
 	SingleRequest   bool               // WithSingleRequest names it

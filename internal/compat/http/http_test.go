@@ -55,7 +55,8 @@ func application(t *testing.T) http.Handler {
 	unary := func(_ context.Context, req *in) (*connect.Response[wrapperspb.BytesValue], error) {
 		return connect.NewResponse(wrapperspb.Bytes(answer(req.Msg.Value))), nil
 	}
-	mux.Handle("/test.Blobs/Get", connect.NewUnaryHandler("/test.Blobs/Get", unary, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
+	mux.Handle("/test.Blobs/Get",
+		connect.NewUnaryHandler("/test.Blobs/Get", unary, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
 	mux.Handle("/test.Blobs/Watch", connect.NewServerStreamHandler("/test.Blobs/Watch",
 		func(_ context.Context, req *in, st *connect.ServerStream[wrapperspb.BytesValue]) error {
 			all := answer(req.Msg.Value)
@@ -87,7 +88,8 @@ func application(t *testing.T) http.Handler {
 	}
 	for n := range 10 {
 		key := strconv.Itoa(n)
-		if _, err := backend.PutObject("bucket", key, map[string]string{}, bytes.NewReader(answer(key)), int64(len(answer(key))), nil); err != nil {
+		if _, err := backend.PutObject("bucket", key, map[string]string{}, bytes.NewReader(answer(key)),
+			int64(len(answer(key))), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,58 +98,63 @@ func application(t *testing.T) http.Handler {
 	return mux
 }
 
-// clients make call n through an HTTP client, and return what they got.
+// clients make call n through an HTTP client, and return its reply.
 var clients = []struct {
 	name   string
 	option hedge.Option
 	call   func(c *http.Client, url string) func(ctx context.Context, n string) ([]byte, error)
 }{
 	{"connect-go", hedge.WithReadOnlyMethods("/test.Blobs/*"), unary()},
-	{"connect-go, GET", hedge.WithAllMethods(), unary(connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects))},
+	{"connect-go, GET", hedge.WithAllMethods(),
+		unary(connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects))},
 	{"connect-go, gRPC-Web", hedge.WithReadOnlyMethods("/test.Blobs/*"), unary(connect.WithGRPCWeb())},
-	{"connect-go, server streams", hedge.WithReadOnlyMethods("/test.Blobs/*"), func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
-		client := connect.NewClient[wrapperspb.StringValue, wrapperspb.BytesValue](c, url+"/test.Blobs/Watch")
-		return func(ctx context.Context, n string) (all []byte, err error) {
-			st, err := client.CallServerStream(ctx, connect.NewRequest(wrapperspb.String(n)))
-			if err != nil {
-				return nil, err
+	{"connect-go, server streams", hedge.WithReadOnlyMethods("/test.Blobs/*"),
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
+			client := connect.NewClient[wrapperspb.StringValue, wrapperspb.BytesValue](c, url+"/test.Blobs/Watch")
+			return func(ctx context.Context, n string) (all []byte, err error) {
+				st, err := client.CallServerStream(ctx, connect.NewRequest(wrapperspb.String(n)))
+				if err != nil {
+					return nil, err
+				}
+				defer st.Close()
+				for st.Receive() {
+					all = append(all, st.Msg().Value...)
+				}
+				return all, st.Err()
 			}
-			defer st.Close()
-			for st.Receive() {
-				all = append(all, st.Msg().Value...)
+		}},
+	{"openai-go", hedge.WithReadOnlyMethods("/v1/Complete"),
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
+			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"),
+				option.WithHTTPClient(c), option.WithMaxRetries(0))
+			return func(ctx context.Context, n string) (all []byte, err error) {
+				st := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{
+					Model: "model", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("prompt " + n)},
+				})
+				defer st.Close()
+				for st.Next() {
+					all = append(all, st.Current().Choices[0].Delta.Content...)
+				}
+				return all, st.Err()
 			}
-			return all, st.Err()
-		}
-	}},
-	{"openai-go", hedge.WithReadOnlyMethods("/v1/Complete"), func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
-		client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(c), option.WithMaxRetries(0))
-		return func(ctx context.Context, n string) (all []byte, err error) {
-			st := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{
-				Model: "model", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("prompt " + n)},
+		}},
+	{"aws-sdk-go-v2, S3", hedge.WithAllMethods(),
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
+			client := s3.New(s3.Options{
+				HTTPClient: c, BaseEndpoint: &url, UsePathStyle: true, Region: "eu-west-1", Retryer: aws.NopRetryer{},
+				Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+					return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
+				}),
 			})
-			defer st.Close()
-			for st.Next() {
-				all = append(all, st.Current().Choices[0].Delta.Content...)
+			return func(ctx context.Context, n string) ([]byte, error) {
+				out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("bucket"), Key: &n})
+				if err != nil {
+					return nil, err
+				}
+				defer out.Body.Close()
+				return io.ReadAll(out.Body)
 			}
-			return all, st.Err()
-		}
-	}},
-	{"aws-sdk-go-v2, S3", hedge.WithAllMethods(), func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
-		client := s3.New(s3.Options{
-			HTTPClient: c, BaseEndpoint: &url, UsePathStyle: true, Region: "eu-west-1", Retryer: aws.NopRetryer{},
-			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
-			}),
-		})
-		return func(ctx context.Context, n string) ([]byte, error) {
-			out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("bucket"), Key: &n})
-			if err != nil {
-				return nil, err
-			}
-			defer out.Body.Close()
-			return io.ReadAll(out.Body)
-		}
-	}},
+		}},
 	{"net/http", hedge.WithAllMethods(), func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 		return func(ctx context.Context, n string) ([]byte, error) {
 			req, err := http.NewRequestWithContext(ctx, "GET", url+"/plain/"+n, nil)
@@ -164,7 +171,8 @@ var clients = []struct {
 	}},
 }
 
-func unary(opts ...connect.ClientOption) func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
+func unary(opts ...connect.ClientOption) func(c *http.Client, url string) func(context.Context,
+	string) ([]byte, error) {
 	return func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 		client := connect.NewClient[wrapperspb.StringValue, wrapperspb.BytesValue](c, url+"/test.Blobs/Get", opts...)
 		return func(ctx context.Context, n string) ([]byte, error) {
@@ -271,8 +279,10 @@ proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_bufferin
 	}
 }
 
-// measure makes calls until the time is over, and returns how many failed and the p99 of their latencies.
-func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (calls, failed int64, p99 time.Duration) {
+// measure makes calls until the time is over, and returns how many failed and the p99 of their
+// latencies.
+func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (calls, failed int64,
+	p99 time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(longtest.Size(6, 25))*time.Second)
 	defer cancel()
 	var mu sync.Mutex
@@ -302,8 +312,9 @@ func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (
 	return int64(len(took)), failed, quantile(took, 0.99)
 }
 
-// TestClients: behind a proxy in front of three servers, one of which is stopped for 1 s in 5, a client that hedges gets no wrong
-// byte and has no more failures than without, and leaves no connection.
+// TestClients: behind a proxy in front of three servers, one of which is stopped for 1 s in 5, a
+// client that hedges gets no wrong byte and has no more failures than without, and leaves no
+// connection.
 func TestClients(t *testing.T) {
 	for _, front := range []string{"httputil.ReverseProxy", "nginx"} {
 		for _, tc := range clients {
@@ -326,7 +337,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestReverseProxy hedges what a proxy sends.
+// TestReverseProxy hedges the requests of a proxy.
 func TestReverseProxy(t *testing.T) {
 	b := startBackends(t)
 	own := &http.Transport{MaxIdleConnsPerHost: 100}
@@ -344,7 +355,8 @@ func TestReverseProxy(t *testing.T) {
 }
 
 // compare makes calls without and with hedging, at the same time.
-func compare(t *testing.T, option hedge.Option, calls func(http.RoundTripper) func(context.Context, string) ([]byte, error)) {
+func compare(t *testing.T, option hedge.Option,
+	calls func(http.RoundTripper) func(context.Context, string) ([]byte, error)) {
 	name := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/chat") {
 			return "/v1/Complete"
@@ -369,7 +381,8 @@ func compare(t *testing.T, option hedge.Option, calls func(http.RoundTripper) fu
 	}
 	both.Wait()
 	plain, hedged, c := results[0], results[1], s.Stats()
-	t.Logf("%d calls: p99 %v, without hedging %v; %d hedges, %d won, %d failures, %d without", hedged.calls, hedged.p99, plain.p99, c.Hedges, c.HedgeWins, hedged.failed, plain.failed)
+	t.Logf("%d calls: p99 %v, without hedging %v; %d hedges, %d won, %d failures, %d without", hedged.calls,
+		hedged.p99, plain.p99, c.Hedges, c.HedgeWins, hedged.failed, plain.failed)
 	if hedged.failed > plain.failed || c.Hedges == 0 {
 		t.Errorf("%d failures, %d without hedging, %+v", hedged.failed, plain.failed, c)
 	}

@@ -53,11 +53,13 @@ func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer running.stop()
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)), hedge.WithBudgetPercent(400))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)),
+		hedge.WithBudgetPercent(400))
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+running.Address, interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient("passthrough:///"+running.Address,
+		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ const plain = -1
 // Result is what became of the calls of a run.
 type Result struct {
 	Calls, Failed int
-	// replies to another request, which have failed; calls that ran out of their time, which have not
+	// replies to another request, which have failed; calls that ran out of their time, which have
+	// not
 	Wrong, Late int
 	First       error           // of a call that failed
 	Latencies   []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
