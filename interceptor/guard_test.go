@@ -13,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. Then that of
-// any call halves it again, once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After that
+// RESOURCE_EXHAUSTED of any call halves it, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	config := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)

@@ -20,7 +20,7 @@ func TestKeep_Memory(t *testing.T) {
 		return all
 	}
 	heap := func() (bytes uint64) {
-		for range 3 { // a pool loses what nobody uses in two collections
+		for range 3 { // a pool drops unused memory after two collections
 			runtime.GC()
 		}
 		var m runtime.MemStats
