@@ -124,19 +124,23 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // streams reports whether a response answers with the first byte of its body.
 func (t *transport) streams(res *http.Response) bool {
-	if res.Body == nil || res.Body == http.NoBody {
+	if res.Body == nil || res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols {
 		return false
 	}
 	return isStream(res.Header.Get("Content-Type")) || t.firstByte != nil && t.firstByte(res)
 }
 
-func (x *exchange) Primary() error { return x.primary.send(x.primary.ctx, x.base) }
+func (x *exchange) Primary() error {
+	// The base may break the contract and write to the headers.
+	return x.primary.send(x.caller.Clone(x.primary.ctx), x.base)
+}
 
 func (x *exchange) Replayable() bool { return true }
 
 func (x *exchange) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	h := &attempt{exchange: x, n: n}
 	h.ctx, h.cancel = context.WithCancelCause(x.caller.Context())
+	h.req = x.caller.Clone(h.ctx)
 	x.hedges = append(x.hedges, h)
 	return h
 }
@@ -152,6 +156,7 @@ type attempt struct {
 	n      int // 0 is the primary
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	req    *http.Request // of a hedge: a copy, as the caller may have its request back
 
 	res     *http.Response
 	err     error       // of the transport
@@ -161,8 +166,7 @@ type attempt struct {
 }
 
 // send sends the request by rt and waits for the answer.
-func (a *attempt) send(ctx context.Context, rt http.RoundTripper) error {
-	req := a.caller.Clone(ctx) // a base that breaks the contract may write to its headers
+func (a *attempt) send(req *http.Request, rt http.RoundTripper) error {
 	if a.body != nil {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.body)), nil }
 		req.Body, _ = req.GetBody()
@@ -211,7 +215,7 @@ func (a *attempt) deliver() (*http.Response, error) {
 func (a *attempt) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })
 	defer stop()
-	return a.send(hedgeContext{a.ctx, ctx}, a.transport.hedges)
+	return a.send(a.req.WithContext(hedgeContext{a.ctx, ctx}), a.transport.hedges)
 }
 
 func (a *attempt) Accepts(err error) (ok, open bool) { return a.call.Accepts(a.res, err), false }

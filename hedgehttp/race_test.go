@@ -458,3 +458,34 @@ func TestTransport_ABaseThatRetries(t *testing.T) {
 		t.Errorf("%d whole bodies in %d requests", b, r)
 	}
 }
+
+// TestTransport_ReusedRequest: a caller that has closed the body may change its request, though a
+// hedge may only now be starting. The race detector finds what reads it.
+func TestTransport_ReusedRequest(t *testing.T) {
+	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), quick{},
+		hedgehttp.WithHedgeTransport(stuck{}))
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
+	for range 500 {
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		req.Header.Set("Edited", "yes")
+		req.URL.Path = "/edited"
+	}
+}
+
+type quick struct{}
+
+func (quick) RoundTrip(*http.Request) (*http.Response, error) {
+	time.Sleep(20 * time.Microsecond)
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))}, nil
+}
+
+type stuck struct{}
+
+func (stuck) RoundTrip(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}

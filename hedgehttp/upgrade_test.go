@@ -36,7 +36,8 @@ func TestTransport_Upgrade(t *testing.T) {
 	req := s.request(t.Context(), "GET", "/", nil)
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "echo")
-	res, err := hedgehttp.Transport(scheduler, s.base).RoundTrip(req)
+	all := hedgehttp.WithFirstByte(func(*http.Response) bool { return true })
+	res, err := hedgehttp.Transport(scheduler, s.base, all).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
