@@ -191,6 +191,11 @@ func (r *Race) disarm() bool {
 func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.ensureRunnerLocked()
+}
+
+// ensureRunnerLocked is ensureRunner. r.mu must be held.
+func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
 		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
 		x.hedges[0].cancel = r.cancelPrimary
@@ -213,12 +218,12 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	r.mu.Lock()
 	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
 	r.committed = r.committed || toCome
-	settled := toCome || r.untouched
-	r.mu.Unlock()
-	if settled {
+	if toCome || r.untouched {
+		r.mu.Unlock()
 		return true
 	}
-	x := r.ensureRunner()
+	x := r.ensureRunnerLocked() // in this critical section: the primary's end may make the race untouched
+	r.mu.Unlock()
 	x.handle(Event{Kind: Committed}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
