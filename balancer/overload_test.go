@@ -73,6 +73,7 @@ func TestSilence_Overload(t *testing.T) {
 		seconds []uint64 // of ten calls
 	}{{0.85, []uint64{0, 8}}, {0.50, []uint64{0}}, {0.75, []uint64{0}}}[:longtest.Size(2, 3)] {
 		t.Run(fmt.Sprintf("%.0f%%", 100*tc.load), func(t *testing.T) {
+			failures, plainFailures := 0, 0
 			for seed := range uint64(longtest.Table(1, 1, 5)) {
 				calls, unhedged, _, _ := frozen(t, tc.load, seed, 0, plain, hedge.WithMaxHedges(0))
 				for _, second := range tc.seconds {
@@ -80,10 +81,15 @@ func TestSilence_Overload(t *testing.T) {
 					t.Logf("of %d calls, %d of ten of a second method, fail %d plain, %d with silence, p99 %v, "+
 						"%.1f%% extra load, %d moved",
 						calls, second, unhedged, failed, p99, 100*row.HedgeRate(), row.Moved)
-					if float64(failed) > 1.01*float64(unhedged) || tc.load == 0.50 && failed > unhedged/25 {
+					failures, plainFailures = failures+failed, plainFailures+unhedged
+					if tc.load == 0.50 && failed > unhedged/25 {
 						t.Errorf("%d calls fail, %d plain", failed, unhedged)
 					}
 				}
+			}
+			// At 85% the other backends have 127% of what they can do, and chance decides a single run.
+			if float64(failures) > 1.01*float64(plainFailures) {
+				t.Errorf("%d calls fail in all runs, %d plain", failures, plainFailures)
 			}
 		})
 	}
