@@ -68,8 +68,9 @@ const silent stats.Reason = "silent"
 const unhedgeable stats.Reason = "unhedgeable"
 
 type stateKey struct {
-	target string
-	reason stats.Reason
+	target  string
+	reason  stats.Reason
+	backend string // of a silent backend; "" for all of the target
 }
 
 type state struct {
@@ -92,7 +93,7 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.NothingSelected:
-		if !j.heldBack(stateKey{e.Target, stats.NotSelected}, time.Now()) {
+		if !j.heldBack(stateKey{target: e.Target, reason: stats.NotSelected}, time.Now()) {
 			return // logged before the target was removed from memory
 		}
 		attrs := []slog.Attr{
@@ -103,22 +104,24 @@ func (j *journal) note(event any) {
 		}
 		j.log(slog.LevelWarn, "no method selected", attrs...)
 	case settings.Unhedgeable:
-		if j.heldBack(stateKey{e.Target + e.Method, unhedgeable}, time.Now()) {
+		if j.heldBack(stateKey{target: e.Target + e.Method, reason: unhedgeable}, time.Now()) {
 			j.log(slog.LevelWarn, "method unhedgeable", slog.String("target", e.Target),
 				slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
 		}
 	case settings.SilentBackend:
-		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
+		now := time.Now()
+		j.heldBack(stateKey{target: e.Target, reason: silent}, now) // ends for all backends at once
+		if j.heldBack(stateKey{e.Target, silent, e.Address}, now) {
 			j.log(slog.LevelWarn, heldBack[silent].begins,
 				slog.String("target", e.Target), slog.String("backend", e.Address))
 		}
 	case stats.HedgeHeldBack:
-		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
+		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{target: e.Target, reason: e.Reason}, time.Now()) {
 			j.log(slog.LevelWarn, text.begins, slog.String("target", e.Target), slog.String("method", e.Method))
 		}
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
-			if n, ended := j.sent(stateKey{e.Target, reason}, time.Now()); ended {
+			if n, ended := j.sent(stateKey{target: e.Target, reason: reason}, time.Now()); ended {
 				attrs := []slog.Attr{slog.String("target", e.Target), slog.Int("held_back", n)}
 				if reason == silent {
 					attrs = attrs[:1]
@@ -172,6 +175,11 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	}
 	n, over = s.heldBack, s.begun
 	s.heldBack, s.begun = 0, false
+	if key.reason == silent {
+		maps.DeleteFunc(j.states, func(k stateKey, _ *state) bool {
+			return k.target == key.target && k.backend != ""
+		})
+	}
 	return n, over
 }
 

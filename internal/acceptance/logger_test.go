@@ -141,15 +141,15 @@ func TestLogger_HeldBack(t *testing.T) {
 	}
 }
 
-// TestLogger_SilentBackend stalls one of three backends for a while.
+// TestLogger_SilentBackend stalls one of three backends for a while, and a second one in the middle.
 func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		var still atomic.Bool
+		var still, both atomic.Bool
 		usually := testserver.DistributionT(t, "straggler")
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true,
 			Script: func(a testserver.Attempt) testserver.Plan {
-				if still.Load() && a.Backend == 1 {
+				if still.Load() && a.Backend == 1 || both.Load() && a.Backend == 2 {
 					return testserver.Plan{Ending: testserver.Hang}
 				}
 				return testserver.Plan{Delay: a.Draw(usually)}
@@ -160,6 +160,7 @@ func TestLogger_SilentBackend(t *testing.T) {
 		testserver.ConnectT(t, conn)
 		for n := range 1200 { // it is stalled for three minutes
 			still.Store(300 <= n && n < 600)
+			both.Store(400 <= n && n < 500)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
 			cancel()
@@ -167,6 +168,7 @@ func TestLogger_SilentBackend(t *testing.T) {
 		}
 		want := []string{fmt.Sprintf(`level=WARN msg="backend silent" target=%s backend=%s`, cluster.Target(),
 			cluster.Address(1)),
+			fmt.Sprintf(`level=WARN msg="backend silent" target=%s backend=%s`, cluster.Target(), cluster.Address(2)),
 			fmt.Sprintf(`level=INFO msg="backends answering" target=%s`, cluster.Target())}
 		if lines := slices.DeleteFunc(l.lines(),
 			func(line string) bool { return !strings.Contains(line, "backend") }); !slices.Equal(lines, want) {
