@@ -35,11 +35,9 @@ test: ## what guards a change: go test -race -short and go test, here and of wha
 	$(GO) test $(TESTFLAGS) ./...
 	cd bench && $(GO) test $(TESTFLAGS) ./run ./workload
 
-# Simulations run twice: from all seeds, and under the race detector.
-test-long: ## the rest: all seeds and schedules, simulations under the race detector, the other modules, gRPC's own tests
+test-long: ## the rest: all seeds and schedules, the other modules, gRPC's own tests
 	HEDGE_TESTS=long $(GO) test -timeout 30m $(TESTFLAGS) ./...
 	HEDGE_TESTS=long $(GO) test $(RACE) -short -timeout 30m $(TESTFLAGS) ./...
-	$(if $(RACE),$(GO) test $(RACE) -timeout 30m $(TESTFLAGS) ./...)
 	cd bench && HEDGE_TESTS=long $(GO) test $(TESTFLAGS) ./run
 	@failed=0; for m in $(filter-out .,$(MODULES)) tools; do \
 		for flags in "" $(if $(RACE),"$(RACE) -short"); do \
@@ -51,6 +49,7 @@ test-long: ## the rest: all seeds and schedules, simulations under the race dete
 # One package at a time, since some of the tables are measured in real time.
 test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run StalledProcess")
 	HEDGE_TESTS=full $(GO) test -p 1 -timeout 3h -v $(TESTFLAGS) ./...
+	$(if $(RACE),$(GO) test $(RACE) -timeout 1h $(TESTFLAGS) ./...)
 
 grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
 	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)

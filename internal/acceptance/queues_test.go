@@ -228,13 +228,13 @@ func TestQueues_NoWorseThanPlain(t *testing.T) {
 		queues{servers: 3, load: .5, clients: 1, budget: 10, slow: true, finish: true}, queues{servers: 20,
 			load: .5, clients: 30, budget: 10, slow: true, finish: true})
 	for _, q := range cases {
-		if !longtest.Long() && (q.load != .9 && !q.slow || q.servers == 3 == (q.clients == 30)) { // a few of each kind
+		if !longtest.Full() && (q.load != .9 && !q.slow || q.servers == 3 == (q.clients == 30)) { // a few of each kind
 			continue
 		}
 		t.Run(q.String(), func(t *testing.T) {
 			// Queues at 95% are emptied seldom, so that a run has few busy times, and each weighs
 			// much.
-			q.calls, q.seed = longtest.Size(30_000, map[bool]int{false: 200_000, true: 400_000}[q.load > .9]), 1
+			q.calls, q.seed = longtest.Table(30_000, 30_000, map[bool]int{false: 200_000, true: 400_000}[q.load > .9]), 1
 			figures := func(budget float64, shed bool) (f [3]float64, load float64) {
 				q := q
 				q.budget, q.shed = budget, shed
@@ -245,13 +245,13 @@ func TestQueues_NoWorseThanPlain(t *testing.T) {
 			if q.finish {
 				most = 1.10
 			}
-			if !longtest.Long() {
+			if !longtest.Full() {
 				slack = .02
 			}
 			plain, _ := figures(0, false)
 			var row strings.Builder
 			for _, shed := range []bool{false, true} {
-				if !shed && !longtest.Long() {
+				if !shed && !longtest.Full() {
 					continue
 				}
 				f, load := figures(q.budget, shed)
