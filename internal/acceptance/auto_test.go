@@ -229,7 +229,7 @@ func courses(t *testing.T) []course {
 				return draw(id, attempt, at)
 			}
 		}, client: open(500, 300*500), budget: 10, bounds: []bound{
-			{"load", load, 45 * s, 60 * s, 1}, {"p99 by none's", byNone(0.99), 90 * s, 150 * s, 0.5}, {
+			{"load", load, 45 * s, 60 * s, 1}, {"p99 by none's", byNone(0.99), 90 * s, 150 * s, 0.75}, {
 				"p99 by none's", byNone(0.99), 240 * s, 299 * s, 0.3},
 			{"calls without a hedge", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
 				return 100 - load(hedged, nil)
