@@ -7,25 +7,28 @@ import (
 )
 
 const (
-	enough         = 50  // calls before, below which nothing can be told
-	fewest         = 12  // calls since
-	matters        = 0.5 // a difference that is worth forgetting what was known
+	enough         = 50  // least number of calls before
+	fewest         = 12  // least number of calls since
+	matters        = 0.5 // least difference that justifies dropping the learned calls
 	mattersInDoubt = 0.15
 	unlikely       = 1e-7
 )
 
-// Changed reports whether the calls since a moment follow another distribution than those before it, so that what was learned
-// before is of no use any more: they are slower, or faster. The difference, as in the test of Kolmogorov and Smirnov, must be large
-// enough to matter, and larger than chance makes it in one of some millions of comparisons of independent calls (Dvoretzky, Kiefer
-// and Wolfowitz 1956, with Massart's constant).
+// Changed reports whether the calls since a moment are slower or faster than the calls before it,
+// so that the earlier calls no longer predict latency. As in the Kolmogorov-Smirnov test, it
+// compares the largest difference of the distributions. The difference must exceed matters
+// (mattersInDoubt if doubtful), and the bound that independent samples of one distribution exceed
+// with probability unlikely (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant): by
+// chance once in millions of comparisons.
 //
-// Half of all calls must be concerned: a backend among several that stalls for a second now and then is part of the
-// distribution, and what there is hedging for. Less will do where what is known is in doubt: it was taken over from elsewhere, or a
-// change was found lately, and what is left of the calls before it may be few.
+// matters is half of all calls: a backend among several that stalls for a second now and then is
+// part of the distribution, and the reason to hedge. mattersInDoubt is lower. The learned calls are
+// in doubt if they were restored from elsewhere, or after a recent change, when few calls from
+// before it may be left.
 func Changed(before, since *sketch.Distribution, doubtful bool) (slower, faster bool) {
 	n, m := float64(before.Total()), float64(since.Total())
 	answers, _ := since.Count()
-	if n < enough || m < fewest || answers == 0 { // nothing tells how long calls take that were all cut short
+	if n < enough || m < fewest || answers == 0 { // calls that were all cut short do not show a latency
 		return false, false
 	}
 	least := matters

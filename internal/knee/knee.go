@@ -1,9 +1,9 @@
-// Package knee computes when to hedge: the delay, the probability and the number of hedges whose gain exceeds the price of their load
-// by the most.
+// Package knee computes when to hedge: the delay, the probability and the number of hedges that
+// maximize gain less the price of their load.
 //
-// The model, its formulas and sources, and where it is wrong are in docs/trigger.md. With one hedge a plan is the policy SingleR of
-// Kaler, He and Elnikety (SPAA 2017). Where attempts depend on each other, [Outcome] corrects the promise by what hedged
-// calls took.
+// docs/trigger.md has the model, its formulas and sources, and its known errors. With one hedge a
+// plan is the policy SingleR of Kaler, He and Elnikety (SPAA 2017). Where attempts depend on each
+// other, [Outcome] corrects the predictions by the measured latency of hedged calls.
 package knee
 
 import (
@@ -14,52 +14,54 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Problem is what a choice is made from.
+// Problem is the input of a choice.
 type Problem struct {
-	Primary *sketch.Survival // of primaries
-	Hedge   *sketch.Survival // of hedges, from when they are sent
+	Primary *sketch.Survival // of primary latency
+	Hedge   *sketch.Survival // of hedge latency, from when a hedge is sent
 
-	// Outcomes is what became of hedged calls, in no order; empty if nothing is known.
+	// Outcomes holds the measured hedged calls, in any order. It may be empty.
 	Outcomes []Outcome
 
-	Load     float64       // the most extra attempts a call, on average
-	Hedges   int           // the most hedges of one call, at least 1
+	Load     float64       // bound on the mean extra attempts per call
+	Hedges   int           // bound on the hedges of one call, at least 1
 	MinDelay time.Duration // the least delay
-	Price    float64       // what a plan must gain per extra attempt
+	Price    float64       // gain required per extra attempt
 }
 
-// Plan is a choice and what it promises.
+// Plan is a choice and its predictions.
 type Plan struct {
-	Delay       time.Duration // of the first hedge, and of each further one after the one before
-	Probability float64       // with which each hedge that is due is sent
-	Hedges      int           // the most of one call
+	Delay       time.Duration // of the first hedge, and between hedges
+	Probability float64       // of sending each hedge that is due
+	Hedges      int           // bound on the hedges of one call
 
-	Load  float64 // predicted extra attempts a call
+	Load  float64 // predicted extra attempts per call
 	Gain  float64 // predicted fall of the tail, as docs/trigger.md defines it
 	Saved float64 // the gain as a share of the tail
-	Kept  float64 // share of what was predicted of hedges at this delay that was seen to be saved: 1 is all, or nothing is known
+	Kept  float64 // measured / predicted savings of hedges at this delay, 0 to 1; 1 without measurements
 }
 
 const (
-	coarse    = 32 // delays are tried first; around the best of them each one is
-	maxHedges = 4  // of a plan, as gRPC bounds the attempts of a call
-	grid      = 4  // buckets between the times at which a survival function is looked at
+	coarse    = 32 // delays tried first; then each delay around the best of them
+	maxHedges = 4  // of a plan: gRPC's bound on attempts
+	grid      = 4  // buckets between the points at which survival functions are sampled
 )
 
 const (
-	rarest = 1e-3 // share of calls beyond which a tail is of no interest: the 99.9th percentile
-	// beyond is how many times longer a call is taken to last that was cut short at the largest bound, where a deadline ends calls.
+	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
+	// beyond is the assumed latency of a call cut short at the largest bound, as a multiple of that
+	// bound. A deadline ends calls there.
 	beyond = 4
 )
 
-// size returns the size of the tail from the median to p99.9, by the share of calls at some time: on a logarithmic scale, from 0 for
-// the rarest calls to 1 for half of them.
+// size maps the share of calls unanswered at some time to its weight in the tail, from the median
+// to p99.9, on a logarithmic scale: 0 for a share of rarest, 1 for half of the calls.
 func size(share float64) float64 {
 	return max(math.Log(share/rarest), 0) / math.Log(0.5/rarest)
 }
 
-// Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten
-// minutes. It takes up to 300 µs, whatever was recorded.
+// Find returns the best plan, or false if none exists: no latency was recorded, or Hedges or Load
+// permits no hedge, or MinDelay exceeds ten minutes. It takes up to 300 µs, regardless of the
+// number of calls.
 func Find(p Problem) (Plan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
@@ -80,12 +82,12 @@ func Find(p Problem) (Plan, bool) {
 	return s.predict(s.best), true
 }
 
-// Predict returns the plan with what its delay, probability and number of hedges promise. They need not keep to the load and
-// the bounds of the problem, whose Primary and Hedge must not be nil.
+// Predict returns the plan with the predictions for its delay, probability and number of hedges.
+// The plan may exceed the problem's load and bounds. Primary and Hedge must not be nil.
 func (p Problem) Predict(plan Plan) Plan { return p.search().predict(plan) }
 
-// Percentile returns the predicted percentile, as a quantile, of calls under a plan; of calls that are not hedged under the
-// zero Plan.
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero Plan
+// stands for unhedged calls.
 func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 	s := p.search()
 	plan.Kept = s.kept(plan.Delay)
@@ -108,7 +110,7 @@ func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 	return lower + time.Duration(float64(upper-lower)*(before-beyond)/(before-after))
 }
 
-// Tail returns the percentile, as a quantile, of calls that are not hedged.
+// Tail returns the percentile, as a quantile, of unhedged calls.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
 	return Problem{Primary: primary}.Percentile(Plan{}, q)
 }
@@ -116,14 +118,15 @@ func Tail(primary *sketch.Survival, q float64) time.Duration {
 type search struct {
 	Problem
 	points   []point // beyond the median
-	unhedged float64 // the tail of calls that are not hedged
+	unhedged float64 // tail of unhedged calls
 	outcomes []observed
 
 	best  Plan
 	value float64 // of the best
 }
 
-// point is a time, the share of primaries that take longer, and the logarithm of the factor of time that it stands for.
+// point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
+// of the interval's ends.
 type point struct {
 	at    time.Duration
 	share float64
@@ -153,8 +156,9 @@ func (p Problem) search() *search {
 	return s
 }
 
-// tail is the area under the latency-by-percentile curve of calls under a plan, both axes logarithmic: how many times their median the
-// slower half of calls take, as a logarithm, on average over the percentiles.
+// tail returns the area under the latency-by-percentile curve of calls under a plan, both axes
+// logarithmic: the mean logarithm, over the percentiles, of the latency of the slower half of calls
+// as a multiple of the median.
 func (s *search) tail(plan Plan) (area float64) {
 	for _, p := range s.points {
 		area += p.width * size(s.unanswered(plan, p.at, p.share))
@@ -162,8 +166,9 @@ func (s *search) tail(plan Plan) (area float64) {
 	return area
 }
 
-// candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
-// shorter delay is as cheap and better. Beyond the last of them nothing was seen, so that a hedge costs nothing.
+// candidates returns the buckets with an upper edge worth trying as a delay: the buckets in which
+// calls end. Elsewhere a shorter delay has the same cost and a higher gain. No call was seen beyond
+// the last bucket, so a hedge there costs nothing.
 func (s *search) candidates() []int {
 	floor := sketch.Bucket(max(s.MinDelay, 1))
 	buckets := []int{floor}
@@ -178,8 +183,8 @@ func (s *search) candidates() []int {
 	return buckets
 }
 
-// try tries the plans with a delay at the upper edge of a bucket, one for each number of hedges, and reports whether one of
-// them is the best so far.
+// try evaluates the plans with a delay at the upper edge of a bucket, one for each number of
+// hedges, and reports whether it found a new best plan.
 func (s *search) try(bucket int) (better bool) {
 	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
@@ -193,10 +198,10 @@ func (s *search) try(bucket int) (better bool) {
 	return better
 }
 
-// worth is what a plan gains, less the price of its load.
+// worth returns the gain of a plan less the price of its load.
 func (s *search) worth(p Plan) float64 { return p.Gain - s.Price*p.Load }
 
-// gains returns a plan with what it gains.
+// gains returns plan with Gain and Saved set.
 func (s *search) gains(plan Plan) Plan {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged
@@ -204,7 +209,7 @@ func (s *search) gains(plan Plan) Plan {
 	return plan
 }
 
-// fit returns the greatest probability whose load is within the bounds, and that load.
+// fit returns the greatest probability with a load within the bound, and that load.
 func (s *search) fit(delay time.Duration, hedges int) (probability, load float64) {
 	at := s.loadAt(delay, hedges)
 	if load = at(1); load <= s.Load {
@@ -215,7 +220,8 @@ func (s *search) fit(delay time.Duration, hedges int) (probability, load float64
 	return probability, at(probability)
 }
 
-// loadAt returns the extra load of a delay and a number of hedges as a function of the probability.
+// loadAt returns the extra load of a delay and a number of hedges, as a function of the
+// probability.
 func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64 {
 	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
 	for k := 1; k <= hedges; k++ {
@@ -223,7 +229,7 @@ func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64
 		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
 	}
 	return func(q float64) float64 {
-		sum, unanswered := 0.0, 1.0 // by the hedges so far
+		sum, unanswered := 0.0, 1.0 // by the first k hedges
 		for k := 1; k <= hedges; k++ {
 			sum += q * due[k] * unanswered
 			unanswered *= 1 - q*answered[k]
@@ -232,7 +238,7 @@ func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64
 	}
 }
 
-// dueAt is S_X(k·d): exact for the first hedge, whose delay is the edge of a bucket.
+// dueAt returns S_X(k·d). It is exact for the first hedge, as delay is the edge of a bucket.
 func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
 	if k == 1 {
 		return primary.Beyond(sketch.Bucket(delay - 1))
@@ -240,7 +246,8 @@ func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
 	return primary.At(time.Duration(k) * delay)
 }
 
-// unanswered is the probability that a call under a plan takes longer than t, if a primary does with the one given.
+// unanswered returns the probability that the latency of a call under a plan exceeds t. primary is
+// the same probability for its primary.
 func (s *search) unanswered(plan Plan, t time.Duration, primary float64) float64 {
 	if plan.Hedges == 0 || t <= plan.Delay || primary == 0 {
 		return primary

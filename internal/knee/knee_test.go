@@ -16,7 +16,7 @@ import (
 
 const ms = time.Millisecond
 
-// observed returns what is known of a distribution after so many draws.
+// observed returns the distribution of n draws.
 func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := sketch.New(time.Hour)
@@ -33,8 +33,8 @@ func problem(l testserver.Distribution, load float64, hedges int) knee.Problem {
 	return knee.Problem{Primary: s, Hedge: s, Load: load, Hedges: hedges, MinDelay: ms, Price: price}
 }
 
-// play makes calls under a plan, with attempts that are independent of each other, and returns what they took, sorted,
-// and the extra attempts a call.
+// play makes n calls under a plan, with independent attempts, and returns the sorted latencies and
+// the extra attempts per call.
 func play(l testserver.Distribution, p knee.Plan, n int, seed uint64) (took []time.Duration, load float64) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	took = make([]time.Duration, n)
@@ -58,7 +58,8 @@ func at(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[int(q*float64(len(sorted)))]) / float64(ms)
 }
 
-// tailOf is the mean logarithm of what the slower half of calls take, from the median to p99.9 on a logarithmic scale.
+// tailOf returns the mean logarithm of the latency of the slower half of calls relative to the
+// median, from the median to p99.9 on a logarithmic scale.
 func tailOf(sorted []time.Duration) (sum float64) {
 	n := len(sorted)
 	for i := n / 2; i < n*999/1000; i++ {
@@ -70,8 +71,8 @@ func tailOf(sorted []time.Duration) (sum float64) {
 
 const price = 0.7
 
-// TestFind_NextToTheBest compares with every policy of the same kind on a fine grid, played out: the plan keeps its
-// promises, and none saves much more than it costs.
+// TestFind_NextToTheBest compares the plan with a fine grid of policies of the same kind, all of
+// them played: the plan's predictions hold, and no policy has a much higher gain less price.
 func TestFind_NextToTheBest(t *testing.T) {
 	type aim struct {
 		distribution string
@@ -104,7 +105,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 			if load > tc.load*1.02 || math.Abs(load-plan.Load) > 0.03*plan.Load+0.001 {
 				t.Errorf("load %.4f, predicted %.4f, allowed %v", load, plan.Load, tc.load)
 			}
-			// Where hardly any call ends about p99, a small error of the share is a large one of the time.
+			// Near p99 few calls end, so a small error of the share is a large error of the time.
 			if predicted := float64(p.Percentile(plan, 0.99)) / float64(ms); predicted < at(took, 0.987)*0.97 || predicted > at(took, 0.993)*1.03 {
 				t.Errorf("p99 %.2f, predicted %.2f", at(took, 0.99), predicted)
 			}
@@ -126,7 +127,8 @@ func TestFind_NextToTheBest(t *testing.T) {
 	}
 }
 
-// TestFind_LowerEdgeOfAGap has nothing end between 20 and 100 ms: a hedge in between is as costly as one at 20 ms.
+// TestFind_LowerEdgeOfAGap has a distribution without calls that end between 20 and 100 ms: a hedge
+// in the gap costs as much as a hedge at 20 ms.
 func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Uniform(10*ms, 20*ms)},
 		testserver.Part{Weight: 0.1, Distribution: testserver.Uniform(100*ms, 200*ms)})
@@ -138,7 +140,8 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	}
 }
 
-// TestPredict plays plans that no search has found, and compares them with what is predicted.
+// TestPredict plays plans that were not found by a search, and compares the results with the
+// predictions.
 func TestPredict(t *testing.T) {
 	straggler := testserver.DistributionT(t, "straggler")
 	p := problem(straggler, 0.001, 1)
@@ -189,7 +192,7 @@ func TestFind_Nothing(t *testing.T) {
 	}
 }
 
-// TestFind_AnyDistribution looks for plans that make no sense.
+// TestFind_AnyDistribution checks that plans are valid for degenerate distributions.
 func TestFind_AnyDistribution(t *testing.T) {
 	for name, l := range map[string]testserver.Distribution{
 		"constant":        testserver.Constant(5 * ms),
@@ -245,7 +248,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// Calls that were all cut short are no change: nothing was seen of how long they take.
+// Calls that were all cut short are no change: no latency was observed.
 func TestChanged_NothingAnswered(t *testing.T) {
 	w, now := sketch.New(time.Hour), time.Now()
 	for range 100 {
@@ -256,7 +259,7 @@ func TestChanged_NothingAnswered(t *testing.T) {
 	}
 }
 
-// TestChanged_NotByChance compares samples of one distribution, ever so small ones.
+// TestChanged_NotByChance compares samples of one distribution, including the smallest.
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {
 		n := 50 + int(seed%100)
@@ -267,7 +270,7 @@ func TestChanged_NotByChance(t *testing.T) {
 	}
 }
 
-// A choice takes at most 300 µs, and what it allocates has nothing to do with the traffic.
+// A choice takes at most 300 µs. Its allocations do not depend on the traffic.
 func BenchmarkFind(b *testing.B) {
 	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
 		for _, hedges := range []int{2, 4} {

@@ -7,14 +7,15 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Outcome is what became of calls whose first hedge was sent at about one age.
+// Outcome is the remaining latency of hedged calls with about the same age at their first hedge.
 type Outcome struct {
-	Age    time.Duration // at which it was, on average
-	Hedges int           // the most that these calls could have
-	Rest   sketch.Counts // what they still took from then on
+	Age    time.Duration // at which the first hedge was sent, on average
+	Hedges int           // bound on the hedges of these calls
+	Rest   sketch.Counts // remaining latency after the first hedge
 }
 
-// observed is how much of the time that hedges at an age were to save they have saved, and in how many calls.
+// observed is the share of the predicted savings that hedges at an age achieved (kept), and the
+// number of calls that it stems from.
 type observed struct {
 	age   time.Duration
 	kept  float64
@@ -22,13 +23,14 @@ type observed struct {
 }
 
 const (
-	// unrelated is how far apart two ages are of which one says nothing about the other, in logarithms: an octave.
+	// unrelated is the distance of two ages, in logarithms, from which outcomes at one do not apply
+	// at the other: an octave.
 	unrelated = math.Ln2
-	// assumed is how many calls the prediction counts for against what was observed.
+	// assumed is the weight of the prior, which trusts the prediction, in calls.
 	assumed = 8
 )
 
-// kept is the share of what is predicted of hedges that is kept where the first one is sent at an age.
+// kept returns the expected share of the predicted savings, 0 to 1, for a first hedge at age.
 func (s *search) kept(age time.Duration) float64 {
 	calls, sum := assumed+0.0, assumed+0.0
 	for _, o := range s.outcomes {
@@ -40,14 +42,16 @@ func (s *search) kept(age time.Duration) float64 {
 	return min(max(sum/calls, 0), 1)
 }
 
-// distance is how far two times are apart, in logarithms.
+// distance returns the distance of two times, in logarithms.
 func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
 
-// observe compares the outcomes with what calls would take without hedges, and with hedges that are independent of their
-// primaries. A time counts by what a small change of the share adds to the tail: the logarithm's derivative.
+// observe compares the outcomes with the predicted latency without hedges, and with hedges that are
+// independent of their primaries. Each time is weighted by the effect of a small change of the
+// share on the tail: the derivative of the logarithm.
 func (s *search) observe() {
 	for _, o := range s.Outcomes {
-		// Ages are averages of delays, which are edges of buckets: without the thousandth, rounding would take one into the bucket below.
+		// Ages are averages of delays, which are bucket edges. Without the added thousandth,
+		// rounding could move an age into the bucket below.
 		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
 		if rest == nil || due <= 0 {
 			continue

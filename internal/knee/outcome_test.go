@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// hedged plays calls that are hedged once at the age given, and returns what became of those that got that far: of so many.
-// Share is the part of calls whose hedge takes as long as the primary.
+// hedged plays calls with one hedge at age, until n of them have reached that age, and returns the
+// outcome of these n. In the given share of calls the hedge takes as long as the primary.
 func hedged(l testserver.Distribution, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var rest sketch.Counts
@@ -29,7 +29,7 @@ func hedged(l testserver.Distribution, age time.Duration, n int, share float64, 
 	return knee.Outcome{Age: age, Hedges: 1, Rest: rest}
 }
 
-// Outcomes that agree with the model change next to nothing, however few or many they are.
+// Outcomes that agree with the model hardly change the plan, regardless of their number.
 func TestFind_OutcomesAsPredicted(t *testing.T) {
 	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
@@ -48,7 +48,8 @@ func TestFind_OutcomesAsPredicted(t *testing.T) {
 	}
 }
 
-// Hedges that are as slow as their primaries promise less the more of them were seen, and at last nothing.
+// Hedges as slow as their primaries lower the predicted savings with each observation, finally to
+// zero.
 func TestFind_OutcomesThatDisappoint(t *testing.T) {
 	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
@@ -69,7 +70,8 @@ func TestFind_OutcomesThatDisappoint(t *testing.T) {
 	}
 }
 
-// A delay whose hedges disappoint is left for one whose hedges do not: here those that are late enough to be of stalls.
+// If hedges disappoint at one delay, the plan moves to a delay at which they do not: here a delay
+// late enough that only stalls are hedged.
 func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
@@ -83,7 +85,8 @@ func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 	}
 }
 
-// The age of outcomes is an average of delays at the edge of a bucket, and rounding may take it below the edge.
+// The age of an outcome is an average of delays at bucket edges. Rounding can move it below the
+// edge.
 func TestFind_OutcomesAtAnEdge(t *testing.T) {
 	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)}, testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)})
 	p := problem(l, 0.10, 1)

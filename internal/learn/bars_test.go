@@ -14,22 +14,23 @@ import (
 
 func seeds() uint64 { return uint64(longtest.Size(1, 5)) }
 
-// workload is a distribution, how calls come, and what is to be reached on it: the 99th percentile as a share of that without hedging.
+// workload is a latency distribution, an arrival pattern, and a bar: p99 with hedging as a share of
+// p99 without.
 type workload struct {
 	name         string
 	distribution attemptDistribution
 	budget       float64 // percent; 0 is 10
 	hedges       int     // 0 is 2
-	rate         float64 // calls a second; 0: by concurrency
+	rate         float64 // calls per second; 0: by concurrency
 	concurrency  int
-	gathered     int // so many at once, every so long, in place of the rate
+	gathered     int // calls in each burst, one burst per every; replaces the rate
 	every        time.Duration
-	clients      int     // that each make so few calls, and of which the first is looked at as well; 0 is one
+	clients      int     // with few calls each, all of them judged; 0 is one
 	calls        int     // of each client; 0 is 40,000
-	first        int     // calls that are not looked at; 0 is warmedUp
-	bar          float64 // 0: none of its own
-	quick        bool    // simulated without HEDGE_TESTS too
-	load         float64 // the most, in percent; 0 is 10.5, and that of the budget and half a percent where another is set
+	first        int     // leading calls that are not judged; 0 is warmedUp
+	bar          float64 // 0: no bar for this workload
+	quick        bool    // simulated even without HEDGE_TESTS
+	load         float64 // bound, in percent; 0 is budget + 0.5
 }
 
 func (w workload) mostLoad() float64 {
@@ -44,7 +45,7 @@ func (w workload) mostLoad() float64 {
 
 const second = time.Second
 
-// realTraffic are the distributions of requests that differ, and of slow calls that come in bunches.
+// realTraffic has distributions in which requests differ, or slow calls are clustered.
 var realTraffic = []workload{
 	{name: "sizes", distribution: sizes(1, .02, 200), rate: 500, quick: true, bar: .30},
 	{name: "heavy+0%", distribution: heavy(0), rate: 500, bar: 1.01},
@@ -94,7 +95,7 @@ var realTraffic = []workload{
 	{name: "compaction", distribution: compaction(), rate: 500, bar: .80},
 }
 
-// compaction lets one of three backends be eight times slower for 4 s of every 20.
+// compaction makes one of three backends, in turn, eight times slower for 4 s of every 20.
 func compaction() attemptDistribution {
 	usual := lognormal(4, .5)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
@@ -106,7 +107,7 @@ func compaction() attemptDistribution {
 	}
 }
 
-// again lets a hedge take as long as its primary, and a little longer.
+// again gives a hedge the latency of its primary plus 1 ms.
 func again() attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := straggler(seed, id, 0, at)
@@ -121,8 +122,8 @@ func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(simulation.Generator(seed, id, attempt))
 }
 
-// run makes the calls of a workload and leaves out the first of them: with the trigger Auto, with a percentile, or never
-// hedged for the quantile 1.
+// run makes the calls of a workload and returns the judged ones. It uses the trigger Auto if
+// quantile is auto, no hedging if quantile is never, and the trigger's quantile otherwise.
 func (w workload) run(seed uint64, quantile float64) (all []outcome) {
 	c := config()
 	c.BudgetPercent, c.MaxHedges = cmp.Or(w.budget, 10), cmp.Or(w.hedges, 2)
@@ -154,7 +155,7 @@ const (
 	warmedUp = 500
 )
 
-// test compares p99 and load with the bars, from all seeds, which are so far apart.
+// test compares p99 and load with the bars, for each seed. apart is the distance of the seeds.
 func (w workload) test(t *testing.T, apart uint64) {
 	worst, most := 0.0, 0.0
 	for seed := uint64(1); seed <= seeds(); seed++ {
@@ -171,7 +172,7 @@ func (w workload) test(t *testing.T, apart uint64) {
 	t.Logf("worst of %d seeds: p99 %.3f of none's, load %.2f%%", seeds(), worst, most)
 }
 
-// TestAuto_RealTraffic has requests that differ and slow calls that come in bunches.
+// TestAuto_RealTraffic covers requests that differ and slow calls that are clustered.
 func TestAuto_RealTraffic(t *testing.T) {
 	longtest.Simulation(t)
 	for _, w := range realTraffic {

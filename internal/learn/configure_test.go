@@ -8,8 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// However a change of the configuration and the ends of calls fall together, the estimate is one of the new configuration when the
-// next call has ended.
+// Regardless of how Configure interleaves with the ends of calls, once the next call has ended the
+// estimate is made under the new configuration.
 func TestConfigure_WhileCallsEnd(t *testing.T) {
 	old, other := *config(), *config()
 	old.Auto, other.Auto, other.Quantile = false, false, 0.5
@@ -44,7 +44,7 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 	}
 }
 
-// The same configuration again has nothing computed.
+// Configure with an equal configuration recomputes nothing.
 func TestConfigure_WithTheSame(t *testing.T) {
 	l, at := manual(t)
 	for range 1000 {

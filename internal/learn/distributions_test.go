@@ -11,14 +11,15 @@ import (
 
 func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 
-// independent is a distribution of attempts that have nothing to do with each other.
+// independent draws the latencies of attempts independently of each other.
 func independent(l testserver.Distribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		return l.Draw(simulation.Generator(seed, id, attempt))
 	}
 }
 
-// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+// ofRequest is a distribution in ms with a part common to all attempts of a request, drawn from r,
+// and a part of each attempt, drawn from a.
 func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		return inMillis(draw(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)))
@@ -60,7 +61,8 @@ func correlated() attemptDistribution {
 	}
 }
 
-// backend returns the one of n backends that serves an attempt. Each hedge goes to a random backend that the call has not used.
+// backend returns which of n backends serves an attempt. Each hedge goes to a random backend that
+// the call has not used.
 func backend(seed, id uint64, attempt, n int) int {
 	r := simulation.Generator(seed, id, -2)
 	first := r.IntN(n)
@@ -70,7 +72,7 @@ func backend(seed, id uint64, attempt, n int) int {
 	return (first + 1 + (r.IntN(n-1)+attempt-1)%(n-1)) % n
 }
 
-// stalls lets one backend of three stand still for the first second of every five, in turn.
+// stalls stalls one of three backends, in turn, for the first length of every period.
 func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := inMillis(usual(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)))
@@ -85,7 +87,7 @@ func lognormal(median, sigma float64) func(r, a *rand.Rand) float64 {
 	return func(_, a *rand.Rand) float64 { return median * math.Exp(sigma*a.NormFloat64()) }
 }
 
-// alternating goes from one distribution to the other every so long.
+// alternating switches to the next distribution after each every.
 func alternating(every time.Duration, distributions ...attemptDistribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		return distributions[int(at/every)%len(distributions)](seed, id, attempt, at)

@@ -12,8 +12,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// TestAuto_FirstCalls lets one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
-// hedges of a call, less than 1% of calls stay slow once the distribution is known. The calls of the first choices come near that.
+// TestAuto_FirstCalls makes one attempt in five slow: more than the 90th percentile leaves out.
+// Once the distribution is known, a budget of 30% and two hedges per call leave less than 1% of
+// calls slow. The calls after the first choices come near that.
 func TestAuto_FirstCalls(t *testing.T) {
 	longtest.Computation(t)
 	var calls, slow, all, hedges float64
@@ -41,8 +42,9 @@ func TestAuto_FirstCalls(t *testing.T) {
 	}
 }
 
-// TestRule15_EarlyChoicesWaitForTheirTurn asks early choices to wait as others do; the percentile stands in for them. In virtual
-// time, the learner's own choices cost nothing, so that a busy machine changes nothing.
+// TestRule15_EarlyChoicesWaitForTheirTurn requires early choices to obey Pace as later ones do,
+// with the percentile in their place. In virtual time the learner's own choices cost nothing, so
+// the load of the machine does not matter.
 func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) { synctest.Test(t, earlyChoicesWait) }
 
 func earlyChoicesWait(t *testing.T) {
@@ -56,7 +58,7 @@ func earlyChoicesWait(t *testing.T) {
 		l.Run(func(choose func()) { choices++; choose() })
 		if busy {
 			c.Pace.Take(0)
-			c.Pace.Took(200 * ms) // twenty seconds' worth
+			c.Pace.Took(200 * ms) // uses up 20 s of Pace
 		}
 		for n := range 190 {
 			l.PrimaryEnded(epoch.Add(time.Duration(n)*ms), of.Draw(random), true)

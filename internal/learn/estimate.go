@@ -10,20 +10,20 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Estimate is what was concluded when the window was last looked at. It never changes.
+// Estimate is the result of one evaluation of the window. It is immutable.
 type Estimate struct {
-	knee.Plan               // what calls go by
+	knee.Plan               // in force for calls
 	Median    time.Duration // of primaries
-	Choice    *stats.Choice // nil without Auto, and while there are too few calls for a choice
+	Choice    *stats.Choice // nil without Auto, without PredictFrom calls, and without a plan
 
-	under *Config     // what it was made under
-	since sketch.Mark // of the calls that it was made from
-	until time.Time   // when it has become old
+	under *Config     // the configuration in force
+	since sketch.Mark // start of the calls it was computed from
+	until time.Time   // when it expires
 }
 
 func (e *Estimate) MadeUnder(c *Config) bool { return *e.under == *c }
 
-// Stats returns the choice that is in force; zero without one. e may be nil.
+// Stats returns the choice in force, or the zero Choice if there is none. e may be nil.
 func (e *Estimate) Stats() stats.Choice {
 	if e == nil || e.Choice == nil {
 		return stats.Choice{}
@@ -36,30 +36,32 @@ func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution
 	return &Estimate{Plan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}
 }
 
-// useQuantile makes the estimate the trigger's quantile of d.
+// useQuantile sets the estimate to the trigger's quantile of d.
 func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) {
 	if l.schedule.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
-		return // what was taken over has just been forgotten
+		return // restored knowledge was just dropped: the warm-up is incomplete
 	}
 	delay, ok := d.Quantile(c.Quantile)
 	if !ok {
-		return // the last estimate is better than none
+		return // keep the last estimate
 	}
-	// The upper edge: a service that always takes 20 ms must not be hedged because 20 ms was rounded down.
+	// The upper edge: rounding down would hedge every call of a service with a constant latency of
+	// 20 ms.
 	edge := sketch.UpperEdge(sketch.Bucket(delay))
 	plan := knee.Plan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(c.following(plan, now, d, l.since))
 }
 
 const (
-	// PredictFrom is how many calls a tail is predicted from at least: two are beyond the default target.
+	// PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
+	// default target.
 	PredictFrom = 200
-	// earlyFrom is how many calls a plan is made from at least. The quantile would be too late where more calls are slow than
-	// it leaves out.
+	// earlyFrom is the least number of calls to plan from. Until then the quantile is used, which
+	// is too late if the share of slow calls exceeds 1-Quantile.
 	earlyFrom = 100
 )
 
-// choose makes the estimate the best plan for what was learned.
+// choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	l.outcomes.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
@@ -83,7 +85,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	l.current.Store(e)
 }
 
-// explain says what is expected of a plan.
+// explain returns the plan with its predictions, for stats.
 func (l *Learner) explain(c *Config, problem knee.Problem, plan knee.Plan, d *sketch.Distribution) *stats.Choice {
 	_, longer := d.Count()
 	made := &stats.Choice{
@@ -97,11 +99,11 @@ func (l *Learner) explain(c *Config, problem knee.Problem, plan knee.Plan, d *sk
 	return made
 }
 
-// Config is what a scheduler's options say about learning. It is not written any more once learners use it.
+// Config holds a scheduler's options for learning. It must not be written once learners use it.
 type Config struct {
-	Quantile      float64 // of primaries, after which calls are hedged where nothing is chosen
-	Auto          bool    // delay, probability and number of hedges are chosen
-	Target        float64 // the percentile that figures are about, as a quantile
+	Quantile      float64 // of primary latency: the delay where no choice is made
+	Auto          bool    // choose delay, probability and number of hedges
+	Target        float64 // the percentile to report, as a quantile
 	MaxHedges     int     // of one call
 	BudgetPercent float64 // hedges per 100 calls
 	MinDelay      time.Duration
@@ -110,19 +112,21 @@ type Config struct {
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }
 
-// problem is what a plan is searched for, within a load and at a price.
+// problem returns the search problem for the given bound on load and the given price.
 func (c *Config) problem(primary, hedge *sketch.Survival, price, load float64) knee.Problem {
 	return knee.Problem{Primary: primary, Hedge: hedge, Load: load, Price: price, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
 }
 
-// account is the calls of a method and of its target: all so far, and lately.
+// account counts the calls of a method and of its target: in total at the last choice (seenOwn,
+// seen), and recently, with exponential decay (own, all).
 type account struct {
 	seenOwn, own float64
 	seen, all    float64
 }
 
-// most returns the most extra attempts per call that the method may plan: all that the target can pay. The price keeps the methods of
-// a target together within its budget. A method with a budget of its own plans with that.
+// most returns the bound on extra attempts per call that the method may plan: all that the target
+// can pay for. The price keeps the methods of a target together within its budget. A method with
+// its own budget plans with that budget.
 func (a *account) most(c *Config, calls int64, m budget.Market) float64 {
 	own, begun := m.Usable*c.BudgetPercent/100, m.Calls-a.seen
 	keep := math.Exp(-begun * m.PerCall / max(m.Capacity, 1))

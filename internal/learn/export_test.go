@@ -2,15 +2,15 @@ package learn
 
 import "time"
 
-// Choose makes a choice on this goroutine. No other may.
+// Choose makes a choice on the calling goroutine. No other goroutine may be computing.
 func (l *Learner) Choose(now time.Time) { l.choose(l.config.Load(), now) }
 
-// Run has choices be made by run.
+// Run replaces the function that runs choices.
 func (l *Learner) Run(run func(choose func())) { l.run = run }
 
-// Take and Took are what learners do with a pace.
+// Take and Took export take and took.
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
 func (p *Pace) Took(d time.Duration)       { p.took(d) }
 
-// Outcomes is how many outcomes of hedged calls are kept apart.
+// Outcomes returns the number of distinct outcomes.
 func (l *Learner) Outcomes() int { return len(l.outcomes.of) }

@@ -7,8 +7,9 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// TestAuto_ForgetsInMinutes has hedges be as slow as their primaries for half an hour, at two calls a second, and then as fast as
-// any call. Five minutes later they are sent as if nothing had been.
+// TestAuto_ForgetsInMinutes makes hedges as slow as their primaries for half an hour, at two calls
+// per second, and then as fast as any call. Five minutes later hedges must be sent at the usual
+// load.
 func TestAuto_ForgetsInMinutes(t *testing.T) {
 	longtest.Computation(t)
 	const until = 30 * time.Minute
@@ -35,8 +36,9 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 	}
 }
 
-// TestAuto_Deadlines has callers that give up after a second, and a backend that answers after three. Its calls are known only to
-// take longer than a second. They count as slow, and are hedged long before.
+// TestAuto_Deadlines has a deadline of 1 s and a backend that is 3 s slower, so the latency of the
+// backend's calls is known only to exceed 1 s. They count as slow, and are hedged long before the
+// deadline.
 func TestAuto_Deadlines(t *testing.T) {
 	longtest.Computation(t)
 	for _, budget := range []float64{10, 50} {

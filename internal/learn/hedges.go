@@ -10,22 +10,23 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// asHedges is how many hedges are kept whatever their age, and the number of hedges that primaries count for beside them.
+// asHedges is the number of hedges that are kept regardless of age, and the weight of primaries, in
+// hedges, in the estimate of hedge latency.
 const asHedges = 300
 
-// HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
+// HedgeEnded records the end of a hedge at now, d after it was sent: answered, or cut short.
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	w := l.hedges.Load()
 	if w == nil {
 		l.hedges.CompareAndSwap(nil, sketch.NewKeeping(l.config.Load().Window, asHedges))
 		w = l.hedges.Load()
 	}
-	if w != nil { // it may have been forgotten at this moment
+	if w != nil { // nil if a concurrent forgetHedges dropped it
 		w.Record(now, d, answered)
 	}
 }
 
-// knownHedges is the distribution of what hedges took, with what was taken over.
+// knownHedges returns the distribution of hedge latency, including restored knowledge.
 func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
 	known := new(sketch.Distribution)
 	if w := l.hedges.Load(); w != nil {
@@ -34,36 +35,39 @@ func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
 	return known.Plus(l.left().Hedges)
 }
 
-// forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
+// forgetHedges drops the hedges and outcomes of the previous distribution.
 func (l *Learner) forgetHedges() {
 	l.hedges.Store(nil)
 	l.outcomes.forget()
 }
 
-// outcomes is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
-// by the most hedges that they could have.
+// outcomes holds the remaining latency of hedged calls after the first hedge, by the age at which
+// it was sent and by the maximum number of hedges of the call.
 //
-// This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
-// the first of its attempts answers, and that is what is recorded.
+// The remaining latency assumes nothing about how a hedge depends on its primary, and is never
+// censored: a hedged call ends with the first answer of any attempt, and that moment is recorded.
 type outcomes struct {
-	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
-	of    []outcome  // in the order of steps and hedges
+	mu    sync.Mutex // uncontended: most calls are not hedged
+	of    []outcome  // sorted by step, then hedges
 	faded time.Time
-	calls int64 // of the method when it was last faded
+	calls int64 // of the method, at the last fade
 }
 
-// outcome is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
+// outcome holds calls with the same maximum number of hedges and about the same age at their first
+// hedge.
 type outcome struct {
-	step   int // of the age, a third of an octave each
+	step   int // of the age, in thirds of an octave
 	hedges int
 	sketch.Counts
-	ages float64 // the sum of their logarithms
+	ages float64 // sum of the logarithms of the ages
 }
 
 const (
-	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
+	// maxOutcomes bounds the memory of a method: 48 histograms of at most 8 KB, far more than there
+	// are delays worth trying.
 	maxOutcomes = 48
-	// fadeTime and fadeCalls are after how long and how many calls of the method at least an outcome has a third of its weight.
+	// fadeTime and fadeCalls are the time and the number of the method's calls in which the weight
+	// of an outcome falls to 1/e. The slower of the two applies.
 	fadeTime  = 2 * time.Minute
 	fadeCalls = 8000
 )
@@ -76,7 +80,7 @@ func (r *outcomes) put(age, longer time.Duration, hedges int) {
 	f.ages += logAge(age)
 }
 
-// fade lowers the weight of all outcomes by the time and the calls since the last fade, whichever is less.
+// fade decays all outcomes by the time or the calls since the last fade, whichever decays less.
 func (r *outcomes) fade(now time.Time, calls int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +97,8 @@ func (r *outcomes) fade(now time.Time, calls int64) {
 
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
 
-// at returns what is known of an age and a number of hedges, made if need be. To make room, what has the fewest calls goes.
+// at returns the outcome for an age and a number of hedges, and inserts it if missing. If outcomes
+// is full, the outcome with the fewest calls is evicted.
 func (r *outcomes) at(age time.Duration, hedges int) *outcome {
 	made := outcome{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
 	compare := func(a, b outcome) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges)) }
@@ -115,19 +120,19 @@ func (r *outcomes) forget() {
 	r.of, r.faded, r.calls = nil, time.Time{}, 0
 }
 
-// export returns what is known, in the order of ages and hedges.
+// export returns copies of all outcomes, sorted by age, then hedges.
 func (r *outcomes) export() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Outcome
 	for _, f := range r.of {
-		age := time.Duration(math.Exp(f.ages / f.Total())) // on average
+		age := time.Duration(math.Exp(f.ages / f.Total())) // geometric mean
 		all = append(all, Outcome{Age: age, Hedges: f.hedges, Rest: slices.Clone(f.Counts)})
 	}
 	return all
 }
 
-// take adds outcomes, with their weights multiplied by a factor.
+// take adds outcomes, with weights multiplied by factor.
 func (r *outcomes) take(all []Outcome, factor float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,8 +1,9 @@
-// Package learn knows what calls of one method took, and concludes from it when they are to be hedged: an [Estimate], which
-// every call reads with one atomic load.
+// Package learn learns the latency of the calls of one method and derives an [Estimate] from it:
+// when to hedge. Each call reads the estimate with one atomic load.
 //
-// It is computed anew about once a second, and more often while little is known. With [Config.Auto] that is a choice: the best
-// plan that package knee finds, at the price of the target's budget. Without, it is a quantile.
+// The estimate is recomputed about once a second, and more often while few calls are known. With
+// [Config.Auto] it is a choice: the best plan that package knee finds at the price of the target's
+// budget. Without, it is a quantile.
 package learn
 
 import (
@@ -15,32 +16,33 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
+// Learner learns when a call of one method is unusually slow. After Start, its methods are safe for
+// concurrent use.
 type Learner struct {
 	config  atomic.Pointer[Config]
 	owner   Owner
-	run     func(func())             // makes a choice without keeping the caller waiting
+	run     func(func())             // makes a choice without blocking the caller
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   sketch.Draws
 
 	schedule schedule
-	window   *sketch.Window                // what primaries took
-	hedges   atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
+	window   *sketch.Window                // latency of primaries
+	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent; nil without hedges
 	outcomes outcomes
-	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
+	taken    atomic.Pointer[Knowledge] // restored, immutable; nil: none, or its weight is 0
 
-	// The rest is used only by the goroutine that computes.
+	// The goroutine that holds schedule.busy owns the fields below.
 	account account
-	since   sketch.Mark // from when on latencies follow one distribution
-	changed time.Time   // when the distribution was last found to have changed; zero if never
+	since   sketch.Mark // start of the current distribution
+	changed time.Time   // when a change of distribution was last detected; zero if never
 }
 
-// Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
+// Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
 	Budget   *budget.Bucket  // the target's
-	Epoch    time.Time       // what times are counted from
-	Panicked func()          // an estimate could not be computed because of a panic
-	Looked   func(time.Time) // what is known was looked at; no lock is held
+	Epoch    time.Time       // origin of the learner's times
+	Panicked func()          // the computation of an estimate panicked
+	Looked   func(time.Time) // the window was evaluated; called without locks
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -50,11 +52,11 @@ func (l *Learner) Start(c *Config, o Owner) {
 	l.window = sketch.NewKeeping(c.Window, 1000)
 	l.since = math.MinInt64
 	l.schedule.epoch = o.Epoch
-	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize counts
+	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize applies
 }
 
-// Configure sets the configuration to learn under from now on. All that was learned stays, and is looked at again when the
-// next call has ended. The window keeps its length.
+// Configure sets the configuration. The learned latencies are kept, and are evaluated under c when
+// the next call ends. The window keeps its length.
 func (l *Learner) Configure(c *Config) {
 	if *l.config.Load() != *c {
 		l.config.Store(c)
@@ -64,12 +66,12 @@ func (l *Learner) Configure(c *Config) {
 
 func (l *Learner) Config() *Config { return l.config.Load() }
 
-// Estimate returns what is in force, nil while the method is being learned.
+// Estimate returns the estimate in force, or nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
 
-// EstimateFor returns what is in force for a call that begins at now, nil while the method is being learned. It looks again at
-// what was learned if calls ended since that was last done, and time has passed: what was learned last in a burst of calls
-// comes from the fastest of them, and the next burst must not go by that.
+// EstimateFor returns the estimate for a call that begins at now, or nil while the method is being
+// learned. It recomputes a stale estimate if calls have ended since: the last estimate in a burst
+// of calls stems from the fastest of them, and must not decide for the next burst.
 func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	e := l.current.Load()
 	if e == nil || !now.After(e.until) {
@@ -82,7 +84,7 @@ func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	return l.current.Load()
 }
 
-// Median is the median latency, 0 while it is being learned.
+// Median returns the median latency, or 0 while it is being learned.
 func (l *Learner) Median() time.Duration {
 	if e := l.current.Load(); e != nil {
 		return e.Median
@@ -90,15 +92,16 @@ func (l *Learner) Median() time.Duration {
 	return 0
 }
 
-// Draw decides whether a hedge that is due is sent, with the given probability.
+// Draw reports, at random with the given probability, whether to send a hedge that is due.
 func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
-// Snapshot is the distribution of what primaries took over the window, and of what was taken over.
+// Snapshot returns the distribution of primary latency over the window, including restored
+// knowledge.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 	return l.withTaken(l.window.Snapshot(now))
 }
 
-// PrimaryEnded records that a primary answered at now, having taken d, or was cut short at that age.
+// PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	l.window.Record(now, d, answered)
 	n, c := l.schedule.learned.Add(1), l.config.Load()
@@ -107,15 +110,16 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	}
 }
 
-// HedgedCall records what a hedged call took for its caller: its first hedge was sent at the given age, it took so much
-// longer from then on, and it could have had so many hedges.
+// HedgedCall records the latency of a hedged call for its caller: its first hedge was sent at age,
+// the call ended rest after that, and hedges is the most it could have had.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	if l.config.Load().Auto {
 		l.outcomes.put(age, rest, hedges)
 	}
 }
 
-// look computes the estimate anew, after n records, unless too little is known or another goroutine or learner is at it.
+// look recomputes the estimate after n records. It is a no-op if too few calls are known, or
+// another goroutine is computing. If Pace refuses a choice, look schedules another try.
 func (l *Learner) look(c *Config, now time.Time, n int64) {
 	known, at := n+l.takenCalls(), l.schedule.at(now)
 	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
@@ -144,7 +148,8 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	})
 }
 
-// conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
+// conclude runs compute and releases schedule.busy. A panic in compute must not end the process:
+// the last estimate stays in force.
 func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	defer func() {
 		if recover() != nil && l.owner.Panicked != nil {
@@ -152,7 +157,7 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		}
 		l.schedule.busy.Store(false)
 		if l.config.Load() != c {
-			l.schedule.nextSize.Store(0) // it was replaced meanwhile
+			l.schedule.nextSize.Store(0) // c was replaced during compute
 		}
 	}()
 	compute()
@@ -161,13 +166,14 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	}
 }
 
-// lately returns what is in the window since the distribution last changed.
+// lately returns the calls of the window since the distribution last changed, with restored
+// knowledge.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now, 0)
 	doubtful := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
 	slower, faster := knee.Changed(before, newest, doubtful)
-	if slower { // the slow ones of a burst end last: they are compared together with those that began with them
+	if slower { // a burst's slow calls end last: compare them with the calls they began with
 		at = l.window.Newest(now, knee.Tail(newest.Survival(), 0.9))
 		before, newest = l.window.Split(now, l.since, at)
 		slower, _ = knee.Changed(before, newest, doubtful)
@@ -182,5 +188,6 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	return l.checkTaken(all, before)
 }
 
-// unsettled is how many steps of the window a change stays in doubt: the first of them may hold calls from before it.
+// unsettled is the number of window steps for which a change stays in doubt: the first steps may
+// hold calls from before the change.
 const unsettled = 4

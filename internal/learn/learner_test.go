@@ -14,7 +14,7 @@ import (
 
 const ms = time.Millisecond
 
-// config is what a scheduler's defaults say.
+// config returns the defaults of a scheduler.
 func config() *learn.Config {
 	return &learn.Config{
 		Quantile: 0.90, Auto: true, Target: 0.99, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms, WarmupCalls: 20, Window: 30 * time.Second,
@@ -27,7 +27,7 @@ func started(c *learn.Config) *learn.Learner {
 	return l
 }
 
-// TestRule15_AChoiceIsMadeOnceASecond counts the choices in a minute of calls.
+// TestRule15_AChoiceIsMadeOnceASecond counts the choices during a minute of calls.
 func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := started(config())
@@ -41,7 +41,8 @@ func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 				choices[l.Estimate()] = true
 			}
 		}
-		// Beside one a second those of the first calls, each made when there were a quarter more or twice as many.
+		// One choice per second, plus the choices of the first calls: each after a quarter more
+		// calls, or twice as many.
 		if n := len(choices); n < seconds*9/10 || n > seconds+35 {
 			t.Errorf("%d choices in %d s", n, seconds)
 		}
@@ -59,7 +60,7 @@ func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRule16_OutcomesAreBounded has hedges sent at all ages that there are.
+// TestRule16_OutcomesAreBounded sends hedges at all possible ages.
 func TestRule16_OutcomesAreBounded(t *testing.T) {
 	longtest.Computation(t)
 	l, now, random := started(config()), time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
@@ -83,7 +84,8 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
+// BenchmarkChoiceWithOutcomes chooses with outcomes at forty steps of age, for one and for two
+// hedges.
 func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()
 	of, random := testserver.DistributionT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
@@ -99,8 +101,9 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	}
 }
 
-// TestAuto_HedgesThatAreCutShort has hedges that are all cut short, as their primary answers soon after they were sent. That does
-// not make them fast: a hedge takes a second, as a primary does.
+// TestAuto_HedgesThatAreCutShort cuts nearly all hedges short, as their primaries answer soon after
+// the hedges were sent. The learner must not take such hedges for fast: a hedge takes a second, as
+// a primary does.
 func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	l, now := started(config()), time.Now()
 	l.Run(func(choose func()) { choose() })

@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// TestRule15_AllChoicesTogetherCostLittle lets 2,000 methods ask ten times a second, and choices take as long as they do on a
-// slow machine or on a fast one.
+// TestRule15_AllChoicesTogetherCostLittle has 2,000 methods request a choice ten times per second,
+// with the cost of a choice on fast and slow machines.
 func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	for _, each := range []time.Duration{10 * time.Microsecond, 50 * time.Microsecond, 300 * time.Microsecond, 20 * ms} {
 		var p learn.Pace
@@ -27,14 +27,15 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 			}
 		}
 		share := seconds * time.Second / 100
-		// A second's worth may run ahead, and the choice that was made last.
+		// Choices may run ahead by one second's share (10 ms), plus the last choice.
 		if cost > share+10*ms+each || cost < share*9/10 {
 			t.Errorf("%v a choice: %v in %d s, want 1%% of that", each, cost, seconds)
 		}
 	}
 }
 
-// TestPace_AStoppedProcess: after a process was stopped in the middle of a choice, the next choice waits for half a minute at most.
+// TestPace_AStoppedProcess stops the process during a choice: the next choice waits at most half a
+// minute.
 func TestPace_AStoppedProcess(t *testing.T) {
 	for _, stopped := range []time.Duration{30 * time.Second, 24 * time.Hour} {
 		var p learn.Pace
@@ -45,7 +46,8 @@ func TestPace_AStoppedProcess(t *testing.T) {
 	}
 }
 
-// TestRule15_AChoiceWaitsForItsTurn uses up what choices may cost. In virtual time, the learner's own choices cost nothing.
+// TestRule15_AChoiceWaitsForItsTurn uses up the share of choices first. In virtual time the
+// learner's own choices cost nothing.
 func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceWaitsForItsTurn) }
 
 func aChoiceWaitsForItsTurn(t *testing.T) {
@@ -61,7 +63,7 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 		}
 	}
 	c.Pace.Take(0)
-	c.Pace.Took(200 * ms) // twenty seconds' worth
+	c.Pace.Took(200 * ms) // uses up 20 s of Pace
 	calls(0, 15*time.Second)
 	if choices != 0 || l.Estimate() == nil {
 		t.Errorf("%d choices while it is the others' turn, the estimate is %v", choices, l.Estimate())

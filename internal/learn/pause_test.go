@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// manual is a learner whose choices are made at once, and a clock.
+// manual returns a learner that makes choices synchronously, and the start of its clock.
 func manual(t *testing.T) (l *learn.Learner, epoch time.Time) {
 	t.Helper()
 	l, epoch = &learn.Learner{}, time.Unix(1e9, 0)
@@ -20,7 +20,8 @@ func manual(t *testing.T) (l *learn.Learner, epoch time.Time) {
 	return l, epoch
 }
 
-// The first call after a pause goes by all calls of the burst before it, the slow ones too, which ended last.
+// The estimate of the first call after a pause includes all calls of the last burst, even its slow
+// calls, which ended last.
 func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 	l, epoch := manual(t)
 	for burst := range 20 {
@@ -44,7 +45,7 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 	}
 }
 
-// An outage and its end are noticed from a few calls, however seldom these come.
+// An outage and its end are detected from a few calls, however low the rate.
 func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
 	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
 		l, at := manual(t)

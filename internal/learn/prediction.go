@@ -10,15 +10,16 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Prediction is what hedging would do to calls without a hedge. Hedges are taken to be as fast as primaries, and independent.
+// Prediction predicts the effect of hedging on unhedged calls. It assumes hedges as fast as
+// primaries and independent of them.
 type Prediction struct {
-	Plan knee.Plan // that would be in force
+	Plan knee.Plan // the plan that would be in force
 
 	problem knee.Problem
 }
 
-// Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if
-// they are fewer than [PredictFrom], or none may be hedged.
+// Predict predicts from the latency of calls. It assumes a call rate at which the bucket's capacity
+// is no bound. ok is false for fewer than [PredictFrom] calls, or if no plan exists.
 func (c *Config) Predict(calls *sketch.Distribution) (p Prediction, ok bool) {
 	return c.predict(calls, math.MaxFloat64)
 }
@@ -34,16 +35,17 @@ func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Predic
 	return p, ok
 }
 
-// Without returns the percentile, as a quantile, of the calls as they are.
+// Without returns the percentile, as a quantile, of unhedged calls.
 func (p Prediction) Without(q float64) time.Duration { return knee.Tail(p.problem.Primary, q) }
 
-// With returns the percentile, as a quantile, that hedging would make of it.
+// With returns the predicted percentile, as a quantile, of hedged calls.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
-// minCapacity is what a bucket and its savings can hold at least.
+// minCapacity is the least capacity of a bucket with its savings.
 const minCapacity = 5
 
-// Forecasts says what hedging would do with budgets of 2, 5, 10 and 20%; nil as long as too little is known.
+// Forecasts predicts the effect of hedging with budgets of 2, 5, 10 and 20%. It returns nil while
+// too few calls are known.
 func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	e := l.current.Load()
 	if e == nil {

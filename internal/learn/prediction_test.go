@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// logOf is what calls of a distribution take that are not hedged.
+// logOf returns the latencies of unhedged calls.
 func logOf(l attemptDistribution, seed uint64, calls int) *sketch.Distribution {
 	var counts [sketch.Buckets]float32
 	for id := range uint64(calls) {
@@ -26,14 +26,15 @@ func logOf(l attemptDistribution, seed uint64, calls int) *sketch.Distribution {
 	return new(sketch.Distribution).Plus(c)
 }
 
-// TestAuto_AsPredicted compares what is predicted from calls without hedging with what hedging reaches for other calls of the
-// same distribution. In sizes requests differ, which such calls do not show: there it reaches less.
+// TestAuto_AsPredicted compares the prediction from unhedged calls with the result of hedging other
+// calls of the same distribution. In sizes requests differ, which unhedged calls do not show:
+// hedging falls short of the prediction there.
 func TestAuto_AsPredicted(t *testing.T) {
 	longtest.Computation(t)
 	for _, tc := range []struct {
 		name         string
 		distribution attemptDistribution
-		most         float64 // of p99, as a multiple of what was predicted
+		most         float64 // bound on p99, as a multiple of the prediction
 	}{
 		{"straggler", independent(testserver.DistributionT(t, "straggler")), 1.1},
 		{"pareto", independent(testserver.DistributionT(t, "pareto")), 1.1},
@@ -62,8 +63,9 @@ func TestAuto_AsPredicted(t *testing.T) {
 	}
 }
 
-// TestAuto_AsPredictedByClass has the requests of sizes told apart by how heavy they are, here to a factor of e^½: each class is
-// then predicted as well as a distribution whose attempts have nothing to do with each other.
+// TestAuto_AsPredictedByClass splits the requests of sizes into classes by weight, each within a
+// factor of e^½. The prediction for a class is as good as for a distribution with independent
+// attempts.
 func TestAuto_AsPredictedByClass(t *testing.T) {
 	longtest.Computation(t)
 	for class := -3; class < 3; class++ {

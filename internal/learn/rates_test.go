@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// everyRate is what clients do that are no firehose.
+// everyRate has clients with low rates, bursts, or few calls in total.
 var everyRate = []workload{
 	{name: "0.2 a second", distribution: slowTrickle, rate: .2, calls: 12_000, bar: .45},
 	{name: "1 a second", distribution: slowTrickle, rate: 1, calls: 12_000, bar: .42},
@@ -34,7 +34,7 @@ func halfSecond(seed, id uint64, attempt int, at time.Duration) time.Duration {
 	return slowOnes(400, .3, 10)(seed, id, attempt, at)
 }
 
-// slowOnes is lognormal, and one attempt in twenty takes so many times longer.
+// slowOnes is lognormal, with one attempt in twenty slower by the factor times.
 func slowOnes(median, sigma, times float64) attemptDistribution {
 	usual := lognormal(median, sigma)
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
@@ -47,7 +47,7 @@ func slowOnes(median, sigma, times float64) attemptDistribution {
 	}
 }
 
-// TestAuto_EveryRate has few calls, calls in bursts and clients that are new.
+// TestAuto_EveryRate covers low rates, bursts and new clients.
 func TestAuto_EveryRate(t *testing.T) {
 	longtest.Computation(t)
 	longtest.Only(t)

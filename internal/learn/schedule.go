@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// schedule is when an estimate is recomputed. Times are in nanoseconds after the epoch.
+// schedule determines when the estimate is recomputed. Times are in nanoseconds after the epoch.
 type schedule struct {
 	epoch    time.Time
-	learned  atomic.Int64 // latencies and bounds recorded so far
+	learned  atomic.Int64 // latencies and bounds recorded
 	nextSize atomic.Int64 // learned at which to recompute
 	nextTime atomic.Int64 // time at which to recompute
 	lastSize atomic.Int64 // learned at the last estimate
@@ -20,7 +20,7 @@ const (
 	// An estimate is recomputed once newCalls calls have ended since the last, or after stale intervals.
 	newCalls     = 50
 	stale        = 9
-	staleForNext = 4 // at the start of a call: an estimate may be of the fastest calls of a burst
+	staleForNext = 4 // at the start of a call: the estimate may stem from a burst's fastest calls
 )
 
 // interval is the least time between two estimates: a second in the default window.
@@ -55,7 +55,7 @@ func (s *schedule) postpone(c *Config, at int64) {
 // Pace bounds the choices of all learners of a scheduler together to about 1% of a core, however many
 // methods are active. The zero Pace has made no choice.
 type Pace struct {
-	paid atomic.Int64 // when the share has paid for the choices so far, ns after the epoch
+	paid atomic.Int64 // when the share has paid for the choices made, ns after the epoch
 }
 
 const (

@@ -11,36 +11,37 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// client is one whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
-// scheduler, goroutines or timers, and so ten times faster than the simulations of internal/testserver/simulation. When a hedge is sent is
-// decided as call.Call.Admit does.
+// client simulates a client with the latencies of a distribution and a virtual clock. It processes
+// one event at a time, without a scheduler, goroutines or timers: ten times faster than
+// internal/testserver/simulation. It sends hedges by the rules of call.Call.Admit.
 type client struct {
 	distribution attemptDistribution
 	calls        int
-	concurrency  int                            // callers, each with one call after the other; 0: at the rate
-	rate         float64                        // calls a second, on average
-	rateAt       func(at time.Duration) float64 // in place of the rate; nil: at the rate
-	gathered     int                            // so many calls at once, every so long, in place of the rate; 0: at the rate
+	concurrency  int                            // callers, each with sequential calls; 0: at the rate
+	rate         float64                        // mean calls per second
+	rateAt       func(at time.Duration) float64 // replaces the rate unless nil
+	gathered     int                            // calls in each burst, one burst per every; 0: at the rate
 	every        time.Duration
 	seed         uint64
 	config       *learn.Config
-	known        []*learn.Estimate         // by method, in force from the first call on; none: what is learned
-	taken        learn.Knowledge           // over from another client, with the rate
+	known        []*learn.Estimate         // by method, fixed from the first call on; none: learned
+	taken        learn.Knowledge           // restored from another client, with the rate
 	deadline     time.Duration             // of each call; 0: none
-	servers      servers                   // that attempts queue at, for the time that the distribution draws; none: they never wait
-	clients      int                       // that make the calls together, each with a budget and learners of its own; 0 is 1
+	servers      servers                   // queue attempts and serve each for its drawn latency; none: no waiting
+	clients      int                       // that share the calls, each with its own budget and learners; 0 is 1
 	methods      int                       // of the target; 0 is 1
 	method       func(seed, id uint64) int // of a call
 }
 
-// servers are some of so many workers each, which finish cancelled work or stop it.
+// servers is count servers with the given number of workers each. They may stop canceled work that
+// a worker has begun.
 type servers struct {
 	count, workers int
 	stop           bool
-	finish         bool // those do all work, whether or not it was cancelled while it waited
+	finish         bool // do all work, even if it was canceled while it waited
 }
 
-// attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
+// attemptDistribution returns the latency of an attempt sent at a time. Attempt 0 is the primary.
 type attemptDistribution func(seed, id uint64, attempt int, at time.Duration) time.Duration
 
 // outcome is one call that has ended.
@@ -89,15 +90,15 @@ type simCall struct {
 	delay    time.Duration
 	turn     int
 	drawn    bool
-	sent     []time.Duration // when each hedge was
+	sent     []time.Duration // when each hedge was sent
 	over     bool
-	served   [8]bool // whether a worker is at the attempt
+	served   [8]bool // whether a worker serves the attempt
 }
 
 type simulator struct {
 	client
-	learner  *learn.Learner   // the first of them
-	learners []learn.Learner  // of each method of each client
+	learner  *learn.Learner   // the first of learners
+	learners []learn.Learner  // by client, then method
 	budgets  []*budget.Bucket // of each client
 	queue    events
 	now      time.Duration
@@ -209,7 +210,7 @@ func (s *simulator) begin() {
 	s.send(c, 0)
 }
 
-// send begins an attempt, which waits for a worker if there are servers.
+// send sends an attempt. If there are servers, the attempt may wait for a worker.
 func (s *simulator) send(c *simCall, n int) {
 	e := event{kind: ends, call: c, n: n}
 	if s.servers.count > 0 {
@@ -227,7 +228,7 @@ func (s *simulator) send(c *simCall, n int) {
 
 func (s *simulator) serverOf(c *simCall, n int) int { return backend(s.seed, c.id, n, s.servers.count) }
 
-// release gives the worker of an attempt to the next one that waits.
+// release hands the worker of an attempt to the next waiting attempt.
 func (s *simulator) release(c *simCall, n int) {
 	if !c.served[n] {
 		return
@@ -245,7 +246,7 @@ func (s *simulator) release(c *simCall, n int) {
 	}
 }
 
-// due is call.Call.Admit.
+// due mirrors call.Call.Admit.
 func (s *simulator) due(c *simCall) {
 	e, age := c.estimate, s.now-c.start
 	again := func(after time.Duration) {
@@ -306,7 +307,7 @@ func (s *simulator) ended(c *simCall, n int) {
 	}
 }
 
-// learn teaches what an attempt took, or the age at which it was cut short.
+// learn records the latency of an attempt, or the age at which it was cut short.
 func (s *simulator) learn(c *simCall, n int, took time.Duration, answered bool) {
 	if n == 0 {
 		c.learner.PrimaryEnded(s.time(), took, answered)
@@ -324,7 +325,7 @@ func tail(calls []outcome, q float64) float64 {
 	return float64(took[min(int(q*float64(len(took))), len(took)-1)]) / float64(ms)
 }
 
-// load is the extra attempts per 100 calls.
+// load returns the extra attempts per 100 calls.
 func load(calls []outcome) float64 {
 	extra := 0
 	for _, c := range calls {

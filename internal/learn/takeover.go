@@ -10,32 +10,33 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Knowledge is what a learner knows, for another one to take over.
+// Knowledge is the state of a learner from which another learner can start.
 type Knowledge struct {
-	Primaries sketch.Counts // what they take
-	Hedges    sketch.Counts // the same, from when they are sent
+	Primaries sketch.Counts // latency of primaries
+	Hedges    sketch.Counts // latency of hedges, from when they were sent
 	Outcomes  []Outcome
 }
 
-// Outcome is what became of calls whose first hedge was sent at about one age.
+// Outcome is the remaining latency of hedged calls with about the same age at their first hedge.
 type Outcome = knee.Outcome
 
-// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
-// left out that exceed what a learner keeps.
+// Plus merges k and o, weighted by their numbers of calls. Outcomes of the same kind are merged;
+// outcomes beyond maxOutcomes are dropped.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
 	all := slices.Concat(k.Outcomes, o.Outcomes)
-	// Each kind comes at once, so that none is made, left out for another one and made again.
+	// Sorted by kind, so that no kind is inserted, evicted and inserted a second time.
 	slices.SortFunc(all, func(a, b Outcome) int { return cmp.Or(cmp.Compare(a.Hedges, b.Hedges), cmp.Compare(a.Age, b.Age)) })
 	var r outcomes
 	r.take(all, 1)
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
 
-// fades is the number of a learner's own calls with which what was taken over has lost all of its weight, and for how many
-// calls it counts at most.
+// fades is the number of the learner's own calls after which restored knowledge has lost all of its
+// weight, and the most calls that it counts for.
 const fades = 1000
 
-// takenCalls returns for how many calls what was taken over counts, until the learner's own show whether it is true.
+// takenCalls returns the number of calls that restored knowledge counts for. It is constant until
+// the knowledge is dropped, because the learner's own calls contradict it or number fades.
 func (l *Learner) takenCalls() int64 {
 	if t := l.taken.Load(); t != nil {
 		return int64(math.Round(t.Primaries.Total()))
@@ -43,8 +44,8 @@ func (l *Learner) takenCalls() int64 {
 	return 0
 }
 
-// TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. More than a
-// thousand known calls count as a thousand.
+// TakeOver restores k, the knowledge of another learner. It must be called after Start and before
+// any other method. More than fades calls count as fades.
 func (l *Learner) TakeOver(k Knowledge) {
 	calls := k.Primaries.Total()
 	if !(calls >= 1) {
@@ -57,7 +58,8 @@ func (l *Learner) TakeOver(k Knowledge) {
 	}
 }
 
-// First returns the estimate for a call that has found none: from what was taken over, if that is enough for one.
+// First returns the estimate for a call for which Estimate returned nil. It computes one from
+// restored knowledge if that covers the warm-up.
 func (l *Learner) First(now time.Time) *Estimate {
 	c := l.config.Load()
 	if calls := l.takenCalls(); calls == 0 || calls < int64(c.WarmupCalls) {
@@ -65,12 +67,13 @@ func (l *Learner) First(now time.Time) *Estimate {
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.withTaken(new(sketch.Distribution))) })
-		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes longer than a caller should wait for
+		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes too long for a caller to wait
 	}
 	return l.current.Load()
 }
 
-// left returns what was taken over, with the weight that is left after so many calls of the learner's own.
+// left returns the restored knowledge with its remaining weight, which falls linearly to 0 over the
+// learner's first fades calls.
 func (l *Learner) left() (k Knowledge) {
 	if t, weight := l.taken.Load(), 1-float64(l.schedule.learned.Load())/fades; t != nil && weight > 0 {
 		k.Primaries, k.Hedges = t.Primaries.Times(weight), t.Hedges.Times(weight)
@@ -82,9 +85,9 @@ func (l *Learner) withTaken(d *sketch.Distribution) *sketch.Distribution {
 	return d.Plus(l.left().Primaries)
 }
 
-// checkTaken adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
-// them are from earlier than the last step. Of calls that began together the fastest end first. So all calls tell whether they are
-// slower than what was taken over, and those that ended earlier whether they are faster.
+// checkTaken returns calls with restored knowledge added. If calls contradict the knowledge, it is
+// dropped. earlier holds the calls from before the last step. Of calls that began together the
+// fastest end first, so slower is tested on all calls, and faster on earlier only.
 func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
 	t, own := l.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
@@ -94,7 +97,7 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 	slower, _ := knee.Changed(expected, calls, true)
 	_, faster := knee.Changed(expected, earlier, true)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
-		faster = false // of slow calls, only the fastest may have ended by then
+		faster = false // if calls are slow, earlier may hold only the fastest
 	}
 	switch {
 	case own >= fades:
@@ -109,7 +112,8 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 	return l.withTaken(calls)
 }
 
-// Knowledge returns what is known now, what was taken over among it. It may be called at any time.
+// Knowledge returns the current knowledge, including what remains of restored knowledge. It is safe
+// for concurrent use.
 func (l *Learner) Knowledge(now time.Time) Knowledge {
 	since := sketch.Mark(math.MinInt64)
 	if e := l.current.Load(); e != nil {

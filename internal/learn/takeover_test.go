@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// newcomers are sixty clients that each make so many calls.
+// newcomers returns the calls of sixty clients with 300 calls each, which start from k.
 func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
 	for number := range uint64(60) {
 		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, taken: k}
@@ -20,7 +20,8 @@ func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k
 	return calls
 }
 
-// TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned.
+// TestTakeOver_Newcomers restores the knowledge of another client in clients that live for ten
+// seconds.
 func TestTakeOver_Newcomers(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
@@ -42,13 +43,13 @@ func TestTakeOver_Newcomers(t *testing.T) {
 	}
 }
 
-// known is what a learner knows after so many calls of a distribution.
+// known returns the knowledge of a learner after the given number of calls.
 func known(distribution attemptDistribution, calls int) learn.Knowledge {
 	s := client{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
 	return s.learner.Knowledge(s.time())
 }
 
-// newcomer is a learner that has just taken over what is known, by a clock of its own.
+// newcomer is a learner that starts from restored knowledge, with its own clock.
 type newcomer struct {
 	*learn.Learner
 	now          time.Time
@@ -65,7 +66,7 @@ func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.C
 	return n
 }
 
-// calls makes calls that are answered, at 100 a second.
+// calls makes answered calls, at 100 per second.
 func (n *newcomer) calls(calls int) {
 	for range calls {
 		n.now = n.now.Add(10 * time.Millisecond)
@@ -74,7 +75,7 @@ func (n *newcomer) calls(calls int) {
 	}
 }
 
-// median is the median of what the newcomer believes, in ms.
+// median returns the median that the newcomer has learned, in ms.
 func (n *newcomer) median() float64 {
 	d, _ := n.Snapshot(n.now).Quantile(0.5)
 	return float64(d) / float64(ms)
@@ -104,7 +105,8 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	}
 }
 
-// TestTakeOver_Fades lets the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
+// TestTakeOver_Fades makes the learner's own calls slower than the restored ones, with a difference
+// too small to count as another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
 	longtest.Computation(t)
 	n := newNewcomer(slowOnes(5.5, .45, 8), known(slowOnes(5, .45, 8), 3_000), config())
@@ -150,7 +152,8 @@ func TestTakeOver_AnotherDistribution(t *testing.T) {
 	}
 }
 
-// TestTakeOver_AnotherDistributionDuringWarmup goes back to the warm-up that the learner would have had without a snapshot.
+// TestTakeOver_AnotherDistributionDuringWarmup requires the warm-up of a learner without a
+// snapshot.
 func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
@@ -169,7 +172,7 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	}
 }
 
-// TestTakeOver_Burst begins with a thousand calls at once, of which the fastest end first.
+// TestTakeOver_Burst starts with a thousand concurrent calls. The fastest of them end first.
 func TestTakeOver_Burst(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
@@ -188,7 +191,8 @@ func TestTakeOver_Burst(t *testing.T) {
 	}
 }
 
-// TestTakeOver_CutShort has what hedges cut short: the knowledge has the latencies that primaries would have had.
+// TestTakeOver_CutShort restores from a client that hedges, which cuts primaries short: the
+// knowledge holds the latencies that the primaries would have had.
 func TestTakeOver_CutShort(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
@@ -209,7 +213,7 @@ func TestTakeOver_CutShort(t *testing.T) {
 	}
 }
 
-// TestKnowledge_Plus merges by the number of calls.
+// TestKnowledge_Plus weights each side by its number of calls.
 func TestKnowledge_Plus(t *testing.T) {
 	fast, slow := known(slowOnes(5, .45, 8), 2_000), known(slowOnes(50, .45, 8), 1_000)
 	both := fast.Plus(slow)

@@ -15,15 +15,17 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// target is a world drawn by a seed: methods of different speeds on one target, which share its budget.
+// target is a world drawn by a seed: methods with different latencies that share the budget of one
+// target.
 type target struct {
 	name    string
 	client  client
 	methods []method
-	faulty  func(begun time.Duration) bool // whether a call that begins then is judged; nil: each call
+	faulty  func(begun time.Duration) bool // reports whether to judge a call that begins then; nil: all calls
 }
 
-// method is a part of a target's calls. A latency is median·exp(sigma·N), and a few attempts or requests are slower.
+// method is a part of a target's calls. Latency is median·exp(sigma·N), and a few attempts or
+// requests are slower.
 type method struct {
 	weight        float64
 	median, sigma float64 // ms
@@ -46,7 +48,7 @@ func (m method) draw(r, a *rand.Rand) float64 {
 	return d
 }
 
-// logUniform draws a number between two others, each of its digits as likely.
+// logUniform draws a number between from and to with a uniformly distributed logarithm.
 func logUniform(r *rand.Rand, from, to float64) float64 {
 	return from * math.Pow(to/from, r.Float64())
 }
@@ -102,7 +104,7 @@ func drawnTarget(seed uint64) target {
 		use := .2 + .6*r.Float64()
 		c.rate = use * float64(c.servers.count*c.servers.workers) / mean * 1000
 		name = []string{fmt.Sprintf("target %d: %d methods, %d clients, %d servers at %.0f%%, stop %v, %.0f/s", seed, len(t.methods), c.clients, c.servers.count, 100*use, c.servers.stop, c.rate)}
-	case 2: // a backend is frozen now and then
+	case 2: // a backend that freezes periodically
 		period := time.Duration(20+r.IntN(60)) * second
 		length := time.Duration(logUniform(r, .02, .2) * float64(period)).Round(100 * ms)
 		fault, t.faulty = frozen(length, period), within(length, period)
@@ -122,7 +124,8 @@ func drawnTarget(seed uint64) target {
 	return t
 }
 
-// simplerByMethod are the policies that are compared with; fixed delays are by the method's median, as 15, 25 and 50 ms at 5.
+// simplerByMethod holds the policies to compare with. Fixed delays are multiples of the method's
+// median: 15, 25 and 50 ms at a median of 5 ms.
 var simplerByMethod = []struct {
 	name     string
 	quantile float64
@@ -159,9 +162,9 @@ func (t target) run(seed uint64, quantile, medians float64) (took [][]float64, e
 	return took, load(done)
 }
 
-// TestAuto_RealTargets compares with plain calls, two percentiles and three fixed delays in the same bucket, on targets that the
-// decision was tuned on and, from untuned on, on targets that it was not. A ratio to the best of the six is the geometric mean over
-// the targets, or over their methods.
+// TestAuto_RealTargets compares the trigger with plain calls, two percentiles and three fixed
+// delays in the same bucket. Seeds below untuned are targets that the trigger was tuned on. A ratio
+// to the best of the six is the geometric mean over the targets, or over their methods.
 func TestAuto_RealTargets(t *testing.T) {
 	longtest.Computation(t)
 	const untuned = 24
@@ -169,7 +172,7 @@ func TestAuto_RealTargets(t *testing.T) {
 		name             string
 		from, to         uint64
 		quick            bool
-		targets, methods [5]float64 // the most: p90, p95, p99, p99.9 and mean
+		targets, methods [5]float64 // bounds on p90, p95, p99, p99.9 and mean
 	}{
 		{name: "some", from: 8, to: 11, quick: true, targets: [5]float64{1.1, 1.1, 1.1, 1.9, 1.1}, methods: [5]float64{1.1, 1.1, 1.1, 1.4, 1.1}},
 		{name: "tuned", from: 0, to: untuned, targets: [5]float64{1.05, 1.2, 1.85, 1.5, 1.12}, methods: [5]float64{1.05, 1.15, 1.35, 1.2, 1.12}},
@@ -179,7 +182,7 @@ func TestAuto_RealTargets(t *testing.T) {
 			continue
 		}
 		t.Run(tc.name, func(t *testing.T) {
-			var sums, counts [2][5]float64 // of the logarithms: of targets and of methods
+			var sums, counts [2][5]float64 // of the logarithms, for targets and methods
 			for seed := tc.from; seed < tc.to; seed++ {
 				target := drawnTarget(seed)
 				best, hedged, load := target.compare(seed)
@@ -206,7 +209,8 @@ func TestAuto_RealTargets(t *testing.T) {
 	}
 }
 
-// compare returns the measures of the best simple policy, each by itself, and of the trigger: for the target, then for each method.
+// compare returns the measures of the best simple policy, chosen per measure, and of the trigger:
+// for the target, then for each method.
 func (t target) compare(seed uint64) (best, hedged [][5]float64, extra float64) {
 	measured := func(quantile, medians float64) (all [][5]float64, extra float64) {
 		took, extra := t.run(seed, quantile, medians)

@@ -16,25 +16,27 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// world is a service with a fault, in which the trigger is to be as good as the best of what is simpler.
+// world is a service with a fault, in which the trigger must match the best of the simpler
+// policies.
 type world struct {
 	name     string
 	law      attemptDistribution
-	rate     float64                        // calls a second
+	rate     float64                        // calls per second
 	calls    int                            // 0 is 40,000
 	budget   float64                        // percent; 0 is 10
-	faulty   func(begun time.Duration) bool // whether a call that begins then is judged; nil: each one
+	faulty   func(begun time.Duration) bool // reports whether to judge a call that begins then; nil: all calls
 	deadline time.Duration
 	servers  servers
-	chance   bool    // few calls are judged, so that chance decides more
-	short    float64 // how many times the best it may be in a world that it falls short of; 0: it falls short of nothing
-	quick    bool    // simulated without HEDGE_TESTS too
+	chance   bool    // few calls are judged, so the result is noisy
+	short    float64 // bound on the ratio to the best if the trigger falls short; 0: it must not
+	quick    bool    // simulated even without HEDGE_TESTS
 }
 
-// healthy is what an attempt takes where nothing is wrong, in ms.
+// healthy draws the latency of an attempt without a fault, in ms.
 func healthy(a *rand.Rand) float64 { return 5 * math.Exp(0.4*a.NormFloat64()) }
 
-// sick lets what an attempt takes, in ms, go through a fault of its backend, of which there are n.
+// sick applies the fault of a backend to the latency of an attempt, in ms. n is the number of
+// backends.
 func sick(n int, usual func(r, a *rand.Rand) float64, fault func(backend int, at time.Duration, d float64) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := usual(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt))
@@ -44,7 +46,7 @@ func sick(n int, usual func(r, a *rand.Rand) float64, fault func(backend int, at
 
 func plainly(_, a *rand.Rand) float64 { return healthy(a) }
 
-// slower is a fault that adds so many ms on the first backend.
+// slower is a fault that adds by ms on the first backend.
 func slower(by float64) func(int, time.Duration, float64) float64 {
 	return func(backend int, _ time.Duration, d float64) float64 {
 		if backend == 0 {
@@ -54,7 +56,8 @@ func slower(by float64) func(int, time.Duration, float64) float64 {
 	}
 }
 
-// frozen is a fault that lets the first backend stand still for so long of each period, from half of it on.
+// frozen is a fault that stalls the first backend for length in each period, from the middle of the
+// period on.
 func frozen(length, period time.Duration) func(int, time.Duration, float64) float64 {
 	return func(backend int, at time.Duration, d float64) float64 {
 		if since := at%period - period/2; backend == 0 && since >= 0 && since < length {
@@ -64,12 +67,12 @@ func frozen(length, period time.Duration) func(int, time.Duration, float64) floa
 	}
 }
 
-// within is whether a call begins while a backend is frozen.
+// within reports whether a call begins while a backend is frozen.
 func within(length, period time.Duration) func(time.Duration) bool {
 	return func(at time.Duration) bool { return at%period >= period/2 && at%period < period/2+length }
 }
 
-// sometimes is a law of which one attempt in so many takes so many ms.
+// sometimes is a law in which the given share of attempts takes slow ms more.
 func sometimes(share, slow float64) attemptDistribution {
 	return ofRequest(func(_, a *rand.Rand) float64 {
 		if chanceOf(a, share) {
@@ -83,7 +86,7 @@ func sized(sigma float64) func(r, a *rand.Rand) float64 {
 	return func(r, a *rand.Rand) float64 { return 5*math.Exp(sigma*r.NormFloat64()) + a.ExpFloat64() }
 }
 
-// knownWorlds are those that a trigger which looks at one percentile is blind in.
+// knownWorlds are worlds in which a trigger with one percentile fails.
 var knownWorlds = []world{
 	{name: "one of 8 backends 100 ms slower", law: sick(8, plainly, slower(100)), rate: 500, quick: true},
 	{name: "one of 9 backends 3 s slower", law: sick(9, plainly, slower(3000)), rate: 500},
@@ -110,7 +113,7 @@ var knownWorlds = []world{
 	{name: "one queue at 95% load", law: ofRequest(func(_, a *rand.Rand) float64 { return 8 * a.ExpFloat64() }), servers: servers{count: 1, workers: 4}, rate: 475, calls: 100_000, faulty: after(60 * second)},
 }
 
-// queued is the work of the bench's fleets.
+// queued is the service time of the bench's fleets.
 func queued(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 	a := simulation.Generator(seed, id, attempt)
 	d := 20 * math.Exp(.5*a.NormFloat64())
@@ -124,7 +127,8 @@ func after(from time.Duration) func(time.Duration) bool {
 	return func(at time.Duration) bool { return at >= from }
 }
 
-// breathing lets all backends change their speed every so often, whatever hedges do, and 8% of attempts take 200 ms more.
+// breathing changes the speed of all backends at the interval every, independently of hedges. 8% of
+// attempts take 200 ms more.
 func breathing(every time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		a := simulation.Generator(seed, id, attempt)
@@ -136,7 +140,8 @@ func breathing(every time.Duration) attemptDistribution {
 	}
 }
 
-// batches gives so many requests in a row one size, so that they are slow together, and 8% of attempts take 200 ms more.
+// batches gives consecutive requests the same size, so that they are slow together. 8% of attempts
+// take 200 ms more.
 func batches(requests uint64) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		a := simulation.Generator(seed, id, attempt)
@@ -148,7 +153,8 @@ func batches(requests uint64) attemptDistribution {
 	}
 }
 
-// outages adds to all attempts what a healthy one takes, in some part of each period twenty times that.
+// outages adds the latency of a healthy attempt to all attempts, and twenty times that during an
+// outage of the given length in each period.
 func outages(length, period time.Duration) attemptDistribution {
 	one, calm := sick(8, plainly, slower(100)), beside(length, period)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
@@ -160,12 +166,12 @@ func outages(length, period time.Duration) attemptDistribution {
 	}
 }
 
-// beside is the time outside of those parts.
+// beside reports whether a call begins outside of outages.
 func beside(length, period time.Duration) func(time.Duration) bool {
 	return func(at time.Duration) bool { return at%period < period/2 || at%period > period/2+length }
 }
 
-// drawnWorld is a world that a seed draws.
+// drawnWorld returns the world drawn by a seed.
 func drawnWorld(seed uint64) world {
 	r := simulation.Generator(seed, 11, 11)
 	w := world{
@@ -218,7 +224,7 @@ func drawnWorld(seed uint64) world {
 	case 4:
 		period := time.Duration(60+r.IntN(120)) * second
 		fault = func(backend int, at time.Duration, d float64) float64 {
-			d *= 1 + float64(at%period)/float64(period) // a ramp for all of them
+			d *= 1 + float64(at%period)/float64(period) // a ramp for all backends
 			if backend == 0 && at%(2*period) >= period {
 				d += slow
 			}
@@ -236,11 +242,11 @@ func drawnWorld(seed uint64) world {
 	return w
 }
 
-// fallsShort says of which drawn worlds the trigger falls short, and by how much at most. In most of them nearly as many calls
-// are slow as the budget pays for.
+// fallsShort bounds the ratio to the best in the drawn worlds, by seed, in which the trigger falls
+// short. In most of them the share of slow calls is nearly the budget.
 var fallsShort = map[uint64]float64{0: 1.2, 2: 1.3, 3: 1.15, 4: 20, 9: 1.25, 13: 4.5, 14: 1.3, 18: 4.5, 21: 1.35}
 
-// simpler are the policies that are compared with, all in the same budget.
+// simpler holds the policies to compare with, all with the same budget.
 var simpler = []struct {
 	name     string
 	quantile float64
@@ -250,7 +256,7 @@ var simpler = []struct {
 	{name: "15 ms", delay: 15 * ms}, {name: "25 ms", delay: 25 * ms}, {name: "50 ms", delay: 50 * ms},
 }
 
-// run returns what the calls that are judged took, in ms and in order, and the load.
+// run returns the sorted latencies of the judged calls, in ms, and the load.
 func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []float64, extra float64) {
 	c := config()
 	c.BudgetPercent = cmp.Or(w.budget, 10)
@@ -278,7 +284,8 @@ func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []f
 	return took, load(done)
 }
 
-// measures are p90, p95, p99, p99.9 and the mean of sorted values. A percentile beyond which fewer than ten lie is NaN.
+// measures returns p90, p95, p99, p99.9 and the mean of sorted values. A percentile with fewer than
+// ten values beyond it is NaN.
 func measures(sorted []float64) (m [5]float64) {
 	for i, q := range []float64{.9, .95, .99, .999} {
 		m[i] = math.NaN()
@@ -292,7 +299,7 @@ func measures(sorted []float64) (m [5]float64) {
 	return m
 }
 
-// compare returns by how much the trigger is behind the best of what is simpler, by measure, and a row that says so.
+// compare returns the ratio of the trigger to the best simpler policy, by measure, and a table row.
 func (w world) compare(seeds uint64) (behind [5]float64, row string) {
 	var plain, auto, best [5]float64
 	var names [5]string
@@ -330,7 +337,7 @@ func (w world) compare(seeds uint64) (behind [5]float64, row string) {
 	return behind, row + fmt.Sprintf(" %.1f%% |", extra)
 }
 
-// short is a number of three digits.
+// short formats a number with three digits.
 func short(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)
@@ -338,8 +345,8 @@ func short(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// TestAuto_AsGoodAsAFixedDelay compares with plain calls, two percentiles and three fixed delays in the same budget, while the
-// fault lasts.
+// TestAuto_AsGoodAsAFixedDelay compares the trigger with plain calls, two percentiles and three
+// fixed delays with the same budget, during the fault.
 func TestAuto_AsGoodAsAFixedDelay(t *testing.T) {
 	longtest.Computation(t)
 	worlds := slices.Clone(knownWorlds)
