@@ -21,7 +21,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// forwarded is the context of a gateway that serves a hedge and copies incoming metadata to its own calls.
+// forwarded is the context of a gateway that serves a hedge and copies incoming metadata to its own
+// calls.
 func forwarded(ctx context.Context) context.Context {
 	md := metadata.Pairs("tenant", "blue", "grpc-previous-rpc-attempts", "2", "hedge-primary-in-flight", "1")
 	return metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), md)
@@ -74,7 +75,8 @@ var ways = map[string]func(context.Context, *hedge.Scheduler, testpb.TestService
 	},
 }
 
-// TestForwardedNumber has a gateway pass on the number of the attempt that it serves, to a server that sheds every hedge.
+// TestForwardedNumber has a gateway pass on the number of the attempt that it serves, to a server
+// that sheds every hedge.
 func TestForwardedNumber(t *testing.T) {
 	const primary, second = "0 [] [] [blue]", "2 [2] [1] [blue]"
 	for _, tc := range []struct {
@@ -120,8 +122,8 @@ func TestForwardedNumber(t *testing.T) {
 	}
 }
 
-// TestForwardedNumber_WithinAHedge lets a hedge of Do make a call of its own, which is a further attempt in truth: a busy
-// server may turn it away.
+// TestForwardedNumber_WithinAHedge lets a hedge of Do make a call of its own, which is a further
+// attempt in truth: a busy server may turn it away.
 func TestForwardedNumber_WithinAHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))

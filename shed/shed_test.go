@@ -45,7 +45,8 @@ func newBound(t *testing.T, hedges int) *shed.Bound {
 	return b
 }
 
-// start returns a client, without any hedging of its own, of a server that sheds as b says, and what arrives there.
+// start returns a client, without any hedging of its own, of a server that sheds as b says, and
+// what arrives there.
 func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (testpb.TestServiceClient, *arrivals) {
 	t.Helper()
 	a := &arrivals{}
@@ -207,8 +208,8 @@ func TestBound_APanicIsCountedOut(t *testing.T) {
 	}
 }
 
-// TestBound_TheLastHopeIsServed has every fifth call fail once. What is sent then is the only attempt of its call in flight. No
-// more calls fail than without the bound: none.
+// TestBound_TheLastHopeIsServed has every fifth call fail once. What is sent then is the only
+// attempt of its call in flight. No more calls fail than without the bound: none.
 func TestBound_TheLastHopeIsServed(t *testing.T) {
 	const name = `"name": [{"service": "hedgetest.TestService"}]`
 	for kind, options := range map[string]func(*testing.T) []grpc.DialOption{
@@ -244,7 +245,8 @@ func TestBound_TheLastHopeIsServed(t *testing.T) {
 	}
 }
 
-// TestBound_AStreamThatSpeaksHasWon: a stream holds its place until its first message, however long it goes on.
+// TestBound_AStreamThatSpeaksHasWon: a stream holds its place until its first message, however long
+// it goes on.
 func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound, later = 4, 20
@@ -272,7 +274,8 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 	})
 }
 
-// TestBound_IsNeverExceeded: hedges that are turned away do not count, not even for a moment, in which others would be turned away too.
+// TestBound_IsNeverExceeded: hedges that are turned away do not count, not even for a moment, in
+// which others would be turned away too.
 func TestBound_IsNeverExceeded(t *testing.T) {
 	b := newBound(t, 1)
 	ctx, most := aHedge(), 0

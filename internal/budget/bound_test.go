@@ -10,13 +10,15 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// intervals checks the bound of package budget over all intervals at once: what hedges cost in an interval is at most the share
-// of what its calls cost, the burst at its start, the costliest hedge twice, and the costliest hedge for each hedge that wins.
+// intervals checks the bound of package budget over all intervals at once: what hedges cost in an
+// interval is at most the share of what its calls cost, the burst at its start, the costliest hedge
+// twice, and the costliest hedge for each hedge that wins.
 //
-// Let f = paid − earned − costliest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
-// 2·costliest. So it is enough to know the least f + burst of all starts. What the burst pays, without savings and wins, is at most
-// the share and the burst; and savings pay for at most two hedges, and one for each win. Intervals that begin before the bucket
-// owed something last have the burst of that time as well.
+// Let f = paid − earned − costliest·wins, summed up from the beginning. Then the bound is f(end) ≤
+// f(start) + burst(start) + 2·costliest. So it is enough to know the least f + burst of all starts.
+// What the burst pays, without savings and wins, is at most the share and the burst; and savings
+// pay for at most two hedges, and one for each win. Intervals that begin before the bucket owed
+// something last have the burst of that time as well.
 type intervals struct {
 	share, costliest  float64 // the largest share, and the costliest hedge, of the run
 	calls             []costly
@@ -36,8 +38,8 @@ func newIntervals(share, costliest float64) *intervals {
 	return &intervals{share: share, costliest: costliest, least: math.Inf(1), beforeDebt: math.Inf(1), burstLeast: math.Inf(1)}
 }
 
-// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least, or 1 if none
-// of half a minute had a cost.
+// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute
+// before at least, or 1 if none of half a minute had a cost.
 func (b *intervals) burst(now time.Duration) float64 {
 	for len(b.calls) > 0 && b.calls[0].at < now-time.Minute {
 		b.calls = b.calls[1:]
@@ -199,8 +201,8 @@ func priceOf(cost float64) float64 {
 	return cost
 }
 
-// TestRule12_NoSavingsInAnOutage hedges every call from one moment on, and none of the hedges wins. The bound holds at every call, and
-// it is no larger than it must be: nearly all of it is paid.
+// TestRule12_NoSavingsInAnOutage hedges every call from one moment on, and none of the hedges wins.
+// The bound holds at every call, and it is no larger than it must be: nearly all of it is paid.
 func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 	for _, tc := range []struct {
 		rate    int // calls a second

@@ -1,4 +1,5 @@
-// Package budget is the token bucket that pays for hedges. The public package budget is its face, and says what it bounds.
+// Package budget is the token bucket that pays for hedges. The public package budget is its face,
+// and says what it bounds.
 package budget
 
 import (
@@ -8,7 +9,8 @@ import (
 )
 
 const (
-	// maxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second earn at 10 percent.
+	// maxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second
+	// earn at 10 percent.
 	maxBurst = 100_000
 
 	maxPercent = 400
@@ -18,19 +20,21 @@ const (
 	steps = 8
 	step  = 250 * time.Millisecond
 
-	// The costliest call counts until the end of the half that follows its own. At 10 percent, a target with a costly call each
-	// six seconds earns the price of one such call in a minute.
+	// The costliest call counts until the end of the half that follows its own. At 10 percent, a
+	// target with a costly call each six seconds earns the price of one such call in a minute.
 	half = 30 * time.Second
 
 	maxReserve = 8 // tokens
 	maxLate    = time.Minute
 )
 
-// Bucket holds tokens, as docs/budget.md describes. It holds at most its burst: what the calls of the last 1.75 to 2 seconds
-// earned, 100,000 tokens at most, and at least the price of one hedge of the costliest call of the last 30 to 60 seconds.
+// Bucket holds tokens, as docs/budget.md describes. It holds at most its burst: what the calls of
+// the last 1.75 to 2 seconds earned, 100,000 tokens at most, and at least the price of one hedge of
+// the costliest call of the last 30 to 60 seconds.
 //
-// Times come from one clock that is not set back, within 290 years of the first. A time up to a minute behind the latest counts as
-// the latest. With a time more than a minute behind, the bucket goes by the new one, and its burst begins anew.
+// Times come from one clock that is not set back, within 290 years of the first. A time up to a
+// minute behind the latest counts as the latest. With a time more than a minute behind, the bucket
+// goes by the new one, and its burst begins anew.
 //
 // All methods may be called concurrently. None allocates. The zero Bucket never pays.
 type Bucket struct {
@@ -53,8 +57,9 @@ type Bucket struct {
 	market  market
 }
 
-// New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
-// which never pays, and 400. A percentage outside counts as the nearer end, and NaN as 0.
+// New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token.
+// Percent is between 0, which never pays, and 400. A percentage outside counts as the nearer end,
+// and NaN as 0.
 func New(percent float64) *Bucket {
 	b := &Bucket{}
 	b.SetPercent(percent)
@@ -64,8 +69,8 @@ func New(percent float64) *Bucket {
 	return b
 }
 
-// SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does its burst for two
-// seconds. With 0 percent it still pays what it holds.
+// SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does
+// its burst for two seconds. With 0 percent it still pays what it holds.
 func (b *Bucket) SetPercent(percent float64) {
 	if !(percent > 0) {
 		percent = 0
@@ -76,9 +81,10 @@ func (b *Bucket) SetPercent(percent float64) {
 	b.opened = b.opened || b.perCall > 0
 }
 
-// Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most [MaxCost]. A cost that is
-// not finite, or is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold
-// the price of one hedge of that cost. After a minute without calls it can hold one token.
+// Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most
+// [MaxCost]. A cost that is not finite, or is less than 0, counts as 1. For half a minute at least,
+// and for a minute at most, the bucket can then hold the price of one hedge of that cost. After a
+// minute without calls it can hold one token.
 func (b *Bucket) Earn(now time.Time, cost float64) {
 	cost = counted(cost)
 	price := priceOf(cost)
@@ -105,7 +111,8 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	b.held += added - repaid
 }
 
-// share returns what a call of that cost earns. It is rounded down and the price up, so that no cost is too small to count.
+// share returns what a call of that cost earns. It is rounded down and the price up, so that no
+// cost is too small to count.
 func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
 
 const (
@@ -115,8 +122,8 @@ const (
 	expectedCalls = 10_000
 )
 
-// Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds, eight at most. It comes
-// before the first call. A rate that is not above 0 is ignored.
+// Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds,
+// eight at most. It comes before the first call. A rate that is not above 0 is ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	b.mu.Lock()
 	perCall := b.perCall
@@ -131,7 +138,8 @@ func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	}
 }
 
-// Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend on the share.
+// Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend
+// on the share.
 func (b *Bucket) Calls() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,14 +175,15 @@ func (b *Bucket) Forfeit(cost float64) {
 	b.held -= b.share(counted(cost))
 }
 
-// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost, in calls. saved says
-// whether the savings paid, which Refund needs to know.
+// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost,
+// in calls. saved says whether the savings paid, which Refund needs to know.
 //
-// The burst pays until half of it is spent. From then on savings pay if they can, and the rest of the burst if they cannot.
-// So when savings wait for a win, something is left that can bring one.
+// The burst pays until half of it is spent. From then on savings pay if they can, and the rest of
+// the burst if they cannot. So when savings wait for a win, something is left that can bring one.
 //
-// Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token, and eight tokens at most.
-// So urgent hedges, of the slowest calls, can still be paid where more hedges are asked for than are earned.
+// Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token,
+// and eight tokens at most. So urgent hedges, of the slowest calls, can still be paid where more
+// hedges are asked for than are earned.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -212,8 +221,9 @@ func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
 	return true
 }
 
-// Owe takes the price of an attempt without which a call fails, also if the bucket does not hold it. The bucket may owe one burst.
-// Half of what calls earn pays that back, and all of it while the bucket is full.
+// Owe takes the price of an attempt without which a call fails, also if the bucket does not hold
+// it. The bucket may owe one burst. Half of what calls earn pays that back, and all of it while the
+// bucket is full.
 func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -231,7 +241,8 @@ func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	return true
 }
 
-// Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.
+// Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay
+// returned.
 func (b *Bucket) Refund(saved bool, cost float64) {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -259,8 +270,9 @@ func (b *Bucket) TurnedAway(saved bool, cost float64) {
 	}
 }
 
-// Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
-// third of hedged calls: for two hedges, and one more for each call that a hedge answers.
+// Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that
+// is so for more than a third of hedged calls: for two hedges, and one more for each call that a
+// hedge answers.
 func (b *Bucket) Hedged(won bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -334,7 +346,8 @@ func (b *Bucket) cap() {
 // burst is how much the bucket can hold.
 func (b *Bucket) burst() int64 { return min(max(b.minBurst(), b.recent), maxBurst*token) }
 
-// minBurst is the least that it can hold: the price of the costliest call lately, or one token if none had a cost.
+// minBurst is the least that it can hold: the price of the costliest call lately, or one token if
+// none had a cost.
 func (b *Bucket) minBurst() int64 {
 	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
 		return price

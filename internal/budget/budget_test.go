@@ -225,8 +225,9 @@ func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
 	return paid
 }
 
-// TestRule21_ADebtOfBusyTimes has a target owe a burst of 2,000 calls a second, and then have two calls a second: half of what they earn
-// pays for hedges at once. If none is due, all of it pays the debt.
+// TestRule21_ADebtOfBusyTimes has a target owe a burst of 2,000 calls a second, and then have two
+// calls a second: half of what they earn pays for hedges at once. If none is due, all of it pays
+// the debt.
 func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 	for _, due := range []bool{true, false} {
 		b, now, owed, paid := budget.New(10), time.Duration(0), 0, 0

@@ -10,8 +10,9 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// Callers on many goroutines, whose clocks differ by up to 20 ms, never get more than was earned and what was there: whether the
-// time stands still or each call has a step of its own, and if the share moves all the time.
+// Callers on many goroutines, whose clocks differ by up to 20 ms, never get more than was earned
+// and what was there: whether the time stands still or each call has a step of its own, and if the
+// share moves all the time.
 func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 	const callers, share = 8, 0.10
 	calls := longtest.Size(10_000, 50_000)

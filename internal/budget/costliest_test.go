@@ -8,7 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// A costly call raises the burst to the price of its hedge, for half a minute at least and a minute at most.
+// A costly call raises the burst to the price of its hedge, for half a minute at least and a minute
+// at most.
 func TestBurst_OfACostlyCall(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

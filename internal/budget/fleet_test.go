@@ -42,8 +42,9 @@ func between(times []time.Duration, from, to time.Duration) (n int) {
 	return n
 }
 
-// TestRule12_FleetInAnOutage lets quiet clients lose a service that they share, for a minute and at the same moment. Each keeps to its
-// share and three hedges, and the fleet is back at its share after ten seconds.
+// TestRule12_FleetInAnOutage lets quiet clients lose a service that they share, for a minute and at
+// the same moment. Each keeps to its share and three hedges, and the fleet is back at its share
+// after ten seconds.
 func TestRule12_FleetInAnOutage(t *testing.T) {
 	longtest.Simulation(t)
 	const outage, over, share = 5 * time.Minute, 6 * time.Minute, 0.10

@@ -7,7 +7,8 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// Whatever the order of times, a bucket pays for no more than was earned and holds between nothing and its burst.
+// Whatever the order of times, a bucket pays for no more than was earned and holds between nothing
+// and its burst.
 func FuzzBucket(f *testing.F) {
 	f.Add(10.0, []byte{0, 1, 2, 3, 250, 251, 0, 0, 128, 1, 2})
 	f.Add(400.0, []byte{0, 0, 0, 0, 1, 1, 2, 2, 64, 0, 192, 1})

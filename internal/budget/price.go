@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	// LeastPrice is the price of a hedge where the budget pays for all that are worth as much. At this price, hedges for 10% of calls must
-	// make the slower half of calls 7% faster on average.
+	// LeastPrice is the price of a hedge where the budget pays for all that are worth as much. At
+	// this price, hedges for 10% of calls must make the slower half of calls 7% faster on average.
 	LeastPrice = 0.7
 	// mostPrice bounds the time that the price needs to fall.
 	mostPrice = 20
-	// settling is how many tokens must be spent in excess, or left, for the price to change by a factor of e: all that the bucket and its
-	// savings hold, and this many at least.
+	// settling is how many tokens must be spent in excess, or left, for the price to change by a
+	// factor of e: all that the bucket and its savings hold, and this many at least.
 	settling = 15
 	// inVain is what a refused hedge counts for, in hedges. The same hedge asks several times.
 	inVain = 0.25
@@ -38,12 +38,12 @@ type Market struct {
 	Capacity float64 // the most tokens that the bucket and its savings can hold
 }
 
-// Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and its savings. A bucket that is planned
-// to be empty is empty by chance too often.
+// Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and
+// its savings. A bucket that is planned to be empty is empty by chance too often.
 func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUsable) }
 
-// Market returns the market at now. The price rises while hedges spend, or ask for, more than the usable share of what calls earn,
-// and falls while they spend less.
+// Market returns the market at now. The price rises while hedges spend, or ask for, more than the
+// usable share of what calls earn, and falls while they spend less.
 func (b *Bucket) Market(now time.Time) Market {
 	capacity := b.Balance(now).Capacity
 	b.mu.Lock()

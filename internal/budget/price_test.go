@@ -7,8 +7,9 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// The price follows what hedges spend and ask for: it rises until the budget holds, and falls to the least price while tokens are left.
-// A hedge that was not sent spends nothing, and a hedge that a server turned away a tenth.
+// The price follows what hedges spend and ask for: it rises until the budget holds, and falls to
+// the least price while tokens are left. A hedge that was not sent spends nothing, and a hedge that
+// a server turned away a tenth.
 func TestMarket_PriceFollowsSpending(t *testing.T) {
 	for name, tc := range map[string]struct {
 		share      float64 // of calls that ask for a hedge

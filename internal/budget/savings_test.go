@@ -31,7 +31,8 @@ func drainSaved(b *budget.Bucket, now time.Duration) (n int) {
 	return n
 }
 
-// TestSavings_Fill: what goes beyond the burst is saved, up to four bursts. A client that falls silent keeps a handful.
+// TestSavings_Fill: what goes beyond the burst is saved, up to four bursts. A client that falls
+// silent keeps a handful.
 func TestSavings_Fill(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
@@ -73,7 +74,8 @@ func TestSavings_Fill(t *testing.T) {
 	}
 }
 
-// What a burst earns is there for its own late calls, and what it does not need for those of the next.
+// What a burst earns is there for its own late calls, and what it does not need for those of the
+// next.
 func TestSavings_OfBurstsOfCalls(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute} {
 		b := budget.New(10)
@@ -95,8 +97,8 @@ func TestSavings_OfBurstsOfCalls(t *testing.T) {
 	}
 }
 
-// TestSavings_NeedHedgesThatWin: two hedges are paid ahead of a win if more than a third of hedged calls were won lately, and one for
-// each win from then on, whichever of the hedges won.
+// TestSavings_NeedHedgesThatWin: two hedges are paid ahead of a win if more than a third of hedged
+// calls were won lately, and one for each win from then on, whichever of the hedges won.
 func TestSavings_NeedHedgesThatWin(t *testing.T) {
 	for ended, want := range map[string]int{ // w: won by a hedge, l: not
 		"": 0, "w": 0, "ww": 2, "wwl": 0, "wwwll": 2, "wwwwwwwwlll": 0, "lww": 2, "lwlwlwlw": 2, "lllwlllwlllw": 0,
@@ -121,8 +123,9 @@ func TestSavings_NeedHedgesThatWin(t *testing.T) {
 	}
 }
 
-// TestRule12_StalledHedges has a third of the hedges go to the backend that stalls, and none of those ends meanwhile. The burst
-// and the savings pay in turn, so that both are used, and no more than rule 12 allows.
+// TestRule12_StalledHedges has a third of the hedges go to the backend that stalls, and none of
+// those ends meanwhile. The burst and the savings pay in turn, so that both are used, and no more
+// than rule 12 allows.
 func TestRule12_StalledHedges(t *testing.T) {
 	b := saved(1000)
 	win(b)

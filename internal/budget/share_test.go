@@ -9,8 +9,9 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// TestRule12_AShareThatMoves changes the share before almost every call, by much and by next to nothing. What was paid and what is held is
-// never more than each call has earned at the share that was set when it began, and the token of the start.
+// TestRule12_AShareThatMoves changes the share before almost every call, by much and by next to
+// nothing. What was paid and what is held is never more than each call has earned at the share that
+// was set when it began, and the token of the start.
 func TestRule12_AShareThatMoves(t *testing.T) {
 	for seed := range uint64(longtest.Size(3, 100)) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -55,7 +56,8 @@ func TestRule12_AShareThatMoves(t *testing.T) {
 	}
 }
 
-// What a bucket holds when its share is lowered, or becomes 0, pays as before for two seconds. Then one token is left.
+// What a bucket holds when its share is lowered, or becomes 0, pays as before for two seconds. Then
+// one token is left.
 func TestSetPercent_WhatIsHeldPays(t *testing.T) {
 	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
 		for _, tc := range []struct {

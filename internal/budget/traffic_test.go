@@ -26,7 +26,8 @@ var shapes = map[string]func(rate int, length time.Duration) []time.Duration{
 	},
 }
 
-// calls returns when the calls begin if those of each second come evenly within the first part of it.
+// calls returns when the calls begin if those of each second come evenly within the first part of
+// it.
 func calls(rate int, length, within time.Duration) []time.Duration {
 	var times []time.Duration
 	for second := time.Duration(0); second < length; second += time.Second {

@@ -86,8 +86,8 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.Paused)
 	}
 
-	// The call is made for another service's hedge. The budget takes back the share of the call, which
-	// must pay for no other hedges.
+	// The call is made for another service's hedge. The budget takes back the share of the call,
+	// which must pay for no other hedges.
 	if rpc.ForHedge(c.Context) {
 		if !s.Unbudgeted() {
 			c.payment.Forfeit()
@@ -105,8 +105,8 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.DeadlineNear)
 	}
 
-	// The trigger wants no more hedges of a slow call. The hedge is held back forever, because a refusal
-	// would also prevent the hedges that follow rejected answers.
+	// The trigger wants no more hedges of a slow call. The hedge is held back forever, because a
+	// refusal would also prevent the hedges that follow rejected answers.
 	if d.slow && d.turn > c.maxHedges {
 		return holdUntil(math.MaxInt64)
 	}
@@ -162,8 +162,8 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 		}
 	}
 
-	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent. The budget
-	// may owe the price of a hedge that sends the call again: the call fails without it.
+	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent.
+	// The budget may owe the price of a hedge that sends the call again: the call fails without it.
 	urgent := d.n > 1 || d.age >= 2*c.Delay
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
 	if !s.Unbudgeted() && !c.payment.Pay(d.now, d.n, urgent, again) {
@@ -212,8 +212,8 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a burst
-// of calls may begin before the previous burst is learned from. An estimate under another
+// newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a
+// burst of calls may begin before the previous burst is learned from. An estimate under another
 // configuration than the call's does not count.
 func (c *Call) newestDelay(d *due) time.Duration {
 	newest := c.Learner().Estimate()

@@ -156,8 +156,8 @@ func (o options) selected(s *registry.Settings) bool {
 	return s.Named
 }
 
-// learnedDelay sets the call's delay to the learned delay of its class or its method. It returns false
-// if too little is learned.
+// learnedDelay sets the call's delay to the learned delay of its class or its method. It returns
+// false if too little is learned.
 func (c *Call) learnedDelay() bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)

@@ -13,7 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
+// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal
+// one.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
 	c := call.Begin(registry.Of(s), t.Context(), target, method, nil)

@@ -19,7 +19,8 @@ import (
 // End describes how a call ended for its caller. A stream ends with its first message, or without
 // one.
 type End struct {
-	// Race is the report of the call's race; nil if its primary ended before a hedge was due, or if it did not race.
+	// Race is the report of the call's race; nil if its primary ended before a hedge was due, or if
+	// it did not race.
 	Race *race.Report
 	// Headers is set if the race was for response headers. Err and Age then describe the first
 	// message, or the end of the stream.
@@ -76,8 +77,8 @@ func (c *Call) Raced(r *race.Report) {
 	c.tell(r)
 }
 
-// End counts the end of the call, and learns from it. It must be called once, after Raced if the call
-// has raced.
+// End counts the end of the call, and learns from it. It must be called once, after Raced if the
+// call has raced.
 func (c *Call) End(e End) {
 	if c.method == nil {
 		return

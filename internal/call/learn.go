@@ -65,8 +65,8 @@ func (c *Call) learnHedges(e *End) {
 	}
 }
 
-// proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up
-// before an answer, or if a rejected answer or a repetition made the hedges due.
+// proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave
+// up before an answer, or if a rejected answer or a repetition made the hedges due.
 func proves(r *race.Report) bool {
 	return r.Rejected() == 0 && !r.Repeated && (rpc.Answers.HasStatus(r.Err) || !r.GaveUp)
 }

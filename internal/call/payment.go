@@ -6,7 +6,8 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.
+// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the
+// method one, its own as well.
 type Payment struct {
 	Target, Own *budget.Bucket // Own is nil if the method has none
 	Cost        float64        // of the call, in calls
@@ -62,7 +63,8 @@ func (p *Payment) pay(b *budget.Bucket, from *uint8, now time.Time, urgent, agai
 
 func (p *Payment) saved(from, n uint8) bool { return from&(1<<n) != 0 }
 
-// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays for it.
+// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
+// pays for it.
 func (p *Payment) Pretend(now time.Time) bool {
 	paid, _ := p.Own.Pay(now, true, p.Cost)
 	return paid
