@@ -101,7 +101,7 @@ func WithMaxHedges(n int) Option {
 // message.
 func (b *Bound) InFlight() int { return int(b.inFlight.Load()) }
 
-// Shed returns the number of hedges that were turned away so far.
+// Shed returns the number of hedges turned away.
 func (b *Bound) Shed() int64 { return b.shed.Load() }
 
 // Unary is a [grpc.UnaryServerInterceptor]. Put it first in the chain, so that a hedge that is

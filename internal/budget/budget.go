@@ -1,5 +1,5 @@
-// Package budget is the token bucket that pays for hedges. The public package budget is its face,
-// and says what it bounds.
+// Package budget implements the token bucket that pays for hedges. The public package budget wraps
+// it and documents the bound.
 package budget
 
 import (
@@ -16,7 +16,7 @@ const (
 	maxPercent = 400
 	token      = 1_000_000_000 // tokens are counted in nano-tokens
 
-	// The burst is what the last steps earned, the running one among them.
+	// The burst is the earnings of the last steps, including the current one.
 	steps = 8
 	step  = 250 * time.Millisecond
 
@@ -28,22 +28,22 @@ const (
 	maxLate    = time.Minute
 )
 
-// Bucket holds tokens, as docs/budget.md describes. It holds at most its burst: what the calls of
-// the last 1.75 to 2 seconds earned, 100,000 tokens at most, and at least the price of one hedge of
-// the costliest call of the last 30 to 60 seconds.
+// Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the earnings of the last 1.75
+// to 2 seconds, at most 100,000 tokens, and at least the price of one hedge of the costliest call
+// of the last 30 to 60 seconds.
 //
-// Times come from one clock that is not set back, within 290 years of the first. A time up to a
-// minute behind the latest counts as the latest. With a time more than a minute behind, the bucket
-// goes by the new one, and its burst begins anew.
+// Times come from one clock, within 290 years of the first. A time up to a minute behind the latest
+// counts as the latest. After a time more than a minute behind, the bucket follows the new time,
+// and its burst starts over.
 //
-// All methods may be called concurrently. None allocates. The zero Bucket never pays.
+// All methods are safe for concurrent use, and none allocates. The zero Bucket never pays.
 type Bucket struct {
 	mu      sync.Mutex
-	perCall int64   // what a call of cost 1 earns
+	perCall int64   // earnings of a call of cost 1
 	opened  bool    // a percentage above 0 was set
-	calls   float64 // what all calls so far cost
+	calls   float64 // total cost of all calls so far
 	held    int64   // below 0 where more was taken back than held
-	debt    int64   // what Owe took beyond what was held, and calls have not yet paid back
+	debt    int64   // tokens that Owe borrowed and earnings have not repaid
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
@@ -69,8 +69,8 @@ func New(percent float64) *Bucket {
 	return b
 }
 
-// SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does
-// its burst for two seconds. With 0 percent it still pays what it holds.
+// SetPercent changes the share that each call earns from now on, as in New. The tokens stay, and
+// the burst stays for two seconds. With 0 percent the bucket still pays out its tokens.
 func (b *Bucket) SetPercent(percent float64) {
 	if !(percent > 0) {
 		percent = 0
@@ -93,7 +93,7 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	b.calls += cost
 	b.settle(now)
 	if price > b.minBurst() {
-		b.cap() // what is beyond the burst now is no part of a larger one
+		b.cap() // tokens beyond the current burst are no part of a larger one
 	}
 	share := b.share(cost)
 	slot := &b.earned[b.step&(steps-1)]
@@ -111,8 +111,8 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	b.held += added - repaid
 }
 
-// share returns what a call of that cost earns. It is rounded down and the price up, so that no
-// cost is too small to count.
+// share returns the earnings of a call of the given cost. It is rounded down, and the price up, so
+// that no cost is too small to count.
 func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
 
 const (
@@ -138,8 +138,8 @@ func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	}
 }
 
-// Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend
-// on the share.
+// Calls returns the total cost of all calls so far, in calls of cost 1. It never falls, and does
+// not depend on the share.
 func (b *Bucket) Calls() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +152,7 @@ const MaxCost = 10_000
 // IsCost reports whether a cost is finite and not less than 0.
 func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
 
-// counted returns what a call of that cost counts as.
+// counted returns the cost that is counted for a call of the given cost.
 func counted(cost float64) float64 {
 	if !IsCost(cost) {
 		return 1
@@ -175,15 +175,16 @@ func (b *Bucket) Forfeit(cost float64) {
 	b.held -= b.share(counted(cost))
 }
 
-// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost,
-// in calls. saved says whether the savings paid, which Refund needs to know.
+// Pay takes the price of a hedge at now, or returns false and takes nothing. cost is the cost of
+// its call, in calls. saved reports whether savings paid, which Refund needs.
 //
-// The burst pays until half of it is spent. From then on savings pay if they can, and the rest of
-// the burst if they cannot. So when savings wait for a win, something is left that can bring one.
+// The burst pays until half of it is spent. From then on savings pay if they can, and otherwise the
+// rest of the burst. So while savings wait for a win, the burst can still pay for a hedge that may
+// win.
 //
-// Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token,
-// and eight tokens at most. So urgent hedges, of the slowest calls, can still be paid where more
-// hedges are asked for than are earned.
+// A hedge that is not urgent leaves a reserve in the burst: a quarter of the tokens beyond the
+// first, at most eight. The reserve pays for urgent hedges, of the slowest calls, when more hedges
+// are due than calls earn.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -221,9 +222,9 @@ func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
 	return true
 }
 
-// Owe takes the price of an attempt without which a call fails, also if the bucket does not hold
-// it. The bucket may owe one burst. Half of what calls earn pays that back, and all of it while the
-// bucket is full.
+// Owe takes the price of an attempt without which a call fails, even if the bucket does not hold
+// it. The bucket may owe at most one burst. Half of all earnings repay the debt, or all of them
+// while the bucket is full.
 func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -270,16 +271,16 @@ func (b *Bucket) TurnedAway(saved bool, cost float64) {
 	}
 }
 
-// Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that
-// is so for more than a third of hedged calls: for two hedges, and one more for each call that a
-// hedge answers.
+// Hedged records the end of a hedged call, and whether a hedge answered it. Savings pay while
+// hedges answer more than a third of hedged calls: for two hedges, and one more for each answer of
+// a hedge.
 func (b *Bucket) Hedged(won bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.savings.hedged(won)
 }
 
-// Balance is what a bucket holds, in tokens, fractions included.
+// Balance is the contents of a bucket, in tokens, including fractions.
 type Balance struct {
 	Tokens   float64 // between 0 and Burst
 	Burst    float64 // the most tokens that the bucket can hold, 100,000 at most
@@ -287,7 +288,7 @@ type Balance struct {
 	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
 }
 
-// Balance returns what the bucket holds; nothing while calls earn nothing.
+// Balance returns the contents of the bucket; zero while calls earn nothing.
 func (b *Bucket) Balance(now time.Time) Balance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +306,7 @@ func (b *Bucket) Balance(now time.Time) Balance {
 	}
 }
 
-// settle moves on to a time, and lets go of what is beyond the burst there.
+// settle advances the bucket to a time, and drops tokens beyond the burst at that time.
 func (b *Bucket) settle(now time.Time) {
 	if b.origin.IsZero() {
 		b.origin = now
@@ -333,7 +334,7 @@ func (b *Bucket) settle(now time.Time) {
 	b.cap()
 }
 
-// cap saves what is beyond the burst.
+// cap moves tokens beyond the burst to the savings.
 func (b *Bucket) cap() {
 	burst := b.burst()
 	if over := b.held - burst; over > 0 {
@@ -346,8 +347,8 @@ func (b *Bucket) cap() {
 // burst is how much the bucket can hold.
 func (b *Bucket) burst() int64 { return min(max(b.minBurst(), b.recent), maxBurst*token) }
 
-// minBurst is the least that it can hold: the price of the costliest call lately, or one token if
-// none had a cost.
+// minBurst is the smallest burst: the price of the costliest recent call, or one token if no call
+// had a cost.
 func (b *Bucket) minBurst() int64 {
 	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
 		return price

@@ -14,7 +14,7 @@ const (
 	// settling is how many tokens must be spent in excess, or left, for the price to change by a
 	// factor of e: all that the bucket and its savings hold, and this many at least.
 	settling = 15
-	// inVain is what a refused hedge counts for, in hedges. The same hedge asks several times.
+	// inVain is the weight of a refused hedge, in hedges. The same hedge is refused several times.
 	inVain = 0.25
 
 	mostUsable = 0.95
@@ -29,7 +29,7 @@ type market struct {
 	before        struct{ earned, spent float64 }
 }
 
-// Market is what a method needs to plan its hedges.
+// Market is the input of a method's plan.
 type Market struct {
 	Price    float64 // of a hedge: what it must gain
 	Calls    float64 // of the target so far, each counting 1
@@ -42,8 +42,8 @@ type Market struct {
 // its savings. A bucket that is planned to be empty is empty by chance too often.
 func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUsable) }
 
-// Market returns the market at now. The price rises while hedges spend, or ask for, more than the
-// usable share of what calls earn, and falls while they spend less.
+// Market returns the market at now. The price rises while hedges spend or request more than the
+// usable share of the earnings, and falls while they spend less.
 func (b *Bucket) Market(now time.Time) Market {
 	capacity := b.Balance(now).Capacity
 	b.mu.Lock()
