@@ -266,7 +266,7 @@ func TestRead_Endless(t *testing.T) {
 	longtest.Only(t)
 	var e endless
 	_, err := snapshot.Read(&e)
-	if err == nil || !strings.Contains(err.Error(), "more than 67108864 bytes") || e.read > 70<<20 {
+	if err == nil || !strings.Contains(err.Error(), "larger than 67108864 bytes") || e.read > 70<<20 {
 		t.Errorf("the error after %d bytes is %v", e.read, err)
 	}
 }
