@@ -76,9 +76,6 @@ type unheard struct {
 	heard   bool
 }
 
-// grace is how soon after the headers a caller must read to count as one that waited from the start.
-const grace = time.Millisecond
-
 func (u *unheard) Read(p []byte) (int, error) {
 	if u.heard {
 		return u.ReadCloser.Read(p)
@@ -88,7 +85,7 @@ func (u *unheard) Read(p []byte) (int, error) {
 	if n > 0 || err != nil {
 		u.heard = true
 		end := call.End{AskedAt: askedAt}
-		if askedAt-u.headers <= grace {
+		if askedAt-u.headers <= call.Grace {
 			end.AskedAt = 0
 		}
 		if n == 0 && err != io.EOF {

@@ -128,16 +128,11 @@ func (t *transport) nameOf(req *http.Request) string {
 	if name := fullMethod(req.URL.Path); name != "" {
 		return name
 	}
-	c := t.registry.Config()
-	for _, patterns := range [][]string{c.ReadOnly, c.Methods} {
-		for _, p := range patterns {
-			if ok, _ := path.Match(p, req.URL.Path); ok {
-				if itself, _ := path.Match(p, p); itself {
-					return p
-				}
-				return req.URL.Path // a pattern with brackets does not match itself
-			}
+	if p := t.registry.PatternOf(req.URL.Path); p != "" {
+		if itself, _ := path.Match(p, p); itself {
+			return p
 		}
+		return req.URL.Path // a pattern with brackets does not match itself
 	}
 	if t.name != nil {
 		if name := t.name(req); name != "" {

@@ -73,6 +73,10 @@ func (r *Registry) Config() settings.Config {
 	return *r.config.Load()
 }
 
+// PatternOf returns the pattern of the configuration in force that matches a full method name: see
+// settings.Config. Unlike Config it copies nothing.
+func (r *Registry) PatternOf(fullMethod string) string { return r.config.Load().PatternOf(fullMethod) }
+
 // Pause returns the switch that pauses hedging. The switch of a nil registry has no effect.
 func (r *Registry) Pause() *Pause {
 	if r == nil {

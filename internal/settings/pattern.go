@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -29,10 +28,23 @@ func CheckPattern(p string) error {
 // matchAny reports whether one of the patterns, which CheckPattern has accepted, matches a full
 // method name.
 func matchAny(patterns []string, fullMethod string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, _ := path.Match(p, fullMethod)
-		return ok
-	})
+	return firstMatch(patterns, fullMethod) != ""
+}
+
+// firstMatch returns the first pattern that matches a full method name, or "".
+func firstMatch(patterns []string, fullMethod string) string {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, fullMethod); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// PatternOf returns the first pattern of WithReadOnlyMethods or WithMethods that matches a full
+// method name, or "".
+func (c *Config) PatternOf(fullMethod string) string {
+	return cmp.Or(firstMatch(c.ReadOnly, fullMethod), firstMatch(c.Methods, fullMethod))
 }
 
 // matchName reports whether a name matches a pattern in which * stands for any characters, slashes
