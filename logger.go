@@ -68,9 +68,9 @@ const silent stats.Reason = "silent"
 const unhedgeable stats.Reason = "unhedgeable"
 
 type stateKey struct {
-	target  string
-	reason  stats.Reason
-	backend string // of a silent backend; "" for all of the target
+	target string
+	reason stats.Reason
+	of     string // the silent backend, or the unhedgeable method; "" for all of the target
 }
 
 type state struct {
@@ -104,7 +104,7 @@ func (j *journal) note(event any) {
 		}
 		j.log(slog.LevelWarn, "no method selected", attrs...)
 	case settings.Unhedgeable:
-		if j.heldBack(stateKey{target: e.Target + e.Method, reason: unhedgeable}, time.Now()) {
+		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}, time.Now()) {
 			j.log(slog.LevelWarn, "method unhedgeable", slog.String("target", e.Target),
 				slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
 		}
@@ -177,7 +177,7 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	s.heldBack, s.begun = 0, false
 	if key.reason == silent {
 		maps.DeleteFunc(j.states, func(k stateKey, _ *state) bool {
-			return k.target == key.target && k.backend != ""
+			return k.target == key.target && k.reason == silent && k.of != ""
 		})
 	}
 	return n, over
