@@ -85,14 +85,14 @@ func (c *Counters) read(take bool) stats.Counts {
 
 func (c *Counters) HeldBack(why stats.Reason) {
 	c.Update(func(s *stats.Counts) {
-		if n := heldBack[why]; n != nil {
+		if n := countOf[why]; n != nil {
 			*n(s)++
 		}
 	})
 }
 
-// heldBack has the count of each reason for which a hedge was not sent.
-var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
+// countOf has the count of each reason for which a hedge is not sent.
+var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
 	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },
 	stats.NoOtherBackend:  func(s *stats.Counts) *int64 { return &s.NoOtherBackend },
@@ -104,4 +104,5 @@ var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.ResetsSpent:     func(s *stats.Counts) *int64 { return &s.ResetsSpent },
 	stats.ClientBusy:      func(s *stats.Counts) *int64 { return &s.ClientBusy },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
+	stats.NotReplayable:   func(s *stats.Counts) *int64 { return &s.NotReplayable },
 }

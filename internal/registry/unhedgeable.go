@@ -1,21 +1,18 @@
 package registry
 
 import (
+	"slices"
+
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// prevents has the counts of calls that cannot be hedged at all, by reason, without EarlyHeaders.
-// Transient reasons, such as an empty budget, are excluded.
-var prevents = map[stats.Reason]func(*stats.Counts) int64{
-	stats.NotReplayable:  func(c *stats.Counts) int64 { return c.NotReplayable },
-	stats.NoOtherBackend: func(c *stats.Counts) int64 { return c.NoOtherBackend },
-	stats.DeadlineNear:   func(c *stats.Counts) int64 { return c.DeadlineNear },
-	stats.OfHedge:        func(c *stats.Counts) int64 { return c.OfHedges },
-}
+// prevents lists the reasons why calls cannot be hedged at all, without EarlyHeaders. Transient
+// reasons, such as an empty budget, are excluded.
+var prevents = []stats.Reason{stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
 
 // PreventsHedges reports whether a reason may hold for all calls of a method.
-func PreventsHedges(why stats.Reason) bool { return prevents[why] != nil }
+func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }
 
 // fewUnhedgeable is the number of late calls below which their reasons are ignored.
 const fewUnhedgeable = 10
@@ -25,8 +22,8 @@ const fewUnhedgeable = 10
 // calls, other reasons for late calls alone.
 func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
-	for reason, of := range prevents {
-		n := of(c)
+	for _, reason := range prevents {
+		n := *countOf[reason](c)
 		if reason == stats.NoOtherBackend && !s.OtherBackendOnly {
 			n = 0 // an update has changed that
 		}
