@@ -112,8 +112,10 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 
 func (w *unhedged) SendMsg(m any) error {
 	w.sends(m)
-	if w.dryRun != nil && w.dryRun.Copy(m) != nil {
-		w.replayable.Store(true)
+	if w.dryRun != nil {
+		kept := w.dryRun.Keep(m) // as a hedged stream does
+		w.replayable.Store(kept != nil || w.replayable.Load())
+		kept.Free()
 	}
 	return w.ClientStream.SendMsg(m)
 }
