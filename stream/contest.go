@@ -51,10 +51,6 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	return nil, &c.contest
 }
 
-// grace is the time that the primary gets before the first hedge, if RecvMsg is called after that
-// hedge was due. The first message may have arrived already.
-const grace = time.Millisecond
-
 // decide runs the race, chooses the winner and returns it. If the goal is the first message, the
 // primary receives it into the given message; nil if the caller's message is not known yet.
 func (k *contest) decide(into any) *streamAttempt {
@@ -64,7 +60,7 @@ func (k *contest) decide(into any) *streamAttempt {
 	defer func() { // also if an attempt panics
 		c.choose(winner)
 	}()
-	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
+	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if c.tracksFailures && err != nil {

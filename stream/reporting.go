@@ -121,12 +121,12 @@ func (r *reporting) end(e call.End) {
 // headers. The grace period does not depend on the age: otherwise slow calls would be learned from
 // more often than fast ones.
 func (h headerWait) waited(askedAt, age time.Duration) bool {
-	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= grace
+	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= call.Grace
 }
 
 // early reports whether the headers that decided the call came well before the first message:
 // RecvMsg, called at askedAt, has waited for at least the grace period and an eighth of the age.
 func (h headerWait) early(askedAt, age time.Duration) bool {
 	after := age - max(askedAt, h.at)
-	return h.came && after >= grace && 8*after >= age
+	return h.came && after >= call.Grace && 8*after >= age
 }

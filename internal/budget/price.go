@@ -52,7 +52,7 @@ func (b *Bucket) Market(now time.Time) Market {
 	earned := usable * (m.earned - m.before.earned)
 	excess := min(m.spent-m.before.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
 	m.before.earned, m.before.spent, m.refused = m.earned, m.spent, 0
-	m.price = min(max(m.price, LeastPrice)*math.Exp(excess/max(capacity, settling)), mostPrice)
-	m.price = max(m.price, LeastPrice)
+	price := max(m.price, LeastPrice) * math.Exp(excess/max(capacity, settling))
+	m.price = min(max(price, LeastPrice), mostPrice)
 	return Market{Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Usable: usable, Capacity: capacity}
 }

@@ -101,7 +101,7 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 	}
 
 	// An answer after the median latency would miss the deadline.
-	if deadline, ok := c.Context.Deadline(); plain && ok && deadline.Sub(d.now) <= c.median() {
+	if plain && c.deadlineNear(d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 
@@ -210,6 +210,13 @@ func retryAt(age, delay time.Duration) time.Duration {
 		wait = 3*delay - age
 	}
 	return age + max(wait, retryFloor)
+}
+
+// deadlineNear reports whether a hedge sent at now that takes the median latency would miss the
+// deadline.
+func (c *Call) deadlineNear(now time.Time) bool {
+	deadline, ok := c.Context.Deadline()
+	return ok && deadline.Sub(now) <= c.median()
 }
 
 // newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a

@@ -59,6 +59,11 @@ func (p *primary) answered() bool {
 	return p.known && (p.err == nil || !p.gone && !p.askedLate && rpc.Answers.HasStatus(p.err))
 }
 
+// Grace is the time within which a caller that asks late for an answer counts as waiting: from the
+// headers to the first message, and, if a hedge was due before the caller asked, until that hedge.
+// The answer may have arrived already.
+const Grace = time.Millisecond
+
 // Book implements [race.Policy] for a call that ends when its race is decided.
 func (c *Call) Book(r *race.Report) {
 	c.Raced(r)
@@ -148,10 +153,7 @@ func (c *Call) unraced(e *End) {
 		failure := c.Failure(e.Err, e.Trailer)
 		c.failed(failure.End, failure.Pushback)
 	}
-	if !c.dry || !e.known {
-		return
-	}
-	if e.Age <= c.Delay {
+	if !c.dry || !e.known || e.Age <= c.Delay {
 		return
 	}
 	if why := c.prevented(); why != stats.NoReason {
@@ -173,12 +175,11 @@ func (c *Call) unraced(e *End) {
 
 // prevented returns why a late call of a dry run could not have been hedged, or NoReason.
 func (c *Call) prevented() stats.Reason {
-	deadline, ok := c.Context.Deadline()
 	cc, _ := c.Conn.(*grpc.ClientConn)
 	switch {
 	case rpc.ForHedge(c.Context):
 		return stats.OfHedge
-	case ok && c.settings.Policy == nil && deadline.Sub(c.Start.Add(c.Delay)) <= c.median():
+	case c.settings.Policy == nil && c.deadlineNear(c.Start.Add(c.Delay)):
 		return stats.DeadlineNear
 	case cc != nil && c.settings.OtherBackendOnly && place.Count(cc.Target()).Ready < 2:
 		return stats.NoOtherBackend

@@ -1,6 +1,10 @@
 package race
 
-import "time"
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/rpc"
+)
 
 // Event is one thing that happened in a race. Fields that do not name its Kind are zero.
 type Event struct {
@@ -102,7 +106,7 @@ type Actions struct {
 }
 
 // MaxAttempts is the largest number of attempts of a race: a primary and four hedges.
-const MaxAttempts = 5
+const MaxAttempts = rpc.MaxAttempts
 
 type Attempts uint8
 

@@ -153,10 +153,10 @@ func (r *Resets) Refund() {
 	r.count(-1)
 }
 
-// NoteFailure records that an attempt failed with err. It reports whether the call may be sent again,
-// because the server cut the connection and gave resets as the reason. Such a cut, and a second silent
-// one, set a limit. NoteFailure reads the text of err, which a server may have relayed, so the
-// consequences are mild: fewer hedges for a while, and the call may be sent again.
+// NoteFailure records that an attempt failed with err. It reports whether the call may be sent
+// again, because the server cut the connection and gave resets as the reason. Such a cut, and a
+// second silent one, set a limit. NoteFailure reads the text of err, which a server may have
+// relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	c, cut := causeOf(err)
 	if !cut {
