@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -167,7 +168,7 @@ func plant(name, source string, bugs *[]Bug) (planted, pkg string, err error) {
 	return out.String(), file.Name.Name, nil
 }
 
-// parse parses the file and, to know constants, all others of its folder.
+// parse parses the file and, to know constants, all others of its folder and what they import.
 func (p *planter) parse(name string) (file *ast.File, err error) {
 	paths, err := filepath.Glob(filepath.Join(filepath.Dir(name), "*.go"))
 	var all []*ast.File
@@ -184,7 +185,7 @@ func (p *planter) parse(name string) (file *ast.File, err error) {
 		}
 	}
 	info := &types.Info{Types: p.types}
-	config := types.Config{Error: func(error) {}} // imports need not be resolved
+	config := types.Config{Importer: importer.ForCompiler(p.set, "source", nil), Error: func(error) {}}
 	_, _ = config.Check("", p.set, all, info)
 	return file, err
 }
