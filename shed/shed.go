@@ -31,8 +31,18 @@ import (
 	"github.com/grpchedge/hedge/internal/runqueue"
 )
 
-// busyWait is the mean wait for a processor from which a server is busy.
-const busyWait = time.Millisecond
+// A server is busy in two cases.
+const (
+	// Goroutines wait for a processor for more than busyWait on average.
+	busyWait = time.Millisecond
+	// They wait for more than shortWait, and a handler returned less than handover ago. The hedge
+	// waited for that handler: while all processors are in use, requests lie unread in sockets,
+	// where the runtime does not see them wait.
+	shortWait = 100 * time.Microsecond
+	handover  = 200 * time.Microsecond
+)
+
+var origin = time.Now()
 
 // Bound turns hedges away while its server is busy. It fails them with RESOURCE_EXHAUSTED and the
 // trailer grpc-retry-pushback-ms: 0, by which a client that follows gRFC A6 sends the next attempt
@@ -49,6 +59,7 @@ const busyWait = time.Millisecond
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64
+	returned atomic.Int64 // when a handler returned last, since origin
 	inFlight atomic.Int64
 	shed     atomic.Int64
 }
@@ -57,8 +68,8 @@ type Bound struct {
 type Option func(*Bound) error
 
 // New returns a Bound. By default a server is busy while its goroutines wait for a processor for
-// more than 1 ms, on average over the last 50 to 100 ms. New returns an error if an option has a
-// value out of range.
+// more than 1 ms, on average over the last 50 to 100 ms, or for more than .1 ms if a handler
+// returned less than .2 ms ago. New returns an error if an option has a value out of range.
 func New(opts ...Option) (*Bound, error) {
 	b := &Bound{most: math.MaxInt64}
 	for n, o := range opts {
@@ -114,6 +125,7 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 		return nil, status.FromContextError(err).Err()
 	}
 	if !rpc.IsSpare(ctx) {
+		defer b.handlerReturned()
 		return handler(ctx, req)
 	}
 	if !b.enter() {
@@ -122,6 +134,7 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 		}
 		return nil, errShed
 	}
+	defer b.handlerReturned()
 	defer b.inFlight.Add(-1)
 	return handler(ctx, req)
 }
@@ -135,6 +148,7 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 		return status.FromContextError(err).Err()
 	}
 	if !rpc.IsSpare(ctx) {
+		defer b.handlerReturned()
 		return handler(srv, stream)
 	}
 	if !b.enter() {
@@ -142,6 +156,7 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 		return errShed
 	}
 	h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
+	defer b.handlerReturned()
 	defer h.leave()
 	return handler(srv, h)
 }
@@ -165,7 +180,7 @@ var (
 // enter counts a hedge in, or reports that the server is busy. A hedge that is turned away is not
 // counted even for a moment.
 func (b *Bound) enter() bool {
-	if runqueue.Wait() <= busyWait && (b.busy == nil || !b.busy()) {
+	if !b.isBusy() && (b.busy == nil || !b.busy()) {
 		for n := b.inFlight.Load(); n < b.most; n = b.inFlight.Load() {
 			if b.inFlight.CompareAndSwap(n, n+1) {
 				return true
@@ -174,4 +189,14 @@ func (b *Bound) enter() bool {
 	}
 	b.shed.Add(1)
 	return false
+}
+
+func (b *Bound) handlerReturned() { b.returned.Store(int64(time.Since(origin))) }
+
+// isBusy reports whether the server is short of processor time.
+func (b *Bound) isBusy() bool {
+	wait := runqueue.Wait()
+	returned := b.returned.Load()
+	return wait > busyWait ||
+		wait > shortWait && returned > 0 && time.Since(origin)-time.Duration(returned) < handover
 }
