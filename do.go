@@ -40,10 +40,10 @@ func Do[T any](
 	ctx = rpc.Unnumbered(ctx)
 	d := &doCall[T]{call: call.Begin(registry.Of(s), ctx, target, method, nil)}
 	d.call.OffWire = true
-	d.call.Inspect(nil)
+	d.call.Inspect(nil, nil, nil)
 	if !d.call.Hedged() {
 		value, err := fn(ctx)
-		d.call.End(call.End{Err: err})
+		d.call.End(call.Ending{Err: err})
 		return value, err
 	}
 	d.doAttempt = doAttempt[T]{call: &d.call, fn: fn}
@@ -59,7 +59,7 @@ func Do[T any](
 	out := d.race.Run(attempts, cancel, d.call.Plan(), &d.call, d)
 	returned = true
 	if out.Untouched {
-		d.call.End(call.End{Err: out.Err})
+		d.call.End(call.Ending{Err: out.Err})
 	}
 	if out.Winner == nil {
 		return d.value, out.Err

@@ -84,7 +84,7 @@ func (u *unheard) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	if n > 0 || err != nil {
 		u.heard = true
-		end := call.End{AskedAt: askedAt}
+		end := call.Ending{AskedAt: askedAt}
 		if askedAt-u.headers <= call.Grace {
 			end.AskedAt = 0
 		}

@@ -34,7 +34,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &exchange{transport: t, caller: req}
 	target := req.URL.Scheme + "://" + req.URL.Host
 	x.call = call.Begin(t.registry, req.Context(), target, t.nameOf(req), nil, kindOf(req))
-	x.call.Inspect(req)
+	x.call.Inspect(req, nil, nil)
 	if !x.call.Hedged() {
 		return x.once(req)
 	}
@@ -62,7 +62,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		winner = out.Winner.(*attempt)
 	}
 	if out.Untouched {
-		x.call.End(call.End{Err: out.Err, Trailer: winner.Trailer()})
+		x.call.End(call.Ending{Err: out.Err, Trailer: winner.Trailer()})
 	}
 	return winner.deliver()
 }
@@ -76,7 +76,7 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	if outcome == nil && x.call.Learns && x.streams(a.res) {
 		a.res.Body = &unheard{ReadCloser: a.res.Body, call: &x.call, headers: x.call.Age()}
 	} else {
-		x.call.End(call.End{Err: outcome, Trailer: pushback(a.res, outcome)})
+		x.call.End(call.Ending{Err: outcome, Trailer: pushback(a.res, outcome)})
 	}
 	return a.res, a.err
 }

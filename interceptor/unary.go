@@ -58,7 +58,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u := unaries.Get().(*unary)
 		u.call = call.Begin(r, caller, target, method, conn, opts...)
 		u.method, u.cc, u.invoker = method, cc, invoker
-		u.call.Inspect(req)
+		u.call.Inspect(req, nil, nil)
 		if u.call.Hedged() || u.call.WouldBeHedged() {
 			u.options = attempt.NewOptions(opts)
 			var ok bool
@@ -69,10 +69,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if !u.call.Hedged() {
 			opts = append(slices.Clip(opts), u.trailerOption()...)
 			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, opts...)
-			if u.call.WouldBeHedged() && u.call.Late() && u.options.Copy(req) == nil {
+			if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(req) == nil {
 				u.call.NotReplayable()
 			}
-			u.call.End(call.End{Err: err, Trailer: u.Trailer()})
+			u.call.End(call.Ending{Err: err, Trailer: u.Trailer()})
 			u.recycle()
 			return err
 		}
@@ -100,7 +100,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		u.primary.results.Deliver(out.Err == nil || cc == nil)
 		if out.Untouched {
-			u.call.End(call.End{Err: out.Err, Trailer: u.Trailer()})
+			u.call.End(call.Ending{Err: out.Err, Trailer: u.Trailer()})
 			u.recycle()
 		}
 		return out.Err

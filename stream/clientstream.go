@@ -66,7 +66,7 @@ func (c *clientStream) open(target string) error {
 	mayBeSaved := err != nil && c.policy && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
-		c.call.End(call.End{Err: err})
+		c.call.End(call.Ending{Err: err})
 		c.primary.results.Deliver(false)
 		return err
 	}

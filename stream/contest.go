@@ -62,7 +62,7 @@ func (k *contest) decide(into any) *streamAttempt {
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
-		e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
+		e := call.Ending{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if c.tracksFailures && err != nil {
 			e.Trailer = c.primary.Trailer()
 		}
@@ -104,13 +104,11 @@ func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 // come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	k.Raced(r)
 	if k.goal == responseHeaders && r.Err == nil && !r.Panicked {
-		raced := *r // r is valid only now
-		c.raced = &raced
+		k.BookHeaders(r)
 		return
 	}
-	c.end(call.End{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
+	c.end(call.Ending{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
 // choose makes m the chosen attempt, unless there is one, and returns the chosen attempt.
@@ -178,7 +176,7 @@ func (c *clientStream) commit() *streamAttempt {
 		c.phase, c.begun = settling, true
 	}
 	c.mu.Unlock()
-	if was != idle && (was != racing || !c.contest.race.Commit(c.call.Report)) {
+	if was != idle && (was != racing || !c.contest.race.Commit(c.call.FillOutcome)) {
 		c.dropHedges()
 		return c.await()
 	}

@@ -8,13 +8,11 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/race"
 )
 
 // reporting passes the request of a stream to its call, and the time to the first message.
 type reporting struct {
 	call           call.Call
-	raced          *race.Report // of a race that headers decided; nil if there was none
 	ended          bool         // call.End was called
 	tracksFailures bool         // a throttle or a hedgingPolicy counts failures and their trailers
 	inspects       bool         // the user's functions of the request decide its class or cost
@@ -54,12 +52,7 @@ func (r *reporting) inspect(m any) {
 		return
 	}
 	r.inspected = true
-	traits := r.call.TraitsOf(m)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.begun {
-		r.call.SetTraits(traits)
-	}
+	r.call.Inspect(m, &r.mu, &r.begun)
 }
 
 func (r *reporting) begin() {
@@ -94,7 +87,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 		return
 	}
 	h := r.headersWaited()
-	e := call.End{Race: r.raced, Headers: r.raced != nil, Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
+	e := call.Ending{Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
@@ -108,7 +101,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 }
 
 // end ends the call.
-func (r *reporting) end(e call.End) {
+func (r *reporting) end(e call.Ending) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.ended = true

@@ -104,7 +104,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 	}
 	var err error
 	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
-		w.call.End(call.End{Err: err})
+		w.call.End(call.Ending{Err: err})
 		return nil, err
 	}
 	return w, nil
@@ -133,7 +133,7 @@ func (w *unhedged) RecvMsg(m any) error {
 	}
 	err := w.ClientStream.RecvMsg(m)
 	w.heard = true
-	if w.dryRun != nil && w.call.Late() && !w.replayable.Load() {
+	if w.dryRun != nil && w.call.Overdue() && !w.replayable.Load() {
 		w.call.NotReplayable()
 	}
 	w.endWith(w.ClientStream, askedAt, err)

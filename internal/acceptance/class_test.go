@@ -60,7 +60,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			}))
 		delay := func(class string) time.Duration {
 			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
-			c.Inspect(nil)
+			c.Inspect(nil, nil, nil)
 			return c.Plan().Delay
 		}
 		for range 400 { // in turn, so that it is no change of distribution
@@ -71,9 +71,9 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
 				[]grpc.CallOption{hedge.Off()}}} {
 				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
-				c.Inspect(nil)
+				c.Inspect(nil, nil, nil)
 				time.Sleep(of.took)
-				c.End(hcall.End{})
+				c.End(hcall.Ending{})
 			}
 		}
 		time.Sleep(time.Second)
@@ -114,10 +114,10 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 		s := hedgetest.All(t, options()...)
 		delay := func(class int, took time.Duration) time.Duration {
 			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
-			c.Inspect(nil)
+			c.Inspect(nil, nil, nil)
 			plan := c.Plan()
 			time.Sleep(took)
-			c.End(hcall.End{})
+			c.End(hcall.Ending{})
 			return plan.Delay
 		}
 		for i := range 20 * 30 { // of the method, most calls take 101 ms

@@ -63,7 +63,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 				if tc.cut {
 					hedgetest.CutShort(&c, c.Age())
 				} else {
-					c.End(hcall.End{Err: tc.err})
+					c.End(hcall.Ending{Err: tc.err})
 				}
 				if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
 					t.Errorf("p25 %v, want %v", got, tc.want)
@@ -83,7 +83,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		for i := range calls {
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 			hedgetest.CutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
-			c.End(hcall.End{})
+			c.End(hcall.Ending{})
 			delays[s.Methods()[0].Delay] = true
 		}
 		if len(delays) > 60 {
@@ -130,7 +130,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 				}
 				for range 60 { // which teach that calls take 60 ms
 					c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
-					c.End(hcall.End{Age: 60 * ms})
+					c.End(hcall.Ending{Age: 60 * ms})
 				}
 			})
 			began := time.Now()
@@ -164,13 +164,13 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 		}
 		hedgetest.Call(t, s, target, "/pkg.Svc/Other", ms)
 		next := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
-		inFlight.Inspect(nil)
-		next.End(hcall.End{})
-		inFlight.End(hcall.End{})
+		inFlight.Inspect(nil, nil, nil)
+		next.End(hcall.Ending{})
+		inFlight.End(hcall.Ending{})
 		for i := range 100 {
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
-			c.Inspect(nil)
-			c.End(hcall.End{Age: time.Duration(1+i%10) * 10 * ms})
+			c.Inspect(nil, nil, nil)
+			c.End(hcall.Ending{Age: time.Duration(1+i%10) * 10 * ms})
 			time.Sleep(time.Second)
 		}
 		for _, row := range s.Methods() {
@@ -305,8 +305,8 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	if err := s.Update(asking("the second")...); err != nil {
 		t.Fatal(err)
 	}
-	c.Inspect(nil)
-	c.End(hcall.End{})
+	c.Inspect(nil, nil, nil)
+	c.End(hcall.Ending{})
 	if asked != "the first's class the first's cost " {
 		t.Errorf("asked were %s", asked)
 	}

@@ -51,7 +51,7 @@ func TestNilScheduler(t *testing.T) {
 				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
-			c.End(hcall.End{})
+			c.End(hcall.Ending{})
 			c.LoserPanicked()
 		})
 	}
@@ -254,7 +254,7 @@ func named(delay string) hedge.Option {
 // fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
 	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil, hedge.Off())
-	c.End(hcall.End{Err: status.Error(codes.Unavailable, "")})
+	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
 }
 
 // spend empties the target's budget.

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 // due is a hedge that is due.
 type due struct {
+	*Call
 	n, turn int           // the hedge, 1 for the first; the hedges considered so far, including this one
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
@@ -28,21 +30,21 @@ type due struct {
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
 // hedges that were considered, including hedge n. A hedge that is admitted is paid for and counted.
 func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
-	c.catchUp(soFar)
-	if !c.armed {
+	catchUp(c, soFar)
+	if !c.Hedged() {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
-	d := due{n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	d := due{Call: c, n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected() == 0 && !soFar.Repeated
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
-	c.noteLate(&d)
-	e, why := c.consider(&d)
+	d.noteLate()
+	e, why := d.consider()
 	if e.Kind != race.Admitted {
-		c.notSent(&d, e, why)
+		d.notSent(e, why)
 		return e
 	}
-	c.heldBack, c.why = stats.NoReason, stats.NoReason
+	c.hedges.heldBack, c.why = stats.NoReason, stats.NoReason
 	if c.settings.Guard {
 		c.method.Guard.Sent(now)
 	}
@@ -63,12 +65,13 @@ const busyShare = 16
 
 // noteLate tells the last attempt's backend that the attempt is late. Without a learned delay,
 // lateness is no sign of a silent backend.
-func (c *Call) noteLate(d *due) {
+func (d *due) noteLate() {
 	if d.busy {
-		c.busy = true
-	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && c.estimate != nil {
-		if silent := c.Record.NoteLate(d.n, d.now, c.Delay); silent != "" {
-			settings.Tell(c.settings.Traces, settings.SilentBackend{Target: c.Target, Address: silent})
+		d.Call.busy = true
+	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && d.estimate != nil {
+		if silent := d.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
+			event := settings.SilentBackend{Target: d.method.Target.Name, Address: silent}
+			settings.Tell(d.settings.Traces, event)
 		}
 	}
 }
@@ -76,10 +79,10 @@ func (c *Call) noteLate(d *due) {
 // consider returns [race.Admitted], or why hedge d is not sent: the first reason that holds, in the
 // order below. A hedge that was held back is considered again, so a reason may be asked for more
 // than once. To add a reason, see CONTRIBUTING.md.
-func (c *Call) consider(d *due) (race.Event, stats.Reason) {
-	s, m := c.settings, c.method
+func (d *due) consider() (race.Event, stats.Reason) {
+	s, m := d.settings, d.method
 	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
-	c.tookReset = false
+	d.hedges.tookReset = false
 
 	// Hedging is paused. Calls in flight get no more hedges.
 	if m.Paused() {
@@ -88,9 +91,9 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 
 	// The call is made for another service's hedge. The budget takes back the share of the call,
 	// which must pay for no other hedges.
-	if rpc.ForHedge(c.Context) {
+	if rpc.ForHedge(d.Context) {
 		if !s.Unbudgeted() {
-			c.payment.Forfeit()
+			d.payment.forfeit()
 		}
 		return refuse(stats.OfHedge)
 	}
@@ -101,74 +104,74 @@ func (c *Call) consider(d *due) (race.Event, stats.Reason) {
 	}
 
 	// An answer after the median latency would miss the deadline.
-	if plain && c.deadlineNear(d.now) {
+	if plain && deadlineNear(d.Call, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 
 	// The trigger wants no more hedges of a slow call. The hedge is held back forever, because a
 	// refusal would also prevent the hedges that follow rejected answers.
-	if d.slow && d.turn > c.maxHedges {
+	if d.slow && d.turn > d.maxHedges {
 		return holdUntil(math.MaxInt64)
 	}
 
 	// The newest estimate sets a longer delay.
-	if delay := c.newestDelay(d); delay > c.Delay {
-		if c.Delay = delay; d.age < delay {
+	if delay := d.newestDelay(); delay > d.Delay {
+		if d.Delay = delay; d.age < delay {
 			return holdUntil(delay)
 		}
 	}
 
 	// The primary finds out whether a silent backend answers.
-	if until := c.patientDelay(d); d.age < until {
+	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
 	}
 
 	// The answer may lie unread in this process, and reading it comes first.
 	if plain && d.busy {
-		return c.holdBack(d, stats.ClientBusy)
+		return d.holdBack(stats.ClientBusy)
 	}
 
 	// Only a share of the hedges is sent.
-	if d.slow && !c.draw(d.turn) {
+	if d.slow && !draw(d.Call, d.turn) {
 		return race.Event{Kind: race.Skipped}, stats.NotDrawn
 	}
 
 	// The connection is not ready. A call that is sent again has lost its connection.
-	if plain && c.Conn != nil && !d.race.Repeated && c.Conn.GetState() != connectivity.Ready {
-		return c.holdBack(d, stats.NotReady)
+	if plain && d.Conn != nil && !d.race.Repeated && d.Conn.GetState() != connectivity.Ready {
+		return d.holdBack(stats.NotReady)
 	}
 
 	// A server turned a hedge away, and there may be no other backend.
-	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+c.Delay && !c.mayGoElsewhere() {
-		return holdUntil(at + c.Delay)
+	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+d.Delay && !mayGoElsewhere(d.Call) {
+		return holdUntil(at + d.Delay)
 	}
 
 	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
-	if s.OtherBackendOnly && c.Conn != nil && !d.race.Repeated && !c.Record.Reserve() {
-		return c.holdBack(d, stats.NoOtherBackend)
+	if s.OtherBackendOnly && d.Conn != nil && !d.race.Repeated && !d.Record.Reserve() {
+		return d.holdBack(stats.NoOtherBackend)
 	}
 
 	// Hedges use up a rate limit.
-	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) && !m.Guard.Admit(d.now, m.Traffic(), d.n, &c.ticket) {
-		c.release()
-		return c.holdBack(d, stats.Guarded)
+	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) && !m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
+		release(d.Call)
+		return d.holdBack(stats.Guarded)
 	}
 
 	// No reset is left for the loser. A hedge that sends the call again makes no loser.
-	if !c.OffWire && !d.race.Repeated {
-		if c.tookReset = m.Target.Resets.Admit(d.now); !c.tookReset {
-			c.release()
-			return c.holdBack(d, stats.ResetsSpent)
+	if !d.OffWire && !d.race.Repeated {
+		if d.hedges.tookReset = m.Target.Resets.Admit(d.now); !d.hedges.tookReset {
+			release(d.Call)
+			return d.holdBack(stats.ResetsSpent)
 		}
 	}
 
 	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent.
 	// The budget may owe the price of a hedge that sends the call again: the call fails without it.
-	urgent := d.n > 1 || d.age >= 2*c.Delay
+	urgent := d.n > 1 || d.age >= 2*d.Delay
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if !s.Unbudgeted() && !c.payment.Pay(d.now, d.n, urgent, again) {
-		c.release()
-		return c.holdBack(d, stats.BudgetExhausted)
+	if !s.Unbudgeted() && !d.payment.pay(d.now, d.n, urgent, again) {
+		release(d.Call)
+		return d.holdBack(stats.BudgetExhausted)
 	}
 	return race.Event{Kind: race.Admitted}, stats.NoReason
 }
@@ -184,8 +187,8 @@ func holdUntil(age time.Duration) (race.Event, stats.Reason) {
 }
 
 // holdBack holds a hedge back for a while.
-func (c *Call) holdBack(d *due, why stats.Reason) (race.Event, stats.Reason) {
-	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, c.Delay)}, why
+func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
+	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, d.Delay)}, why
 }
 
 // retryFloor is the least time after which a hedge that was held back is considered again. Timers
@@ -212,21 +215,21 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// deadlineNear reports whether a hedge sent at now that takes the median latency would miss the
-// deadline.
-func (c *Call) deadlineNear(now time.Time) bool {
+// deadlineNear reports whether a hedge sent at now that takes the median latency of the class or the
+// method would miss the deadline. While latencies are unknown, the median counts as 0.
+func deadlineNear(c *Call, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
-	return ok && deadline.Sub(now) <= c.median()
+	return ok && deadline.Sub(now) <= cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 }
 
 // newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a
 // burst of calls may begin before the previous burst is learned from. An estimate under another
 // configuration than the call's does not count.
-func (c *Call) newestDelay(d *due) time.Duration {
-	newest := c.Learner().Estimate()
-	if !d.slow || d.turn > 1 || c.estimate == nil || newest == nil || newest == c.estimate ||
-		!newest.MadeUnder(c.settings.Learning) {
-		return c.Delay
+func (d *due) newestDelay() time.Duration {
+	newest := d.Learner().Estimate()
+	if !d.slow || d.turn > 1 || d.estimate == nil || newest == nil || newest == d.estimate ||
+		!newest.MadeUnder(d.settings.Learning) {
+		return d.Delay
 	}
 	return newest.Delay
 }
@@ -234,25 +237,24 @@ func (c *Call) newestDelay(d *due) time.Duration {
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than
 // the delay at a silent backend, but at most a quarter of the time between start and deadline.
 // Without a learned delay, lateness is no sign of a silent backend.
-func (c *Call) patientDelay(d *due) time.Duration {
-	if !d.slow || d.turn != 1 || c.estimate == nil {
+func (d *due) patientDelay() time.Duration {
+	if !d.slow || d.turn != 1 || d.estimate == nil {
 		return 0
 	}
 	limit := time.Duration(math.MaxInt64)
-	if deadline, ok := c.Context.Deadline(); ok {
-		limit = deadline.Sub(c.Start) / 4
+	if deadline, ok := d.Context.Deadline(); ok {
+		limit = deadline.Sub(d.Start) / 4
 	}
-	return c.Record.PatientDelay(c.Delay, limit)
+	return d.Record.PatientDelay(d.Delay, limit)
 }
 
 // draw draws whether a slow call's hedge is sent, with the estimate's probability. A hedge that is
 // considered again keeps its draw.
-func (c *Call) draw(turn int) bool {
-	if turn != c.drawn.turn {
-		e := c.estimate
-		c.drawn.turn, c.drawn.send = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
+func draw(c *Call, turn int) bool {
+	if h, e := &c.hedges, c.estimate; turn != h.turn {
+		h.turn, h.drawn = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
 	}
-	return c.drawn.send
+	return c.hedges.drawn
 }
 
 // turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.
@@ -266,7 +268,7 @@ func (d *due) turnedAwayAt() (at time.Duration, turnedAway bool) {
 }
 
 // mayGoElsewhere reports whether there may be a ready backend that the call has not used.
-func (c *Call) mayGoElsewhere() bool {
+func mayGoElsewhere(c *Call) bool {
 	return c.Record.Spare() || c.Record == nil && !c.method.Target.OneConnection()
 }
 
@@ -278,26 +280,26 @@ func isOnlyHope(r *race.Report, n int) bool {
 }
 
 // release returns the reservation and the reset of a hedge that is not sent.
-func (c *Call) release() {
+func release(c *Call) {
 	c.Record.Unreserve(false)
-	if c.tookReset {
+	if c.hedges.tookReset {
 		c.method.Target.Resets.Refund()
 	}
 }
 
 // notSent counts and reports why hedge d is not sent. A reason for which the hedge is held back
 // counts once in a row.
-func (c *Call) notSent(d *due, e race.Event, why stats.Reason) {
+func (d *due) notSent(e race.Event, why stats.Reason) {
 	held := e.Kind == race.HeldBack
-	if why == stats.NoReason || held && c.heldBack == why {
+	if why == stats.NoReason || held && d.hedges.heldBack == why {
 		return
 	}
-	c.method.Counters.HeldBack(why)
-	tellHeldBack(c, d.n, why)
+	d.method.Counters.HeldBack(why)
+	tellHeldBack(d.Call, d.n, why)
 	if registry.PreventsHedges(why) {
-		c.method.NoteUnhedgeable()
+		d.method.NoteUnhedgeable()
 	}
 	if held {
-		c.heldBack = why
+		d.hedges.heldBack = why
 	}
 }

@@ -51,7 +51,7 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)
 		}
 		if tc.dropped {
-			c.Raced(&race.Report{Dropped: 1})
+			c.Book(&race.Report{Dropped: 1})
 		}
 	}
 }

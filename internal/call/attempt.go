@@ -35,45 +35,40 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 }
 
 // catchUp handles what has happened in the race since the last call of catchUp. It reports each
-// failed attempt once, without attempts that were canceled or exceeded their
-// deadlines. It refunds hedges that were turned away or dropped. At most one hedge is dropped at a
-// time, the one that was paid for last, because hedges are prepared one after the other.
-func (c *Call) catchUp(r *race.Report) {
+// failed attempt once, without attempts that were canceled or exceeded their deadlines. It refunds
+// hedges that were turned away or dropped. At most one hedge is dropped at a time, the one that was
+// paid for last, because hedges are prepared one after the other.
+func catchUp(c *Call, r *race.Report) {
+	free := c.settings.Unbudgeted()
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || goneBefore(c, r, n) {
+		if !a.Failed() || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
 			continue
 		}
-		c.failures |= 1 << n
-		c.failed(a.End, a.Pushback)
+		c.hedges.failures |= 1 << n
+		countFailure(c, a.End, a.Pushback)
 		switch {
 		case a.TurnedAway: // the next hedge is due at once
-			c.turnedAway(n)
+			if !c.OffWire {
+				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
+			}
+			if !free {
+				c.payment.turnedAway(n)
+			}
 		case a.Pushback != race.NoPushback:
 			tellHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
-	for ; int(c.dropped) < r.Dropped; c.dropped++ {
-		c.release()
-		if !c.settings.Unbudgeted() {
-			c.payment.Refund()
+	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
+		if release(c); !free {
+			c.payment.refund()
 		}
 	}
 }
 
-// turnedAway refunds hedge n, which its server turned away, but for a tenth of its price.
-func (c *Call) turnedAway(n int) {
-	if !c.OffWire {
-		c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
-	}
-	if !c.settings.Unbudgeted() {
-		c.payment.TurnedAway(n)
-	}
-}
-
-// failed counts a failed attempt. For the throttle, a final status is no failure unless the server
-// wants no further attempt.
-func (c *Call) failed(end race.EndKind, p race.Pushback) {
+// countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
+// server wants no further attempt.
+func countFailure(c *Call, end race.EndKind, p race.Pushback) {
 	if t := c.settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
 		t.Failed()
 	}
@@ -144,11 +139,11 @@ func (c *Call) Accepts(reply any, err error) bool {
 		if c.Context.Err() != nil {
 			return true
 		}
-		if !c.http {
+		if c.http == nil {
 			reply = nil
 		}
 	}
-	return c.settings.Acceptable(c.Context, c.Method, reply, err)
+	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
 
 // WaitsForMessage reports whether Header of a stream waits for the first message.
@@ -160,4 +155,4 @@ func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 }
 
 // AcceptsNone is Accepts for a stream that has ended without a message.
-func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.Method, nil, io.EOF) }
+func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.method.Name, nil, io.EOF) }

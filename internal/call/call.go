@@ -3,13 +3,13 @@
 package call
 
 import (
-	"cmp"
 	"context"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/learn"
@@ -24,45 +24,54 @@ import (
 //
 // An interceptor calls Begin, then Inspect with the request. If Hedged returns false, the
 // interceptor makes the call normally. Otherwise it races attempts by the Plan, with the Call as
-// the race's policy. The interceptor must call End if the call was not raced or its race ended
-// untouched. Otherwise the race has called Book, which calls End.
+// the race's policy. A race ends its call by Book, unless it was untouched. The interceptor must
+// call End after an untouched race, and for a call without a race.
 type Call struct {
-	Context        context.Context
-	Target, Method string
-	Conn           Conn // nil: always ready
-	Start          time.Time
-	Delay          time.Duration // after which the first hedge is due
-	Record         *place.Record // of the backends that its attempts used; nil without a policy of package balancer
-	Learns         bool          // its latency is of interest
-	OffWire        bool          // its attempts are no streams of its target's connections
+	Context context.Context
+	Conn    Conn // nil: always ready
+	Start   time.Time
+	Delay   time.Duration // after which the first hedge is due
+	Record  *place.Record // of the backends that its attempts used; nil without a policy of package balancer
+	Learns  bool          // its latency is of interest
+	OffWire bool          // its attempts are no streams of its target's connections
 
 	method   *registry.Method
 	settings *registry.Settings // in force when it began
 	class    *registry.Class    // of its request; nil: none
 	group    control.Group
-	payment  Payment
+	payment  payment
+	http     *HTTPOption // nil for a gRPC call
 
-	armed bool // may be hedged
-	dry   bool // would be armed without WithDryRun
-	off   bool // its caller has switched it off: the trigger learns nothing of it
-	busy  bool // this process was short of processor time when a hedge was due: the latency is not the server's
-	http  bool // an HTTP request
-	safe  bool // an HTTP request with a method that only reads
-
+	mode      mode
+	off       bool            // the caller has switched it off: its latency is not learned
+	busy      bool            // the process was short of processor time: the latency is not the server's
 	estimate  *learn.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges int             // of the trigger or the policy
-	drawn     struct {        // for the hedge that was considered last
-		turn int
-		send bool
-	}
-	ticket    guard.Ticket
-	tookReset bool  // the hedge that was considered last has taken one of its target's resets
-	failures  uint8 // attempts whose failures were reported, a bit each
-	dropped   uint8 // hedges that were paid for, not sent, and refunded
+	hedges    hedges
+	byHeaders *race.Report // of the race that response headers have decided; the first message is to come
 
-	heldBack stats.Reason        // of the last hedge that was held back, so that each reason counts once per hedge
-	why      stats.Reason        // why the last due hedge was not sent, or why the call can have none
-	report   func(stats.Outcome) // of hedge.Report; nil if unset
+	why    stats.Reason        // why the last due hedge was not sent, or why the call can have none
+	report func(stats.Outcome) // of hedge.Report; nil if unset
+}
+
+// mode is what happens when a hedge is due.
+type mode uint8
+
+const (
+	unhedged mode = iota
+	dryRun        // counted, and not sent
+	armed         // considered
+)
+
+// hedges is the state of a call's hedges.
+type hedges struct {
+	turn      int          // of the hedge that was drawn last
+	drawn     bool         // that hedge is sent
+	heldBack  stats.Reason // of the last hedge that was held back, so that each reason counts once per hedge
+	ticket    guard.Ticket
+	tookReset bool  // the hedge that was considered last has taken a reset of its target
+	failures  uint8 // attempts with a reported failure, a bit each
+	dropped   uint8 // hedges that were paid for, not sent, and refunded
 }
 
 // Conn is the connection that a call uses. *grpc.ClientConn implements it.
@@ -95,10 +104,9 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.NoteNames(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
-	c := Call{method: m, settings: s, http: o.http != nil, safe: o.http != nil && o.http.Safe, report: o.report}
-	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
+	c := Call{Context: ctx, Conn: conn, Start: now, method: m, settings: s, http: o.http, report: o.report}
 	c.Learns = true
-	c.payment = Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
+	c.payment = payment{buckets: [2]*budget.Bucket{s.Own, m.Target.Budget}, cost: 1, priced: s.Cost == nil}
 	if !s.Off {
 		m.Target.CallBegins(o.after || o.selected(s))
 	}
@@ -120,7 +128,7 @@ func decide(c *Call, o options) {
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
-		c.arm(o.delay)
+		arm(c, o.delay)
 	case !s.Described && o.http == nil:
 		m.Counters.NoDescriptor.Add(1)
 		c.Learns, c.why = false, stats.NoDescriptor
@@ -128,18 +136,18 @@ func decide(c *Call, o options) {
 		m.Counters.NotSelected.Add(1)
 		c.Learns, c.why = false, stats.NotSelected
 	case s.Policy != nil:
-		c.arm(s.Policy.Delay)
+		arm(c, s.Policy.Delay)
 	case s.Trigger.Kind == settings.FixedTrigger:
-		c.arm(s.Trigger.Delay)
-	case c.learnedDelay():
-		c.arm(c.Delay)
+		arm(c, s.Trigger.Delay)
+	case learnedDelay(c):
+		arm(c, c.Delay)
 	case s.WarmupDelay > 0:
 		m.Counters.Warmup.Add(1)
-		c.arm(s.WarmupDelay)
+		arm(c, s.WarmupDelay)
 	default:
 		m.Counters.Warmup.Add(1)
 		c.why = stats.Warmup
-		c.payment.Earn(c.Start)
+		c.payment.earn(c.Start)
 	}
 }
 
@@ -158,7 +166,7 @@ func (o options) selected(s *registry.Settings) bool {
 
 // learnedDelay sets the call's delay to the learned delay of its class or its method. It returns
 // false if too little is learned.
-func (c *Call) learnedDelay() bool {
+func learnedDelay(c *Call) bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
 	if e == nil {
@@ -172,10 +180,10 @@ func (c *Call) learnedDelay() bool {
 }
 
 // arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
-func (c *Call) arm(delay time.Duration) {
+func arm(c *Call, delay time.Duration) {
 	s := c.settings
 	if !s.Unbudgeted() { // calls whose hedges are free must not pay for other hedges
-		c.payment.Earn(c.Start)
+		c.payment.earn(c.Start)
 	}
 	c.maxHedges = s.MaxHedges
 	switch {
@@ -189,30 +197,30 @@ func (c *Call) arm(delay time.Duration) {
 	case c.maxHedges == 0 || s.Learning.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured
 	case s.DryRun:
-		c.dry, c.why = true, stats.DryRun
+		c.mode, c.why = dryRun, stats.DryRun
 	default:
-		c.group = s.Groups.Draw()
-		if c.armed = c.group != control.Unhedged; !c.armed {
-			c.why = stats.InControlGroup
+		c.mode, c.group = armed, s.Groups.Draw()
+		if c.group == control.Unhedged {
+			c.mode, c.why = unhedged, stats.InControlGroup
 		}
 	}
 }
 
 // Hedged reports whether the call may be hedged.
-func (c *Call) Hedged() bool { return c.armed }
+func (c *Call) Hedged() bool { return c.mode == armed }
 
 // ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
 func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
 
 // Plan returns the plan of the call's race: when hedges are due, and the rules of the race. It must
-// be called after SetTraits.
+// be called after Inspect.
 func (c *Call) Plan() race.Plan {
 	s, policy := c.settings, c.ByPolicy()
 	p := race.Plan{
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.maxHedges, race.MaxAttempts-1)),
-			HedgeFinal:       policy || s.OnlyReads || c.safe, // if a server sent it
+			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
 			FailureSendsNext: policy,
 			Judged:           s.Acceptable != nil,
 		},
@@ -231,7 +239,7 @@ func (c *Call) Plan() race.Plan {
 
 // WouldBeHedged reports whether a dry run keeps the call from being hedged. The interceptor then
 // looks for reasons why the call cannot be hedged.
-func (c *Call) WouldBeHedged() bool { return c.dry }
+func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 
 // Age returns the time since the call began.
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
@@ -244,24 +252,19 @@ func (c *Call) Learner() *learn.Learner {
 	return &c.method.Learner
 }
 
-// median returns the median latency of the class or the method; 0 while it is being learned.
-func (c *Call) median() time.Duration {
-	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
-}
-
-// Late reports whether the call has lasted longer than its delay.
-func (c *Call) Late() bool { return c.Age() > c.Delay }
+// Overdue reports whether the call has lasted longer than its delay.
+func (c *Call) Overdue() bool { return c.Age() > c.Delay }
 
 // NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged
 // return false afterwards.
 func (c *Call) NotReplayable() {
-	if !c.armed && !c.dry {
+	was := c.mode
+	if c.mode = unhedged; was == unhedged {
 		return
 	}
 	c.method.Counters.NotReplayable.Add(1)
 	c.method.Counters.Flush()
-	if c.dry = false; c.armed {
-		c.armed = false
+	if was == armed {
 		tellHeldBack(c, 1, stats.NotReplayable)
 		reportUnhedged(c)
 	}

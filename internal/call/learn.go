@@ -10,17 +10,18 @@ import (
 )
 
 // learn teaches the method, and the class of the request, the latencies of the call's attempts.
-func (c *Call) learn(e *End) {
-	if !c.Learns || c.off || c.busy || e.Race != nil && e.Race.Panicked {
+func (d *ended) learn() {
+	c := d.call
+	if !c.Learns || c.off || c.busy || d.Race != nil && d.Race.Panicked {
 		return
 	}
-	if e.Race != nil && e.Race.Served() > 0 {
-		c.learnHedges(e)
+	if d.Race != nil && d.Race.Served() > 0 {
+		d.learnHedges()
 	}
-	p := &e.primary
+	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
-	if ended := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
-		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.age, !cut) })
+	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
+		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
 }
 
@@ -35,9 +36,9 @@ func (c *Call) Teach(lesson func(*learn.Learner)) {
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not. A hedge that
 // failed teaches nothing. Nor does a hedge of a repeated call, or of a call with a rejected answer:
 // the trigger learns from hedges of slow calls alone.
-func (c *Call) learnHedges(e *End) {
-	r := e.Race
-	if c.estimate != nil && !e.Headers && proves(r) {
+func (d *ended) learnHedges() {
+	c, r := d.call, d.Race
+	if c.estimate != nil && !d.headers && proves(r) {
 		first := r.Attempts[r.Served()].SentAt
 		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
@@ -49,13 +50,13 @@ func (c *Call) learnHedges(e *End) {
 		_, cut := r.Unanswered(n)
 		until, err, answered := a.EndedAt, a.Err, true
 		switch {
-		case e.Headers && n == r.Winner && e.known: // its latency is that of its first message
-			until, err = e.Age, e.Err
-		case e.Headers && n == r.Winner:
+		case d.headers && n == r.Winner && d.known: // its latency is that of its first message
+			until, err = d.Age, d.Err
+		case d.headers && n == r.Winner:
 			answered = false
-		case cut || e.Headers && a.CutShort:
+		case cut || d.headers && a.CutShort:
 			until, answered = r.DecidedAt, false
-		case !e.Headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
+		case !d.headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
 		default:
 			continue
 		}

@@ -6,99 +6,90 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the
-// method one, its own as well.
-type Payment struct {
-	Target, Own *budget.Bucket // Own is nil if the method has none
-	Cost        float64        // of the call, in calls
-	Priced      bool           // the cost is known, or is not asked for
-	Owes        bool           // the share of the call is to be added when the cost is known
-
-	last                  uint8 // the hedge that was paid last
-	savedTarget, savedOwn uint8 // the hedges that were paid from savings, a bit each
+// payment pays for the hedges of a call, from the budgets of the method and the target.
+type payment struct {
+	buckets [2]*budget.Bucket // of the method, nil without a rule that gives it one, and of the target
+	saved   [2]uint8          // the hedges that each bucket paid from savings, a bit each
+	cost    float64           // of the call, in calls
+	priced  bool              // the cost is known, or never asked for
+	owes    bool              // the share of the call is to be added once the cost is known
+	last    uint8             // the hedge that was paid last
 }
 
-// Earn adds the share of the call to the budgets, unless its cost is still to come.
-func (p *Payment) Earn(now time.Time) {
-	if p.Owes = !p.Priced; p.Owes {
-		return
-	}
-	p.Target.Earn(now, p.Cost)
-	if p.Own != nil {
-		p.Own.Earn(now, p.Cost)
+// earn adds the share of the call to the budgets. With an unknown cost, setCost does so later.
+func (p *payment) earn(now time.Time) {
+	if p.owes = !p.priced; !p.owes {
+		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost) })
 	}
 }
 
-func (p *Payment) SetCost(now time.Time, cost float64) {
-	p.Cost, p.Priced = cost, true
-	if p.Owes {
-		p.Earn(now)
+func (p *payment) setCost(now time.Time, cost float64) {
+	p.cost, p.priced = cost, true
+	if p.owes {
+		p.earn(now)
 	}
 }
 
-// Pay takes the price of hedge n from every budget, from the savings if need be, or from none. For
-// one that sends a call again, budgets may owe it.
-func (p *Payment) Pay(now time.Time, n int, urgent, again bool) bool {
+func (p *payment) each(do func(b *budget.Bucket, i int)) {
+	for i, b := range p.buckets {
+		if b != nil {
+			do(b, i)
+		}
+	}
+}
+
+// pay takes the price of hedge n from every budget, or from none. The budgets may owe the price of
+// a hedge that sends the call again.
+func (p *payment) pay(now time.Time, n int, urgent, again bool) bool {
 	p.last = uint8(n)
-	if p.Own != nil && !p.pay(p.Own, &p.savedOwn, now, urgent, again) {
-		return false
+	for i, b := range p.buckets {
+		if b == nil {
+			continue
+		}
+		paid, saved := b.Pay(now, urgent || again, p.cost)
+		if !paid && again {
+			paid = b.Owe(now, p.cost)
+		}
+		if !paid {
+			if own := p.buckets[0]; i > 0 && own != nil {
+				own.Refund(p.fromSavings(0, n), p.cost)
+			}
+			return false
+		}
+		if p.saved[i] &^= 1 << n; saved {
+			p.saved[i] |= 1 << n
+		}
 	}
-	paid := p.pay(p.Target, &p.savedTarget, now, urgent, again)
-	if !paid && p.Own != nil {
-		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
-	}
+	return true
+}
+
+// fromSavings reports whether bucket i paid hedge n from its savings.
+func (p *payment) fromSavings(i, n int) bool { return p.saved[i]&(1<<n) != 0 }
+
+// pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
+// pays.
+func (p *payment) pretend(now time.Time) bool {
+	paid, _ := p.buckets[0].Pay(now, true, p.cost)
 	return paid
 }
 
-func (p *Payment) pay(b *budget.Bucket, from *uint8, now time.Time, urgent, again bool) bool {
-	paid, saved := b.Pay(now, urgent || again, p.Cost)
-	if !paid && again {
-		paid = b.Owe(now, p.Cost)
-	}
-	if *from &^= 1 << p.last; saved {
-		*from |= 1 << p.last
-	}
-	return paid
+// refund returns the price of the hedge that was paid last, which is not sent.
+func (p *payment) refund() {
+	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), p.cost) })
 }
 
-func (p *Payment) saved(from, n uint8) bool { return from&(1<<n) != 0 }
-
-// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
-// pays for it.
-func (p *Payment) Pretend(now time.Time) bool {
-	paid, _ := p.Own.Pay(now, true, p.Cost)
-	return paid
+// turnedAway returns nine tenths of the price of hedge n, which its server turned away.
+func (p *payment) turnedAway(n int) {
+	p.each(func(b *budget.Bucket, i int) { b.TurnedAway(p.fromSavings(i, n), p.cost) })
 }
 
-// Refund returns the price of the hedge that was paid last, which is not sent.
-func (p *Payment) Refund() {
-	p.Target.Refund(p.saved(p.savedTarget, p.last), p.Cost)
-	if p.Own != nil {
-		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
+// forfeit takes back the share of the call.
+func (p *payment) forfeit() {
+	if !p.owes {
+		p.each(func(b *budget.Bucket, _ int) { b.Forfeit(p.cost) })
 	}
 }
 
-// TurnedAway returns nine tenths of the price of hedge n, which its server turned away.
-func (p *Payment) TurnedAway(n int) {
-	p.Target.TurnedAway(p.saved(p.savedTarget, uint8(n)), p.Cost)
-	if p.Own != nil {
-		p.Own.TurnedAway(p.saved(p.savedOwn, uint8(n)), p.Cost)
-	}
-}
-
-func (p *Payment) Forfeit() {
-	if p.Owes {
-		return
-	}
-	p.Target.Forfeit(p.Cost)
-	if p.Own != nil {
-		p.Own.Forfeit(p.Cost)
-	}
-}
-
-func (p *Payment) Hedged(won bool) {
-	p.Target.Hedged(won)
-	if p.Own != nil {
-		p.Own.Hedged(won)
-	}
+func (p *payment) hedged(won bool) {
+	p.each(func(b *budget.Bucket, _ int) { b.Hedged(won) })
 }

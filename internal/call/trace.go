@@ -7,9 +7,11 @@ import (
 )
 
 func traced(c *Call) stats.Call {
-	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Method, Names: c.method.Names()}
+	m := c.method
+	return stats.Call{Context: c.Context, Target: m.Target.Name, Method: m.Name, Names: m.Names()}
 }
 
+// Sent implements [race.Policy].
 func (c *Call) Sent(n int) {
 	settings.Tell(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 }
@@ -19,8 +21,8 @@ func tellHeldBack(c *Call, n int, why stats.Reason) {
 	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
 
-// Report fills in hedge.Report for a race that is decided, once.
-func (c *Call) Report(r *race.Report) {
+// FillOutcome fills in the outcome of hedge.Report for a race that is decided, once.
+func (c *Call) FillOutcome(r *race.Report) {
 	if c.report != nil {
 		c.report(stats.Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
@@ -30,29 +32,31 @@ func (c *Call) Report(r *race.Report) {
 	}
 }
 
-// tell says what happened in a race, after it was booked.
-func (c *Call) tell(r *race.Report) {
-	c.Report(r)
+// tell reports what happened in a race, after it was counted.
+func tell(c *Call, r *race.Report) {
+	c.FillOutcome(r)
 	if r.Hedges == 0 {
 		return
 	}
+	traces := c.settings.Traces
 	for n := range r.Hedges + 1 {
 		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
-			settings.Tell(c.settings.Traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+			settings.Tell(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
 		}
 	}
-	settings.Tell(c.settings.Traces, stats.CallDecided{
+	settings.Tell(traces, stats.CallDecided{
 		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
 	})
 }
 
-// reportUnhedged fills in hedge.Report as it is unless the call races. Report replaces that.
+// reportUnhedged fills in the outcome of hedge.Report as it is unless the call races. FillOutcome
+// replaces it.
 func reportUnhedged(c *Call) {
 	if c.report == nil {
 		return
 	}
 	o := stats.Outcome{Attempts: 1, Reason: c.why}
-	if c.armed {
+	if c.Hedged() {
 		o.Delay = c.Delay
 	}
 	c.report(o)

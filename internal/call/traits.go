@@ -2,6 +2,7 @@ package call
 
 import (
 	"cmp"
+	"sync"
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
@@ -9,56 +10,50 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Traits are the class of a request by WithClass, and its cost by WithCost.
-type Traits struct {
-	class string
-	cost  float64
-}
-
-// Inspect sets the traits of the call's request: see SetTraits.
-func (c *Call) Inspect(request any) {
-	if c.Inspects() {
-		c.SetTraits(c.TraitsOf(request))
-	}
-}
-
 // Inspects reports whether Inspect calls a function of the user.
-func (c *Call) Inspects() bool { return classifies(c) || c.payment.Owes }
+func (c *Call) Inspects() bool { return needsClass(c) || c.payment.owes }
 
-// classifies reports whether the class of the request is still to be set. Calls of a control group
+// needsClass reports whether the class of the request is still to be set. Calls of a control group
 // have no class.
-func classifies(c *Call) bool {
+func needsClass(c *Call) bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
-// TraitsOf calls the user's functions for a request. It may be called at any time, if Inspects
-// returns true.
-func (c *Call) TraitsOf(request any) Traits {
-	var t Traits
-	if classifies(c) {
-		t.class = c.settings.Class(c.Context, c.Method, request)
+// Inspect asks the functions of WithClass and WithCost about the call's request. The class then
+// gives the delay and learns the call's latency. Once a method has classes, calls without a class
+// share one. The budget earns the call's share of the cost, and each hedge pays the cost. Inspect
+// must be called before the first hedge is due.
+//
+// A stream passes the mutex of late, which it sets when the race begins: then the answers are
+// discarded. The functions run without the mutex. A unary call passes nil for both.
+func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
+	if !c.Inspects() {
+		return
 	}
-	if c.payment.Owes {
-		if t.cost = c.settings.Cost(c.Context, c.Method, request); !budget.IsCost(t.cost) { // which counts as 1
+	classify, price, class, cost := needsClass(c), c.payment.owes, "", 0.0
+	if classify {
+		class = c.settings.Class(c.Context, c.method.Name, request)
+	}
+	if price {
+		if cost = c.settings.Cost(c.Context, c.method.Name, request); !budget.IsCost(cost) { // counts as 1
 			c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
 		}
 	}
-	return t
-}
-
-// SetTraits sets the class and the cost of the call's request. The class then gives the delay and
-// learns the call's latency. Once a method has classes, calls without a class share one. The budget
-// earns the call's share of the cost, and each hedge pays the cost. SetTraits must be called before
-// the first hedge is due, and not concurrently with other methods.
-func (c *Call) SetTraits(t Traits) {
-	if c.payment.Owes {
-		c.payment.SetCost(c.Start, t.cost)
+	if mu != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		if *late {
+			return
+		}
 	}
-	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
+	if price {
+		c.payment.setCost(c.Start, cost)
+	}
+	if !classify || class == "" && !c.method.HasClasses() {
 		return
 	}
-	c.class = c.method.Class(cmp.Or(t.class, registry.OtherClass), c.Start)
-	if c.estimate != nil && c.learnedDelay() {
+	c.class = c.method.Class(cmp.Or(class, registry.OtherClass), c.Start)
+	if c.estimate != nil && learnedDelay(c) {
 		c.maxHedges = min(c.estimate.Hedges, c.settings.MaxHedges)
 		reportUnhedged(c)
 	}

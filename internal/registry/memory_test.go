@@ -93,8 +93,8 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 							if tc.spread { // from 1 ms to 1 s
 								took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
 							}
-							c.Inspect(j)
-							c.End(hcall.End{Age: took})
+							c.Inspect(j, nil, nil)
+							c.End(hcall.Ending{Age: took})
 							if tc.hedged {
 								c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
 								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
@@ -119,7 +119,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 		s := hedgetest.All(t)
 		book := func(name string) {
 			c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
-			c.End(hcall.End{})
+			c.End(hcall.Ending{})
 		}
 		names := func() string {
 			var all []string
@@ -364,11 +364,11 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 							t.Errorf("%d hedges of the first call of all", sent)
 						}
 					}
-					c.End(hcall.End{})
+					c.End(hcall.Ending{})
 					for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
 						time.Sleep(time.Minute)
 						c := hcall.Begin(registry.Of(s), t.Context(), "busy", method, nil)
-						c.End(hcall.End{})
+						c.End(hcall.Ending{})
 					}
 				}
 				sent := s.Stats().Hedges - before.Hedges

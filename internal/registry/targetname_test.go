@@ -36,7 +36,7 @@ func TestWithTargetName(t *testing.T) {
 		for range 50 {
 			hedgetest.Call(t, s, target, method, 0)
 			c := call.Begin(registry.Of(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
-			c.End(call.End{})
+			c.End(call.Ending{})
 		}
 	}
 	rows := s.Methods()

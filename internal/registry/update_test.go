@@ -70,12 +70,12 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 					for i := range rounds {
 						took := time.Duration(1+(caller+i)%4*3) * ms
 						c := call.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
-						c.Inspect(i)
+						c.Inspect(i, nil, nil)
 						if c.Hedged() {
 							hedgetest.Admit(&c, 1)
 						}
 						time.Sleep(took)
-						c.End(call.End{})
+						c.End(call.Ending{})
 					}
 				})
 			}

@@ -52,7 +52,7 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 	}
 	var o stats.Outcome
 	c := call.Begin(registry.Of(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
-	c.Inspect(nil)
+	c.Inspect(nil, nil, nil)
 	var plan race.Plan
 	if c.Hedged() {
 		plan = c.Plan()
