@@ -9,7 +9,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
@@ -38,7 +37,7 @@ func Do[T any](
 	ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error),
 ) (T, error) {
 	ctx = rpc.Unnumbered(ctx)
-	d := &doCall[T]{call: call.Begin(registry.Of(s), ctx, target, method, nil)}
+	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil, nil, nil)
 	if !d.call.Hedged() {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -76,7 +75,7 @@ func WithSnapshot(r io.Reader) Option {
 // may then have received a part; [New] rejects a part. A nil *Scheduler and the zero Scheduler
 // write an empty snapshot.
 func (s *Scheduler) WriteSnapshot(w io.Writer) error {
-	if err := registry.Of(s).WriteSnapshot(w); err != nil {
+	if err := s.registry().WriteSnapshot(w); err != nil {
 		return fmt.Errorf("hedge: WriteSnapshot: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 // method of each target. One scheduler serves any number of connections. All its methods may be
 // called concurrently. It runs no goroutine and needs no closing. A nil *Scheduler and the zero
 // Scheduler neither hedge nor learn.
-type Scheduler registry.Handle
+type Scheduler registry.Registry
 
 // New returns a scheduler. An option must select the methods that may run twice:
 // [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly], [WithServiceConfig] or
@@ -29,11 +29,11 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := registry.NewHandle(c.Config)
+	r, err := registry.New(c.Config)
 	if err != nil {
 		return nil, err
 	}
-	s := (*Scheduler)(h)
+	s := (*Scheduler)(r)
 	for _, made := range c.made {
 		made(s)
 	}
@@ -54,8 +54,8 @@ func New(opts ...Option) (*Scheduler, error) {
 // Update may be called concurrently with calls and with itself. It takes a few microseconds per
 // known method.
 func (s *Scheduler) Update(opts ...Option) error {
-	r := registry.Of(s)
-	if r == nil {
+	r := s.registry()
+	if !r.Made() {
 		return errors.New("hedge: Update: the scheduler must be made by New")
 	}
 	c, err := newConfig(opts)
@@ -81,26 +81,28 @@ func (s *Scheduler) Update(opts ...Option) error {
 	return nil
 }
 
+func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(s) }
+
 // Pause stops hedging until Resume: no call begun later is hedged, no primary is moved past a
 // silent backend, and calls in flight get no more hedges. Latencies are still learned. To stop
 // hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
-func (s *Scheduler) Pause() { registry.Of(s).Pause().Store(registry.ByPause) }
+func (s *Scheduler) Pause() { s.registry().Pause().Store(registry.ByPause) }
 
 // Resume ends the effect of Pause, and of the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() { registry.Of(s).Pause().Store("") }
+func (s *Scheduler) Resume() { s.registry().Pause().Store("") }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the
 // window. It reports false for a method without latencies and for q out of range. target is the
 // result of grpc.ClientConn.Target, or its name from [WithTargetName]. method is the full method,
 // such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	return registry.Of(s).Latency(target, method, q)
+	return s.registry().Latency(target, method, q)
 }
 
 // Stats returns the totals over all methods of all targets, including methods removed from memory.
 // The counts are consistent: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
-func (s *Scheduler) Stats() stats.Counts { return registry.Of(s).Stats() }
+func (s *Scheduler) Stats() stats.Counts { return s.registry().Stats() }
 
 // Methods returns one row per method of each target, sorted by target and method; nil for a nil
 // scheduler. It reads the latencies of every method: call it for a metrics page, not per call.
-func (s *Scheduler) Methods() []stats.Method { return registry.Of(s).Methods() }
+func (s *Scheduler) Methods() []stats.Method { return s.registry().Methods() }

@@ -50,7 +50,7 @@ const whole = `{
 // configOf returns the configuration of a method of a target, without fields that cannot be
 // compared.
 func configOf(t *testing.T, opts []hedge.Option, target, method string) *settings.Config {
-	c := registry.Of(hedgetest.New(t, opts...)).Config()
+	c := (*registry.Registry)(hedgetest.New(t, opts...)).Config()
 	in := *c.ForMethod(c.ForTarget(target), method)
 	in.TargetRules, in.MethodRules, in.Set = nil, nil, nil
 	return &in

@@ -49,7 +49,7 @@ var (
 // From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB per method. A
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
-	registry.Of(s).KeepHistory()
+	(*registry.Registry)(s).KeepHistory()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) })
 }
 

@@ -45,7 +45,7 @@ func newRow(t stats.Method, config settings.Config, at time.Time) row {
 
 // newView returns a view of at most limit methods.
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
-	known := registry.Of(s)
+	known := (*registry.Registry)(s)
 	config := known.Config()
 	v := &view{
 		At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent,

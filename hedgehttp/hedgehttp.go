@@ -61,8 +61,8 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	r := registry.Of(s)
-	if r == nil {
+	r := (*registry.Registry)(s)
+	if !r.Made() {
 		return base
 	}
 	t := &transport{registry: r, base: base, hedges: base}

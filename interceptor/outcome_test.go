@@ -86,7 +86,7 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 			hedgetest.Run(t, fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
 				s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
 				for i := 0; shared && i < 300; i++ {
-					call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
+					call.PassThrough((*registry.Registry)(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
 				}
 				sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10),
 					at: 50 * ms, code: tc.want}

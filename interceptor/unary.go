@@ -50,7 +50,7 @@ import (
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change
 // the request. Their changes to a reply reach the caller.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
-	r := registry.Of(s)
+	r := (*registry.Registry)(s)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		target, conn := call.ConnOf(cc)

@@ -13,14 +13,14 @@ import (
 // reporting passes the request of a stream to its call, and the time to the first message.
 type reporting struct {
 	call           call.Call
-	ended          bool         // call.End was called
-	tracksFailures bool         // a throttle or a hedgingPolicy counts failures and their trailers
-	inspects       bool         // the user's functions of the request decide its class or cost
-	inspected      bool         // they were asked; used by SendMsg only
-	requests       uint8        // messages sent, 2 for more; used by SendMsg only
-	begun          bool         // RecvMsg or Header was called: the class and cost are fixed
-	mu             sync.Mutex   // guards begun and headers
-	headers        headerWait   // the wait for the headers that decided the call
+	ended          bool       // call.End was called
+	tracksFailures bool       // a throttle or a hedgingPolicy counts failures and their trailers
+	inspects       bool       // the user's functions of the request decide its class or cost
+	inspected      bool       // they were asked; used by SendMsg only
+	requests       uint8      // messages sent, 2 for more; used by SendMsg only
+	begun          bool       // RecvMsg or Header was called: the class and cost are fixed
+	mu             sync.Mutex // guards begun and headers
+	headers        headerWait // the wait for the headers that decided the call
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.

@@ -45,7 +45,7 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
-	r := registry.Of(s)
+	r := (*registry.Registry)(s)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)

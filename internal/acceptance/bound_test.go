@@ -140,7 +140,7 @@ func burstBefore(events []event, now time.Duration, share float64) float64 {
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Methods()[0].Tokens }
 	s := hedgetest.All(t)
-	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
+	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
 	for dropped := range 3 {
 		r.Dropped = dropped
@@ -181,7 +181,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
-			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)
 			if got := s.Methods()[0].ThrottleTokens; got != tc.want {

@@ -59,7 +59,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				return class
 			}))
 		delay := func(class string) time.Duration {
-			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil, nil, nil)
 			return c.Plan().Delay
 		}
@@ -70,7 +70,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				opts  []grpc.CallOption
 			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
 				[]grpc.CallOption{hedge.Off()}}} {
-				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
+				c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
 				c.Inspect(nil, nil, nil)
 				time.Sleep(of.took)
 				c.End(hcall.Ending{})
@@ -113,7 +113,7 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 		}
 		s := hedgetest.All(t, options()...)
 		delay := func(class int, took time.Duration) time.Duration {
-			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil, nil, nil)
 			plan := c.Plan()
 			time.Sleep(took)

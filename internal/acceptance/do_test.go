@@ -205,7 +205,7 @@ func TestNewContext(t *testing.T) {
 			for _, wrap := range tc.contexts {
 				ctx = wrap(ctx)
 			}
-			c := hcall.Begin(registry.Of(s), ctx, target, method, nil, tc.opts...)
+			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, tc.opts...)
 			delay := time.Duration(never)
 			if c.Hedged() {
 				delay = c.Plan().Due

@@ -55,7 +55,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 				hedgetest.Call(t, s, target, method, 100*ms)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := hcall.Begin(registry.Of(s), ctx, target, method, nil)
+				c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil)
 				time.Sleep(10 * ms)
 				if tc.gone {
 					cancel()
@@ -81,7 +81,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		delays := map[time.Duration]bool{}
 		calls := longtest.Size(3_000, 10_000)
 		for i := range calls {
-			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 			hedgetest.CutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
 			c.End(hcall.Ending{})
 			delays[s.Methods()[0].Delay] = true
@@ -129,7 +129,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 					}
 				}
 				for range 60 { // which teach that calls take 60 ms
-					c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+					c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 					c.End(hcall.Ending{Age: 60 * ms})
 				}
 			})
@@ -158,17 +158,17 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
 		s := hedgetest.All(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
-		inFlight := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+		inFlight := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
 			t.Fatal(err)
 		}
 		hedgetest.Call(t, s, target, "/pkg.Svc/Other", ms)
-		next := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+		next := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 		inFlight.Inspect(nil, nil, nil)
 		next.End(hcall.Ending{})
 		inFlight.End(hcall.Ending{})
 		for i := range 100 {
-			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 			c.Inspect(nil, nil, nil)
 			c.End(hcall.Ending{Age: time.Duration(1+i%10) * 10 * ms})
 			time.Sleep(time.Second)
@@ -301,7 +301,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 			hedge.WithCost(func(context.Context, string, any) float64 { asked += name + "'s cost "; return 1 }))
 	}
 	s := hedgetest.New(t, asking("the first")...)
-	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 	if err := s.Update(asking("the second")...); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestNilScheduler(t *testing.T) {
 			if _, ok := s.Latency(target, method, 0.5); ok {
 				t.Error("it knows a latency")
 			}
-			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 			if c.Hedged() {
 				t.Error("it hedges")
 			}
@@ -217,7 +217,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 					tc.before(s)
 				}
 				before := s.Stats()
-				c := hcall.Begin(registry.Of(s), t.Context(), target, method, tc.conn, tc.call...)
+				c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, tc.conn, tc.call...)
 				if c.Hedged() {
 					plan := c.Plan()
 					if plan.Due != 10*ms || plan.Delay != 10*ms {
@@ -253,14 +253,14 @@ func named(delay string) hedge.Option {
 
 // fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
-	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil, hedge.Off())
+	c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil, hedge.Off())
 	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
 }
 
 // spend empties the target's budget.
 func spend(s *hedge.Scheduler) {
 	for {
-		c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
+		c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil)
 		if send, _ := hedgetest.Admit(&c, 1); !send {
 			return
 		}
@@ -323,7 +323,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 		"":                                 unknown,
 	} {
 		s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
-		c := hcall.Begin(registry.Of(s), t.Context(), target, name, nil)
+		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
 		if got := c.Hedged(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}

@@ -148,14 +148,14 @@ func TestUpdate_Errors(t *testing.T) {
 		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: must be given to New"},
 		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: must be given to New"},
 	} {
-		before := fmt.Sprint(registry.Of(s).Config())
+		before := fmt.Sprint((*registry.Registry)(s).Config())
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
 			t.Errorf("%s: %v", tc.name, err)
 		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) ||
-			fmt.Sprint(registry.Of(s).Config()) != before):
+			fmt.Sprint((*registry.Registry)(s).Config()) != before):
 			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before,
-				registry.Of(s).Config())
+				(*registry.Registry)(s).Config())
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {

@@ -45,7 +45,7 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 		{repeated: true, want: true, dropped: true},
 		{want: false},
 	} {
-		c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
+		c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 		e := c.Admit(1, 1, &race.Report{Repeated: tc.repeated})
 		if got := e.Kind == race.Admitted; got != tc.want {
 			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)

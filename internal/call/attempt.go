@@ -39,7 +39,6 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 // hedges that were turned away or dropped. At most one hedge is dropped at a time, the one that was
 // paid for last, because hedges are prepared one after the other.
 func catchUp(c *Call, r *race.Report) {
-	free := c.settings.Unbudgeted()
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
 		if !a.Failed() || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
@@ -52,7 +51,7 @@ func catchUp(c *Call, r *race.Report) {
 			if !c.OffWire {
 				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
 			}
-			if !free {
+			if !c.settings.Unbudgeted() {
 				c.payment.turnedAway(n)
 			}
 		case a.Pushback != race.NoPushback:
@@ -60,7 +59,7 @@ func catchUp(c *Call, r *race.Report) {
 		}
 	}
 	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		if release(c); !free {
+		if release(c); !c.settings.Unbudgeted() {
 			c.payment.refund()
 		}
 	}

@@ -88,13 +88,13 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 	return target, conn
 }
 
-// Begin counts a call and returns it. With a nil registry the call is not hedged.
+// Begin counts a call and returns it. With an empty registry the call is not hedged.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
 // Begin uses the options of this package, and of those in ctx [OffOption] and [AfterOption].
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
-	if r == nil {
+	if !r.Made() {
 		c := Call{report: o.report}
 		reportUnhedged(&c)
 		return c
@@ -273,7 +273,7 @@ func (c *Call) NotReplayable() {
 
 // IsSingleRequest reports whether hedge.WithSingleRequest names a method.
 func IsSingleRequest(r *registry.Registry, target, method string) bool {
-	return r != nil && r.Method(target, method, time.Now()).Settings().SingleRequest
+	return r.Made() && r.Method(target, method, time.Now()).Settings().SingleRequest
 }
 
 // SendsOne marks the call as a stream of a method of hedge.WithSingleRequest. It is not hedged if
@@ -297,7 +297,7 @@ func PassThrough(r *registry.Registry, ctx context.Context, target, method strin
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
-	if r == nil {
+	if !r.Made() {
 		return ctx
 	}
 	m := r.Method(target, method, time.Now())

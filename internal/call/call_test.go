@@ -17,7 +17,7 @@ import (
 // one.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
-	c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
+	c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 	hedgetest.HedgeWins(&c, ms, status.Error(codes.Unavailable, "dead"))
 	if n := hedgesKnown(&c); n != 0 {
 		t.Errorf("%d hedges known, and one has failed", n)

@@ -16,7 +16,7 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
 		begin := func() *call.Call {
-			c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
+			c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 			return &c
 		}
 		record := func(n int, d time.Duration) {

@@ -33,7 +33,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 				for range 8 {
 					group.Go(func() {
 						for range n {
-							c := call.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.Off())
+							c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.Off())
 							do(&c)
 						}
 					})
@@ -54,10 +54,10 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
-		c := call.Begin(registry.Of(s), t.Context(), c.target, c.method, nil, hedge.Off())
+		c := call.Begin((*registry.Registry)(s), t.Context(), c.target, c.method, nil, hedge.Off())
 		c.End(call.Ending{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
 	}
-	a := call.Begin(registry.Of(s), t.Context(), "a", "/x/A", nil, hedge.Off())
+	a := call.Begin((*registry.Registry)(s), t.Context(), "a", "/x/A", nil, hedge.Off())
 	a.End(call.Ending{})
 	for i, want := range []float64{9, 9, 9} {
 		if row := s.Methods()[i]; row.ThrottleTokens != want {

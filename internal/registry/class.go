@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -28,8 +29,8 @@ type classes struct {
 	count atomic.Int32 // of known
 
 	mu       sync.Mutex
-	swept    time.Duration              // when idle classes were last searched for, after the registry's epoch
-	restored map[string]learn.Knowledge // knowledge of restored classes without a call
+	swept    time.Duration            // when idle classes were last searched for, after the registry's epoch
+	restored map[string]sketch.Counts // latencies of restored classes without a call
 }
 
 // Class is the state of one class of requests.
@@ -101,8 +102,8 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	}
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
-	if k, ok := cs.restored[c.name]; ok {
-		c.Learner.TakeOver(k)
+	if latency, ok := cs.restored[c.name]; ok {
+		c.Learner.TakeOver(learn.Knowledge{Primaries: latency})
 		delete(cs.restored, c.name)
 	}
 	cs.known.Store(c.name, c)

@@ -15,13 +15,18 @@ import (
 // count afterwards, so Flush must be called after each count. Either that Flush or the one at the
 // removal moves the count, exactly once.
 type Counters struct {
-	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
+	ofCalls
 
 	left     atomic.Bool // the method was removed
 	departed *Counters   // of all removed methods
 
 	mu     sync.Mutex
 	hedges stats.Counts // and, of departed, all counts
+}
+
+// ofCalls are the counts that every call may change, with their names in stats.Counts.
+type ofCalls struct {
+	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 }
 
 // Update changes the counts of hedges in one step.
@@ -62,24 +67,22 @@ func (c *SameBackendCounter) Add(n int64) int64 {
 // read returns a consistent copy of the counts, and resets them if take is set. A call counts
 // before its hedges do, so hedges are read first: there are never more hedged calls than calls.
 func (c *Counters) read(take bool) stats.Counts {
-	count := (*atomic.Int64).Load
-	if take {
-		count = func(n *atomic.Int64) int64 { return n.Swap(0) }
-	}
 	c.mu.Lock()
 	s := c.hedges
 	if take {
 		c.hedges = stats.Counts{}
 	}
 	c.mu.Unlock()
-	s.Warmup += count(&c.Warmup)
-	s.Paused += count(&c.Paused)
-	s.Off += count(&c.Off)
-	s.NotSelected += count(&c.NotSelected)
-	s.NotReplayable += count(&c.NotReplayable)
-	s.NoDescriptor += count(&c.NoDescriptor)
-	s.PassedThrough += count(&c.PassedThrough)
-	s.Calls += count(&c.Calls)
+	counts, sum := reflect.ValueOf(&c.ofCalls).Elem(), reflect.ValueOf(&s).Elem()
+	for i := counts.NumField() - 1; i >= 0; i-- { // Calls last
+		n := counts.Field(i).Addr().Interface().(*atomic.Int64)
+		count := n.Load()
+		if take {
+			count = n.Swap(0)
+		}
+		to := sum.FieldByName(counts.Type().Field(i).Name)
+		to.SetInt(to.Int() + count)
+	}
 	return s
 }
 

@@ -1,5 +1,24 @@
 package registry
 
+import (
+	"io"
+
+	"github.com/grpchedge/hedge/internal/sketch"
+)
+
+// ReadSnapshots returns the latencies in snapshots, by "target method class".
+func ReadSnapshots(all ...io.Reader) (map[string]sketch.Counts, error) {
+	s, err := readSnapshots(all)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]sketch.Counts{}
+	for k, c := range s.known {
+		known[k.target+" "+k.method+" "+k.class] = c
+	}
+	return known, nil
+}
+
 // Names is the number of connections in the registry's map of names.
 func Names(r *Registry) (n int) {
 	r.names.Range(func(_, _ any) bool { n++; return true })
@@ -9,7 +28,7 @@ func Names(r *Registry) (n int) {
 // MakeTriggerPanic lets the choice of the trigger panic, until the function returned is called.
 func MakeTriggerPanic(r *Registry) (undo func()) {
 	set := func(hedges int) {
-		for _, m := range r.entries.all() {
+		for _, m := range r.methods {
 			m.Learner.Config().MaxHedges = hedges
 		}
 	}

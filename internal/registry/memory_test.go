@@ -26,7 +26,7 @@ import (
 
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
-	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
+	c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil)
 	hedgetest.CutShort(&c, c.Age()+d)
 }
 
@@ -88,7 +88,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 				for range tc.steps {
 					for i := range tc.entries {
 						for j := range tc.calls {
-							c := hcall.Begin(registry.Of(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+							c := hcall.Begin((*registry.Registry)(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
 							if tc.spread { // from 1 ms to 1 s
 								took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
@@ -118,7 +118,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
 		book := func(name string) {
-			c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
 			c.End(hcall.Ending{})
 		}
 		names := func() string {
@@ -238,8 +238,8 @@ func crowd(s *hedge.Scheduler, round int) {
 // A call in flight still counts after its method was removed.
 func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithMaxMethods(200))
-	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
-	lost := hcall.Begin(registry.Of(s), t.Context(), target, method+"2", nil, hedge.After(0))
+	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
+	lost := hcall.Begin((*registry.Registry)(s), t.Context(), target, method+"2", nil, hedge.After(0))
 	crowd(s, 0)
 	for _, row := range s.Methods() {
 		if row.Target == target {
@@ -303,7 +303,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 				}
 			}
 			for range calls {
-				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)),
+				open = append(open, hcall.Begin((*registry.Registry)(s), t.Context(), fmt.Sprint(random.IntN(100)),
 					fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
 				if i := random.IntN(len(open)); len(open) > 100 {
 					finish(&open[i])
@@ -357,7 +357,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 					if tc.full {
 						name = fmt.Sprintf("dns:///other-%d", i)
 					}
-					c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
+					c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
 					hedgetest.Admit(&c, 1)
 					if i == 0 && !tc.full {
 						if sent := s.Stats().Hedges - before.Hedges; sent != 1 {
@@ -367,7 +367,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 					c.End(hcall.Ending{})
 					for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
 						time.Sleep(time.Minute)
-						c := hcall.Begin(registry.Of(s), t.Context(), "busy", method, nil)
+						c := hcall.Begin((*registry.Registry)(s), t.Context(), "busy", method, nil)
 						c.End(hcall.Ending{})
 					}
 				}

@@ -11,16 +11,15 @@ import (
 
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
-	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 // Registry is the state of a hedge.Scheduler, per target and, under a target, per full method. It
-// is safe for concurrent use. It runs no goroutine and needs no closing. A nil *Registry is empty.
+// is safe for concurrent use. It runs no goroutine and needs no closing. A nil *Registry and the zero
+// Registry are empty. It is the underlying type of hedge.Scheduler.
 type Registry struct {
 	sweep atomic.Duration // since epoch: the next search for idle methods; the first field, for alignment on 32-bit
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
-	handle *Handle
 	pace   learn.Pace
 	epoch  time.Time
 	pause  Pause
@@ -32,42 +31,32 @@ type Registry struct {
 
 	mu       sync.Mutex // serialises changes of targets, methods and names
 	named    int        // in names
-	entries  entries
+	methods  []*Method  // of all targets
+	victims  []*Method  // to remove next: see leastUsed
+	forgot   bool       // a method was removed
 	departed Counters
 }
 
-// Handle holds a registry. It is the underlying type of hedge.Scheduler.
-type Handle struct{ registry *Registry }
-
-// NewHandle returns the handle of a new registry, with the knowledge of the configuration's
-// snapshots. The registry keeps its handle from being collected: interceptors hold the registry
-// alone, and telemetry watches the scheduler.
-func NewHandle(c settings.Config) (*Handle, error) {
-	known, err := snapshot.Read(c.Snapshots...)
-	if err != nil {
+// New returns a registry with the knowledge of the configuration's snapshots.
+func New(c settings.Config) (*Registry, error) {
+	snapshots := c.Snapshots
+	c.Snapshots = nil
+	r := &Registry{epoch: time.Now()}
+	r.config.Store(&c)
+	if err := r.restore(snapshots); err != nil {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
 	}
-	c.Snapshots = nil // the methods have it
-	r := &Registry{epoch: time.Now()}
-	r.handle = &Handle{r}
-	r.config.Store(&c)
-	r.restore(known)
 	r.sweep.Store(sweepEvery)
 	r.pause.readSwitch()
-	return r.handle, nil
+	return r, nil
 }
 
-// Of returns the registry of a scheduler; nil if the scheduler is nil or zero.
-func Of[Scheduler ~struct{ registry *Registry }](s *Scheduler) *Registry {
-	if s == nil {
-		return nil
-	}
-	return Handle(*s).registry
-}
+// Made reports whether New has made the registry. Otherwise no call is hedged.
+func (r *Registry) Made() bool { return r != nil && r.config.Load() != nil }
 
-// Config returns the configuration in force; the defaults for a nil registry.
+// Config returns the configuration in force; the defaults for an empty registry.
 func (r *Registry) Config() settings.Config {
-	if r == nil {
+	if !r.Made() {
 		return settings.DefaultConfig()
 	}
 	return *r.config.Load()

@@ -34,7 +34,7 @@ func (r *Registry) Update(c settings.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.config.Store(&c)
-	for _, m := range r.entries.all() {
+	for _, m := range r.methods {
 		s := m.resolve(&c)
 		m.Learner.Configure(s.Learning)
 		for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
@@ -73,10 +73,7 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	if !s.OwnBudget && !s.DryRun {
 		return nil
 	}
-	percent := s.BudgetPercent
-	if s.DryRun { // a dry run pays from this bucket alone
-		percent = s.Learning.BudgetPercent
-	}
+	percent := s.Learning.BudgetPercent
 	if m.own == nil {
 		m.own = m.Target.registry.newBudget(percent)
 	}

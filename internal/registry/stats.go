@@ -22,7 +22,7 @@ func (r *Registry) Stats() stats.Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	add(&sum, r.departed.read(false))
-	for _, m := range r.entries.all() {
+	for _, m := range r.methods {
 		add(&sum, m.Counters.read(false))
 	}
 	return sum
@@ -35,7 +35,7 @@ func (r *Registry) Methods() []stats.Method {
 	}
 	now := time.Now()
 	r.mu.Lock()
-	methods := r.entries.all()
+	methods := slices.Clone(r.methods)
 	r.mu.Unlock()
 
 	ready := r.census(methods)

@@ -107,11 +107,13 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	if m := r.targetNamed(target).find(methodName); m != nil { // another call was faster
 		return m
 	}
-	for r.entries.len() >= r.config.Load().MaxMethods { // first, because the target may leave with its last method
-		r.remove(r.entries.leastUsed())
+	at := now.Sub(r.epoch)
+	if len(r.methods) >= r.config.Load().MaxMethods { // first, because the target may leave with its last method
+		leastUsed := r.leastUsed(at)
+		r.remove(func(m *Method) bool { return m == leastUsed })
 	}
 	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
-	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushBack(m), seen: 1, idleSince: now.Sub(r.epoch)}
+	m.entry.used = at
 	return m
 }
 
@@ -130,7 +132,7 @@ func (r *Registry) addTarget(name string) *Target {
 // budget by the first tokens of their new buckets.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
-	if r.entries.forgot {
+	if r.forgot {
 		b.Pay(r.epoch, true, 1)
 	}
 	return b
@@ -147,6 +149,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.learn(s.Learning, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
+	r.methods = append(r.methods, m)
 	return m
 }
 

@@ -35,7 +35,7 @@ func TestWithTargetName(t *testing.T) {
 	for i := range 10 {
 		for range 50 {
 			hedgetest.Call(t, s, target, method, 0)
-			c := call.Begin(registry.Of(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
+			c := call.Begin((*registry.Registry)(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
 			c.End(call.Ending{})
 		}
 	}
@@ -63,8 +63,8 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 	const connections = 20_000
 	for i := range connections {
 		booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
-		if i%50 == 0 && registry.Names(registry.Of(s)) > 100 {
-			t.Fatalf("%d names after %d connections", registry.Names(registry.Of(s)), i)
+		if i%50 == 0 && registry.Names((*registry.Registry)(s)) > 100 {
+			t.Fatalf("%d names after %d connections", registry.Names((*registry.Registry)(s)), i)
 		}
 	}
 	rows := s.Methods()
@@ -126,11 +126,11 @@ func TestWithTargetName_Backends(t *testing.T) {
 func TestTargetName_IdleConnections(t *testing.T) {
 	c := settings.DefaultConfig()
 	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }
-	h, err := registry.NewHandle(c)
+	r, err := registry.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, now := registry.Of(h), time.Now()
+	now := time.Now()
 	for i := range 2_000 {
 		r.Method(fmt.Sprintf("etcd-endpoints://%d/host:2379#%d", i, i), "/s/m", now)
 	}

@@ -26,7 +26,7 @@ func TestTriggerPanics(t *testing.T) {
 		if before.Choice == (stats.Choice{}) || before.TriggerPanics != 0 {
 			t.Fatalf("%+v", before)
 		}
-		undo := registry.MakeTriggerPanic(registry.Of(s))
+		undo := registry.MakeTriggerPanic((*registry.Registry)(s))
 		for range 3 {
 			second()
 		}

@@ -69,7 +69,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 				group.Go(func() {
 					for i := range rounds {
 						took := time.Duration(1+(caller+i)%4*3) * ms
-						c := call.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
+						c := call.Begin((*registry.Registry)(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
 						c.Inspect(i, nil, nil)
 						if c.Hedged() {
 							hedgetest.Admit(&c, 1)
@@ -132,7 +132,7 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 	}
 	s := hedgetest.All(t, options(0)...)
 	for i := range longtest.Size(1_000, 20_000) {
-		m := registry.Of(s).Method(target, fmt.Sprint("/pkg.Svc/", i), time.Now())
+		m := (*registry.Registry)(s).Method(target, fmt.Sprint("/pkg.Svc/", i), time.Now())
 		var made [registry.MaxClasses]*registry.Class
 		var group sync.WaitGroup
 		group.Go(func() {

@@ -161,7 +161,7 @@ var everyOption = []steered{
 func TestCompared_EveryOption(t *testing.T) {
 	compared := func(opts ...hedge.Option) string {
 		opts = append([]hedge.Option{hedge.WithAllMethods(), hedge.WithControl(5)}, opts...)
-		return registry.Of(hedgetest.New(t, opts...)).Method("t", "/s/M", time.Now()).Settings().Compared()
+		return (*registry.Registry)(hedgetest.New(t, opts...)).Method("t", "/s/M", time.Now()).Settings().Compared()
 	}
 	plain := compared()
 	for _, o := range everyOption {
@@ -307,6 +307,6 @@ func exportedOptions(t *testing.T) (names []string) {
 
 // configFor is the configuration in force for a method of a target.
 func configFor(s *hedge.Scheduler, target, method string) settings.Config {
-	c := registry.Of(s).Config()
+	c := (*registry.Registry)(s).Config()
 	return *c.ForMethod(c.ForTarget(target), method)
 }

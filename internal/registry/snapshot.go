@@ -1,0 +1,303 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+)
+
+// The bounds of a snapshot, which may come from an untrusted source. A scheduler with the default
+// of 5,000 methods writes a quarter of maxSnapshot, even if all of them are busy.
+const (
+	maxSnapshot = 64 << 20 // bytes
+	maxRate     = 1e9      // calls a second
+	maxCalls    = 1e15     // of a method
+)
+
+// learnedKey is a method, or one of its classes.
+type learnedKey struct {
+	target, method string
+	class          string // "": the method
+}
+
+// snapshot is the content of snapshots.
+type snapshot struct {
+	keys      []learnedKey // in the order of the snapshots
+	latencies map[learnedKey][]*sketchpb.DDSketch
+	known     map[learnedKey]sketch.Counts // the latencies, added up
+	rates     map[string]float64           // calls per second of each target, the largest of all snapshots
+}
+
+// readSnapshots reads snapshots to their ends.
+func readSnapshots(all []io.Reader) (*snapshot, error) {
+	s := &snapshot{
+		latencies: map[learnedKey][]*sketchpb.DDSketch{}, known: map[learnedKey]sketch.Counts{}, rates: map[string]float64{},
+	}
+	for _, from := range all {
+		b, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
+		switch {
+		case err != nil:
+			return nil, err
+		case len(b) > maxSnapshot:
+			return nil, fmt.Errorf("larger than %d bytes", maxSnapshot)
+		case len(b) == 0:
+			return nil, errors.New("empty")
+		}
+		var message snapshotpb.Snapshot
+		if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
+			return nil, fmt.Errorf("not a snapshot, or truncated: %w", err)
+		}
+		complete := uint64(0)
+		for _, n := range message.Complete {
+			complete += uint64(n)
+		}
+		switch {
+		case message.Version == 0:
+			return nil, errors.New("not a snapshot, or truncated: no version")
+		case complete != uint64(len(message.Targets)):
+			return nil, fmt.Errorf("truncated: %d of %d targets", len(message.Targets), complete)
+		}
+		for _, t := range message.Targets {
+			if err := s.add(t); err != nil {
+				return nil, fmt.Errorf("target %.100q: %w", t.Name, err)
+			}
+		}
+	}
+	for _, k := range s.keys {
+		var err error
+		if s.known[k], err = countsOf(s.latencies[k]); err != nil {
+			return nil, fmt.Errorf("target %.100q: method %.100q: class %q: latency: %w", k.target, k.method, k.class, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *snapshot) add(t *snapshotpb.Target) error {
+	rate := t.CallsPerSecond
+	switch {
+	case t.Name == "":
+		return errors.New("no name")
+	case !(rate >= 0 && rate <= maxRate):
+		return fmt.Errorf("calls_per_second %v: must be 0 to %v", rate, maxRate)
+	}
+	s.rates[t.Name] = max(s.rates[t.Name], rate)
+	for _, m := range t.Methods {
+		if m.Name == "" {
+			return errors.New("method without a name")
+		}
+		s.addLatency(learnedKey{t.Name, m.Name, ""}, m.Knowledge.GetLatency())
+		for _, c := range m.Classes {
+			if c.Name == "" || len(c.Name) > maxClassName {
+				return fmt.Errorf("method %.100q: class %.100q: name must be 1 to %d bytes", m.Name, c.Name, maxClassName)
+			}
+			s.addLatency(learnedKey{t.Name, m.Name, c.Name}, c.Knowledge.GetLatency())
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) addLatency(k learnedKey, latency *sketchpb.DDSketch) {
+	if latency == nil {
+		return
+	}
+	if s.latencies[k] == nil {
+		s.keys = append(s.keys, k)
+	}
+	s.latencies[k] = append(s.latencies[k], latency)
+}
+
+// written is the mapping of the sketches in a snapshot.
+var written = sketch.Counts{}.DDSketch().ToProto().GetMapping()
+
+// countsOf adds up sketches, in the buckets of package sketch.
+func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
+	var sums [sketch.Buckets]float64
+	total := 0.0
+	add := func(bin int64, calls float64) {
+		bucket := bin - int64(sketch.FirstBin)
+		total += calls
+		switch {
+		case calls == 0 || err != nil:
+		case bucket < 0 || bucket >= sketch.Buckets:
+			err = fmt.Errorf("bin %d: must be %d to %d, for 1 µs to 10 min",
+				bin, sketch.FirstBin, sketch.FirstBin+sketch.Buckets-1)
+		case !(calls >= 0 && total <= maxCalls):
+			err = fmt.Errorf("bin %d: %v calls: must be 0 to %v in total", bin, calls, maxCalls)
+		default:
+			sums[bucket] += calls
+		}
+	}
+	for _, s := range all {
+		m, bins := s.GetMapping(), s.GetPositiveValues()
+		if below := s.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
+			return nil, errors.New("latencies must not be negative")
+		}
+		if len(bins.GetBinCounts())+len(bins.GetContiguousBinCounts()) > 0 &&
+			(m.GetInterpolation() != written.Interpolation || m.GetIndexOffset() != written.IndexOffset ||
+				!(math.Abs(m.GetGamma()-written.Gamma) < 1e-9)) {
+			return nil, fmt.Errorf("mapping {%v}: must be {%v}", m, written)
+		}
+		add(int64(sketch.FirstBin), s.GetZeroCount())
+		for i, calls := range bins.GetContiguousBinCounts() {
+			add(int64(bins.GetContiguousBinIndexOffset())+int64(i), calls)
+		}
+		for bin, calls := range bins.GetBinCounts() {
+			add(int64(bin), calls)
+		}
+	}
+	for bucket, calls := range sums {
+		if float32(calls) > 0 {
+			c = append(c, sketch.Count{Bucket: int32(bucket), Calls: float32(calls)})
+		}
+	}
+	return c, err
+}
+
+// restore makes entries for the methods of snapshots that the options select. The methods and
+// classes with the most calls come first, and half of the room is left to other methods. An entry
+// that is not called is removed like any other.
+func (r *Registry) restore(snapshots []io.Reader) error {
+	s, err := readSnapshots(snapshots)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(s.keys, func(a, b learnedKey) int {
+		return cmp.Or(cmp.Compare(s.known[b].Total(), s.known[a].Total()), strings.Compare(a.class, b.class))
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.config.Load()
+	for _, k := range s.keys {
+		if len(s.known[k]) == 0 {
+			continue
+		}
+		m := r.targetNamed(k.target).find(k.method)
+		if m == nil {
+			if selected, _ := c.Selects(k.method); !selected || len(r.methods) >= c.MaxMethods/2 {
+				continue
+			}
+			t := r.addTarget(k.target)
+			t.expected.Store(s.rates[k.target])
+			m = r.newMethod(t, k.method)
+			m.classes.restored = map[string]sketch.Counts{}
+		}
+		if k.class == "" {
+			m.Learner.TakeOver(learn.Knowledge{Primaries: s.known[k]})
+		} else if len(m.classes.restored) <= MaxClasses {
+			m.classes.restored[k.class] = s.known[k]
+		}
+	}
+	slices.Reverse(r.methods) // to remove the methods with the fewest calls first
+	return nil
+}
+
+// First returns the estimate of a method or class for a call that has found none: see
+// learn.Learner.First. The first such call of a restored target fills its bucket for the expected
+// traffic.
+func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
+	if t.expected.Load() > 0 {
+		t.Budget.Expect(now, t.expected.Swap(0))
+	}
+	return l.First(now)
+}
+
+// rate estimates the target's calls per second; 0 if there are too few calls.
+func (r *Registry) rate(t *Target, now time.Time) float64 {
+	if expected := t.expected.Load(); expected > 0 {
+		return expected // restored, and not called
+	}
+	const seconds = 2 // of calls, which make the burst
+	burst, percent := t.Budget.Balance(now).Burst, r.config.Load().ForTarget(t.Name).BudgetPercent
+	if burst <= 1 || percent == 0 {
+		return 0
+	}
+	return burst / (percent / 100) / seconds
+}
+
+// WriteSnapshot writes the latencies of every method, for another registry to restore. It collects
+// one target at a time, so that the whole snapshot is never in memory.
+func (r *Registry) WriteSnapshot(to io.Writer) error {
+	var all []*Method
+	if r.Made() {
+		r.mu.Lock()
+		all = slices.Clone(r.methods)
+		r.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b *Method) int {
+		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))
+	})
+	bytes, targets := 0, uint32(0)
+	write := func(part *snapshotpb.Snapshot) error { // concatenated messages are one merged message
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
+		if err != nil {
+			return err
+		}
+		if bytes += len(b); bytes > maxSnapshot {
+			return fmt.Errorf("larger than %d bytes", maxSnapshot)
+		}
+		_, err = to.Write(b)
+		return err
+	}
+	for len(all) > 0 {
+		t := all[0].Target
+		message := &snapshotpb.Target{Name: t.Name, CallsPerSecond: r.rate(t, time.Now())}
+		for ; len(all) > 0 && all[0].Target == t; all = all[1:] {
+			if known := all[0].message(time.Now()); known != nil {
+				message.Methods = append(message.Methods, known)
+			}
+		}
+		if len(message.Methods) == 0 || cannotHave(t.Name) {
+			continue
+		}
+		targets++
+		if err := write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}}); err != nil {
+			return err
+		}
+	}
+	return write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{targets}})
+}
+
+// cannotHave reports whether a snapshot cannot hold a name.
+func cannotHave(name string) bool { return name == "" || !utf8.ValidString(name) }
+
+// message returns the latencies of a method and its classes; nil if none are known.
+func (m *Method) message(now time.Time) *snapshotpb.Method {
+	latency := m.Learner.Knowledge(now).Primaries
+	if len(latency) == 0 || cannotHave(m.Name) {
+		return nil
+	}
+	m.classes.mu.Lock()
+	classes := maps.Clone(m.classes.restored)
+	m.classes.mu.Unlock()
+	if classes == nil {
+		classes = map[string]sketch.Counts{}
+	}
+	for _, c := range m.classes.all() {
+		classes[c.name] = c.Learner.Knowledge(now).Primaries
+	}
+	message := &snapshotpb.Method{Name: m.Name, Knowledge: knowledge(latency)}
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		if len(classes[name]) > 0 && !cannotHave(name) {
+			message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(classes[name])})
+		}
+	}
+	return message
+}
+
+func knowledge(latency sketch.Counts) *snapshotpb.Knowledge {
+	return &snapshotpb.Knowledge{Latency: latency.DDSketch().ToProto()}
+}
