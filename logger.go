@@ -37,7 +37,7 @@ import (
 // concurrently, and without locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
 	err := refuse(l == nil, "WithLogger(nil): must not be nil")
-	return option("WithLogger", err, func(c *settings.Config) {
+	return option("WithLogger", forScheduler, err, func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
 		c.Traces, c.Logged = append(c.Traces, j.note), true
 	})
@@ -93,40 +93,35 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.NothingSelected:
-		if !j.heldBack(stateKey{target: e.Target, reason: stats.NotSelected}, time.Now()) {
-			return // logged before the target was removed from memory
+		// It was logged before if the target was removed from memory since.
+		if j.heldBack(stateKey{target: e.Target, reason: stats.NotSelected}) {
+			attrs := []any{"target", e.Target, "reason", e.Why, "methods", e.Methods}
+			if e.More > 0 {
+				attrs = append(attrs, "more", e.More)
+			}
+			j.log(slog.LevelWarn, "no method selected", attrs...)
 		}
-		attrs := []slog.Attr{
-			slog.String("target", e.Target), slog.String("reason", e.Why), slog.Any("methods", e.Methods),
-		}
-		if e.More > 0 {
-			attrs = append(attrs, slog.Int("more", e.More))
-		}
-		j.log(slog.LevelWarn, "no method selected", attrs...)
 	case settings.Unhedgeable:
-		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}, time.Now()) {
-			j.log(slog.LevelWarn, "method unhedgeable", slog.String("target", e.Target),
-				slog.String("method", e.Method), slog.String("reason", string(e.Reason)))
+		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}) {
+			j.log(slog.LevelWarn, "method unhedgeable", "target", e.Target, "method", e.Method, "reason", string(e.Reason))
 		}
 	case settings.SilentBackend:
-		now := time.Now()
-		j.heldBack(stateKey{target: e.Target, reason: silent}, now) // ends for all backends at once
-		if j.heldBack(stateKey{e.Target, silent, e.Address}, now) {
-			j.log(slog.LevelWarn, heldBack[silent].begins,
-				slog.String("target", e.Target), slog.String("backend", e.Address))
+		j.heldBack(stateKey{target: e.Target, reason: silent}) // ends for all backends at once
+		if j.heldBack(stateKey{e.Target, silent, e.Address}) {
+			j.log(slog.LevelWarn, heldBack[silent].begins, "target", e.Target, "backend", e.Address)
 		}
 	case stats.HedgeHeldBack:
-		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{target: e.Target, reason: e.Reason}, time.Now()) {
-			j.log(slog.LevelWarn, text.begins, slog.String("target", e.Target), slog.String("method", e.Method))
+		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{target: e.Target, reason: e.Reason}) {
+			j.log(slog.LevelWarn, text.begins, "target", e.Target, "method", e.Method)
 		}
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
-			if n, ended := j.sent(stateKey{target: e.Target, reason: reason}, time.Now()); ended {
-				attrs := []slog.Attr{slog.String("target", e.Target), slog.Int("held_back", n)}
-				if reason == silent {
-					attrs = attrs[:1]
-				}
-				j.log(slog.LevelInfo, text.ends, attrs...)
+			switch n, ended := j.sent(stateKey{target: e.Target, reason: reason}); {
+			case !ended:
+			case reason == silent:
+				j.log(slog.LevelInfo, text.ends, "target", e.Target)
+			default:
+				j.log(slog.LevelInfo, text.ends, "target", e.Target, "held_back", n)
 			}
 		}
 	}
@@ -134,10 +129,10 @@ func (j *journal) note(event any) {
 
 // heldBack counts a hedge held back, and reports whether to log the beginning of the state. It
 // reports false beyond maxRemembered states.
-func (j *journal) heldBack(key stateKey, now time.Time) bool {
+func (j *journal) heldBack(key stateKey) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := j.states[key]
+	s, now := j.states[key], time.Now()
 	if s == nil {
 		if len(j.states) >= maxRemembered {
 			maps.DeleteFunc(j.states, func(_ stateKey, s *state) bool { return now.Sub(s.last) > againAfter })
@@ -159,7 +154,7 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 
 // sent handles a sent hedge. If it ends the state, sent returns the number of hedges held back, and
 // reports whether to log the end.
-func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
+func (j *journal) sent(key stateKey) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
@@ -170,7 +165,7 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	case silent: // only some calls detect it
 		quiet = againAfter
 	}
-	if s == nil || s.heldBack == 0 || now.Sub(s.last) < quiet {
+	if s == nil || s.heldBack == 0 || time.Since(s.last) < quiet {
 		return 0, false
 	}
 	n, over = s.heldBack, s.begun
@@ -184,11 +179,11 @@ func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 }
 
 // log logs a record unless recordsAtOnce were logged within recordsWithin.
-func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
+func (j *journal) log(level slog.Level, message string, attrs ...any) {
 	j.mu.Lock()
 	if now := time.Now(); now.Sub(j.began) >= recordsWithin {
 		if suppressed := j.records - recordsAtOnce; suppressed > 0 {
-			attrs = append(attrs, slog.Int("suppressed", suppressed))
+			attrs = append(attrs, "suppressed", suppressed)
 		}
 		j.began, j.records = now, 0
 	}
@@ -196,6 +191,6 @@ func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
 	tooMany := j.records > recordsAtOnce
 	j.mu.Unlock()
 	if !tooMany {
-		j.logger.LogAttrs(context.Background(), level, message, attrs...)
+		j.logger.Log(context.Background(), level, message, attrs...)
 	}
 }

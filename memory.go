@@ -15,7 +15,7 @@ const minWindow = 10 * time.Millisecond
 // window follows changes faster, but estimates quantiles from fewer calls.
 func WithWindow(d time.Duration) Option {
 	err := refuse(d < minWindow, "WithWindow(%v): must be at least %v", d, minWindow)
-	return option("WithWindow", err, func(c *settings.Config) { c.Window = d })
+	return option("WithWindow", forScheduler, err, func(c *settings.Config) { c.Window = d })
 }
 
 // WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. The
@@ -37,7 +37,7 @@ func WithWindow(d time.Duration) Option {
 //	up to 420 KB     each control group of WithControl, per method
 func WithMaxMethods(methods int) Option {
 	err := refuse(methods < 1, "WithMaxMethods(%d): must be at least 1", methods)
-	return option("WithMaxMethods", err, func(c *settings.Config) { c.MaxMethods = methods })
+	return option("WithMaxMethods", forScheduler, err, func(c *settings.Config) { c.MaxMethods = methods })
 }
 
 // WithTargetName sets the function that names a connection's target; by default the name is the
@@ -49,7 +49,7 @@ func WithMaxMethods(methods int) Option {
 // the connection's own target.
 func WithTargetName(name func(target string) string) Option {
 	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
-	return option("WithTargetName", err, func(c *settings.Config) { c.TargetName = name })
+	return option("WithTargetName", forScheduler, err, func(c *settings.Config) { c.TargetName = name })
 }
 
 // WithSnapshot starts the scheduler with the latencies that another one has learned: r reads the
@@ -63,7 +63,7 @@ func WithTargetName(name func(target string) string) Option {
 // must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
-	return option("WithSnapshot", err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
+	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
 }
 
 // WriteSnapshot writes the learned latencies for [WithSnapshot] of another scheduler. A snapshot is

@@ -23,15 +23,25 @@ type Option interface {
 // config is the result of applying options.
 type config struct {
 	settings.Config
-	made []func(*Scheduler) // of WithTrace
+	given map[string]scope   // the options that were given
+	made  []func(*Scheduler) // of WithTrace
 }
+
+// scope is where an option can be given.
+type scope uint8
+
+const (
+	forScheduler  scope = iota // New and Update only
+	notForMethods              // WithTargetOptions too
+	anywhere                   // WithMethodOptions too
+)
 
 type optionFunc func(*config) error
 
 func (set optionFunc) apply(c *config) error { return set(c) }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{Config: settings.DefaultConfig()}
+	c := config{Config: settings.DefaultConfig(), given: map[string]scope{}}
 	err := apply(&c, opts)
 	if err == nil && !c.SaysWhich() && !c.Off {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
@@ -50,16 +60,16 @@ func apply(c *config, opts []Option) error {
 	return errors.Join(errs...)
 }
 
-func named(name string, set func(*config) error) Option {
+func named(name string, to scope, set func(*config) error) Option {
 	return optionFunc(func(c *config) error {
-		c.Set = append(c.Set, name)
+		c.given[name] = to
 		return set(c)
 	})
 }
 
 // option returns an option that sets a value, or returns err, the error of that value.
-func option(name string, err error, set func(*settings.Config)) Option {
-	return named(name, func(c *config) error {
+func option(name string, to scope, err error, set func(*settings.Config)) Option {
+	return named(name, to, func(c *config) error {
 		if err == nil {
 			set(&c.Config)
 		}
@@ -100,13 +110,13 @@ func WithMethods(patterns ...string) Option {
 // method must satisfy both options. The descriptor must be linked into the program:
 // stats.Counts.NoDescriptor counts calls of methods without one.
 func WithIdempotentOnly() Option {
-	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
+	return option("WithIdempotentOnly", forScheduler, nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
 // WithAllMethods hedges every method that no other option excludes. All of them must be safe to run
 // twice: a server may execute a hedged write twice.
 func WithAllMethods() Option {
-	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
+	return option("WithAllMethods", forScheduler, nil, func(c *settings.Config) { c.All = true })
 }
 
 func checkPattern(option, methods string) error {
@@ -120,7 +130,7 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 	for _, p := range patterns {
 		err = cmp.Or(err, checkPattern(name, p))
 	}
-	return option(name, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
+	return option(name, forScheduler, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
 }
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
@@ -178,7 +188,7 @@ func WithServiceConfig(json string) Option {
 	if err != nil {
 		err = fmt.Errorf("hedge: WithServiceConfig: %w", err)
 	}
-	return option("WithServiceConfig", err, func(c *settings.Config) { c.ServiceConfig = parsed })
+	return option("WithServiceConfig", notForMethods, err, func(c *settings.Config) { c.ServiceConfig = parsed })
 }
 
 // How many hedges are sent.
@@ -189,7 +199,7 @@ func WithServiceConfig(json string) Option {
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): must be 0 to %d",
 		n, race.MaxAttempts-1)
-	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
+	return option("WithMaxHedges", anywhere, err, func(c *settings.Config) { c.MaxHedges = n })
 }
 
 // WithBudgetPercent sets the budget, in hedges per 100 calls of a target: 0 to 400, fractions
@@ -197,7 +207,7 @@ func WithMaxHedges(n int) Option {
 func WithBudgetPercent(p float64) Option {
 	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): must be 0 to %d",
 		p, settings.MaxBudgetPercent)
-	return option("WithBudgetPercent", err, func(c *settings.Config) { c.BudgetPercent = p })
+	return option("WithBudgetPercent", anywhere, err, func(c *settings.Config) { c.BudgetPercent = p })
 }
 
 // WithControl sets the size of the control group, in percent of the calls that may be hedged: 0 to
@@ -210,7 +220,7 @@ func WithBudgetPercent(p float64) Option {
 // after half an hour, or more if slow calls are clustered.
 func WithControl(percent float64) Option {
 	err := refuse(!(percent >= 0 && percent <= 100), "WithControl(%v): must be 0 to 100", percent)
-	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
+	return option("WithControl", anywhere, err, func(c *settings.Config) { c.Control = percent })
 }
 
 // WithDryRun(true) sends no hedge and reports the predicted effect of hedging on real traffic. The
@@ -221,13 +231,13 @@ func WithControl(percent float64) Option {
 // percentile of [TargetPercentile], or p99 with a trigger other than [Auto]. Forecasts assume that
 // hedges are as fast as primaries and independent of them.
 func WithDryRun(on bool) Option {
-	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = on })
+	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on })
 }
 
 // WithOff(true) leaves calls unhedged, including calls with the call option [After]. Latencies are
 // still learned. New accepts the option alone, and then learns every method. The default is false.
 func WithOff(off bool) Option {
-	return option("WithOff", nil, func(c *settings.Config) { c.Off = off })
+	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off })
 }
 
 // When a hedge is not sent, and how a race ends.
@@ -241,13 +251,13 @@ func WithOff(off bool) Option {
 // the one of grpc.WithDefaultServiceConfig, with the policy, unless grpc.WithDisableServiceConfig is
 // given. The option does not apply to [Do], which has no connection.
 func WithOtherBackendOnly(on bool) Option {
-	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
+	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
 
 // WithGuard(false) turns off the guard, which holds back hedges that exhaust a rate limit: see
 // [stats.Guard]. The budget and the throttle still limit hedges. The default is true.
 func WithGuard(on bool) Option {
-	return option("WithGuard", nil, func(c *settings.Config) { c.Guard = on })
+	return option("WithGuard", anywhere, nil, func(c *settings.Config) { c.Guard = on })
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. The default is every status but the
@@ -271,7 +281,7 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 		invalid := code == codes.OK || code > rpc.MaxCode
 		err = errors.Join(err, refuse(invalid, "WithNonFatalCodes(%v): must be the code of an error", code))
 	}
-	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
+	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
 }
 
 // WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of
@@ -281,5 +291,5 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
-	return option("WithResetLimit", err, func(c *settings.Config) { c.ResetLimit = &resets.Limit{N: n, Per: per} })
+	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = &resets.Limit{N: n, Per: per} })
 }

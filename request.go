@@ -26,7 +26,7 @@ import (
 // stream, and its run time adds to the latency. It must be safe for concurrent use, and must not
 // change the request. Its panic is a panic of the call. The request of [Do] is nil.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
-	return option("WithClass", nil, func(c *settings.Config) { c.Class = of })
+	return option("WithClass", anywhere, nil, func(c *settings.Config) { c.Class = of })
 }
 
 // BySize is a function for [WithClass]. The class of a protobuf request is its size on the wire, in
@@ -58,7 +58,7 @@ var sizes = func() (names [registry.MaxClasses]string) {
 // of runs on the caller's goroutine, once for each call that can be hedged, and must meet the
 // conditions of [WithClass]. The request of [Do] is nil.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
-	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
+	return option("WithCost", anywhere, nil, func(c *settings.Config) { c.Cost = of })
 }
 
 // WithAcceptable inspects answers, for replicas that lag behind and servers that degrade.
@@ -92,5 +92,5 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // attempts that turn out to have lost, and its run time adds to the latency. ctx is the caller's
 // context. acceptable must neither change nor keep the reply. Its panic is a panic of the attempt.
 func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
-	return option("WithAcceptable", nil, func(c *settings.Config) { c.Acceptable = acceptable })
+	return option("WithAcceptable", anywhere, nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

@@ -3,6 +3,7 @@ package hedge
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -46,27 +47,30 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 func ruling(
 	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
 ) Option {
-	return named(name, func(c *config) error {
+	own, needed := forScheduler, notForMethods
+	if of == "method" {
+		own, needed = notForMethods, anywhere
+	}
+	return named(name, own, func(c *config) error {
 		if wrong != nil {
 			return wrong
 		}
-		scratch := config{Config: settings.DefaultConfig()}
+		scratch := config{Config: settings.DefaultConfig(), given: map[string]scope{}}
 		err := apply(&scratch, opts)
-		for _, option := range scratch.Set {
-			allowed := slices.Contains(settings.Allowed[of], option)
-			err = errors.Join(err, refuse(!allowed, "%s cannot be set for a %s", option, of))
+		for _, option := range slices.Sorted(maps.Keys(scratch.given)) {
+			err = errors.Join(err, refuse(scratch.given[option] < needed, "%s cannot be set for a %s", option, of))
 		}
 		if err != nil {
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 		}
 		rules := to(&c.Config)
 		twice := slices.ContainsFunc(*rules, func(r settings.Rule) bool { return r.Pattern == pattern })
+		_, budget := scratch.given["WithBudgetPercent"]
 		*rules = append(slices.Clip(*rules), settings.Rule{
 			Pattern:   pattern,
-			OwnBudget: of == "method" && slices.Contains(scratch.Set, "WithBudgetPercent"),
+			OwnBudget: of == "method" && budget,
 			Apply: func(c *settings.Config) {
-				with := config{Config: *c}
-				with.Set = nil     // the names are shared with other configurations
+				with := config{Config: *c, given: map[string]scope{}}
 				apply(&with, opts) // a method's pattern may be the scheduler's too, and then both count
 				*c = with.Config
 			},

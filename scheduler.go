@@ -2,7 +2,6 @@ package hedge
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/registry"
@@ -63,7 +62,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 		return err
 	}
 	old := r.Config()
-	given := func(option string) bool { return slices.Contains(c.Set, option) }
+	given := func(option string) bool { _, given := c.given[option]; return given }
 	err = errors.Join(
 		refuse(given("WithWindow") && c.Window != old.Window,
 			"Update: WithWindow(%v): must be %v, as set by New", c.Window, old.Window),

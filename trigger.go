@@ -11,7 +11,7 @@ import (
 // WithTrigger sets the trigger, which chooses when calls are hedged: [Auto], [Percentile] or
 // [Fixed]. The default is Auto().
 func WithTrigger(t Trigger) Option {
-	return option("WithTrigger", t.validate(), func(c *settings.Config) { c.Trigger = t.in })
+	return option("WithTrigger", anywhere, t.validate(), func(c *settings.Config) { c.Trigger = t.in })
 }
 
 // Trigger determines the delay after which calls are hedged. Make one with [Auto], [Percentile] or
@@ -91,7 +91,7 @@ func (t Trigger) String() string {
 // scheduling noise would cause hedges of methods with latencies of microseconds.
 func WithMinDelay(d time.Duration) Option {
 	err := refuse(d < 0, "WithMinDelay(%v): must not be negative", d)
-	return option("WithMinDelay", err, func(c *settings.Config) { c.MinDelay = d })
+	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = d })
 }
 
 // WithWarmup sets how many calls of a method are observed before its learned delay is used, and the
@@ -101,5 +101,5 @@ func WithWarmup(calls int, delay time.Duration) Option {
 	err := errors.Join(
 		refuse(calls < 0, "WithWarmup(%d, %v): calls must not be negative", calls, delay),
 		refuse(delay < 0, "WithWarmup(%d, %v): delay must not be negative", calls, delay))
-	return option("WithWarmup", err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay })
+	return option("WithWarmup", anywhere, err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay })
 }

@@ -59,8 +59,6 @@ type Config struct {
 
 	MaxMethods int
 	Snapshots  []io.Reader // of other schedulers
-
-	Set []string // the names of the options that were given
 }
 
 // Reporting is where and under which names events are reported. It belongs to the scheduler: an

@@ -1,9 +1,6 @@
 package settings
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Rule is options for the targets or the methods that match a pattern.
 type Rule struct {
@@ -37,16 +34,5 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 		with.Applied = append(with.Applied, rule.Pattern)
 		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
-	with.Set = nil // unused from here on: free the memory
 	return &with
-}
-
-const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes " +
-	"WithClass WithCost " +
-	"WithAcceptable WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
-
-// Allowed are the options that can be set for a method, and for a target.
-var Allowed = map[string][]string{
-	"method": strings.Fields(ofMethods),
-	"target": strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions"),
 }

@@ -55,7 +55,7 @@ func (s *Settings) Compared() string {
 	}
 	c, l := *s.Config, *s.Learning
 	l.Pace = nil
-	c.Control, c.Applied, c.Set = 0, nil, nil
+	c.Control, c.Applied = 0, nil
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
 	// What these say of the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
