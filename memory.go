@@ -67,7 +67,7 @@ func WithSnapshot(r io.Reader) Option {
 }
 
 // WriteSnapshot writes the learned latencies for [WithSnapshot] of another scheduler. A snapshot is
-// one protobuf message, a hedge.snapshot.Snapshot, of 1 to 15 KB per method: see docs/snapshot.md.
+// one protobuf message, a hedge.snapshot.Snapshot, of 1 to 8 KB per method: see docs/snapshot.md.
 // Concatenated snapshots are one merged snapshot.
 //
 // WriteSnapshot may be called concurrently with calls. It reads each method at one moment, in about

@@ -279,17 +279,13 @@ func (x *Class) GetKnowledge() *Knowledge {
 	return nil
 }
 
-// Knowledge has distributions of latencies in nanoseconds. The count of a sketch is a number of calls.
+// Knowledge has a distribution of latencies in nanoseconds. The count of a sketch is a number of calls.
 type Knowledge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The latencies of primaries. A primary that was cut short has only a lower bound. The estimate of
 	// Kaplan and Meier counts it among the calls that lasted longer, so that a quantile of the sketch
 	// is a quantile of the latency without hedging.
-	Latency *sketchpb.DDSketch `protobuf:"bytes,1,opt,name=latency,proto3" json:"latency,omitempty"`
-	// The latencies of hedges, from their sending. Canceled hedges count as primaries do.
-	HedgeLatency *sketchpb.DDSketch `protobuf:"bytes,2,opt,name=hedge_latency,json=hedgeLatency,proto3" json:"hedge_latency,omitempty"`
-	// The latencies of hedged calls after their first hedge, with the cost and gain of hedging.
-	Outcomes      []*Outcome `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Latency       *sketchpb.DDSketch `protobuf:"bytes,1,opt,name=latency,proto3" json:"latency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,84 +327,6 @@ func (x *Knowledge) GetLatency() *sketchpb.DDSketch {
 	return nil
 }
 
-func (x *Knowledge) GetHedgeLatency() *sketchpb.DDSketch {
-	if x != nil {
-		return x.HedgeLatency
-	}
-	return nil
-}
-
-func (x *Knowledge) GetOutcomes() []*Outcome {
-	if x != nil {
-		return x.Outcomes
-	}
-	return nil
-}
-
-// Outcome has the hedged calls with a first hedge at about the same age.
-type Outcome struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The age of the call at its first hedge, in nanoseconds.
-	Age int64 `protobuf:"varint,1,opt,name=age,proto3" json:"age,omitempty"`
-	// The maximum number of hedges of each of these calls.
-	Hedges uint32 `protobuf:"varint,2,opt,name=hedges,proto3" json:"hedges,omitempty"`
-	// The latencies of these calls from their first hedge, for any attempt that answered.
-	Rest          *sketchpb.DDSketch `protobuf:"bytes,3,opt,name=rest,proto3" json:"rest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Outcome) Reset() {
-	*x = Outcome{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Outcome) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Outcome) ProtoMessage() {}
-
-func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
-func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Outcome) GetAge() int64 {
-	if x != nil {
-		return x.Age
-	}
-	return 0
-}
-
-func (x *Outcome) GetHedges() uint32 {
-	if x != nil {
-		return x.Hedges
-	}
-	return 0
-}
-
-func (x *Outcome) GetRest() *sketchpb.DDSketch {
-	if x != nil {
-		return x.Rest
-	}
-	return nil
-}
-
 var File_snapshotpb_snapshot_proto protoreflect.FileDescriptor
 
 const file_snapshotpb_snapshot_proto_rawDesc = "" +
@@ -428,15 +346,9 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\aclasses\x18\x03 \x03(\v2\x15.hedge.snapshot.ClassR\aclasses\"T\n" +
 	"\x05Class\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
-	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\"\x9f\x01\n" +
+	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\"Z\n" +
 	"\tKnowledge\x12(\n" +
-	"\alatency\x18\x01 \x01(\v2\x0e.test.DDSketchR\alatency\x123\n" +
-	"\rhedge_latency\x18\x02 \x01(\v2\x0e.test.DDSketchR\fhedgeLatency\x123\n" +
-	"\boutcomes\x18\x03 \x03(\v2\x17.hedge.snapshot.OutcomeR\boutcomes\"W\n" +
-	"\aOutcome\x12\x10\n" +
-	"\x03age\x18\x01 \x01(\x03R\x03age\x12\x16\n" +
-	"\x06hedges\x18\x02 \x01(\rR\x06hedges\x12\"\n" +
-	"\x04rest\x18\x03 \x01(\v2\x0e.test.DDSketchR\x04restB-Z+github.com/grpchedge/hedge/proto/snapshotpbb\x06proto3"
+	"\alatency\x18\x01 \x01(\v2\x0e.test.DDSketchR\alatencyJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04R\rhedge_latencyR\boutcomesB-Z+github.com/grpchedge/hedge/proto/snapshotpbb\x06proto3"
 
 var (
 	file_snapshotpb_snapshot_proto_rawDescOnce sync.Once
@@ -450,15 +362,14 @@ func file_snapshotpb_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshotpb_snapshot_proto_rawDescData
 }
 
-var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_snapshotpb_snapshot_proto_goTypes = []any{
 	(*Snapshot)(nil),          // 0: hedge.snapshot.Snapshot
 	(*Target)(nil),            // 1: hedge.snapshot.Target
 	(*Method)(nil),            // 2: hedge.snapshot.Method
 	(*Class)(nil),             // 3: hedge.snapshot.Class
 	(*Knowledge)(nil),         // 4: hedge.snapshot.Knowledge
-	(*Outcome)(nil),           // 5: hedge.snapshot.Outcome
-	(*sketchpb.DDSketch)(nil), // 6: test.DDSketch
+	(*sketchpb.DDSketch)(nil), // 5: test.DDSketch
 }
 var file_snapshotpb_snapshot_proto_depIdxs = []int32{
 	1, // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
@@ -466,15 +377,12 @@ var file_snapshotpb_snapshot_proto_depIdxs = []int32{
 	4, // 2: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
 	3, // 3: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
 	4, // 4: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge
-	6, // 5: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
-	6, // 6: hedge.snapshot.Knowledge.hedge_latency:type_name -> test.DDSketch
-	5, // 7: hedge.snapshot.Knowledge.outcomes:type_name -> hedge.snapshot.Outcome
-	6, // 8: hedge.snapshot.Outcome.rest:type_name -> test.DDSketch
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	5, // 5: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_snapshotpb_snapshot_proto_init() }
@@ -488,7 +396,7 @@ func file_snapshotpb_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshotpb_snapshot_proto_rawDesc), len(file_snapshotpb_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
