@@ -181,8 +181,8 @@ func WithSingleRequest(patterns ...string) Option {
 // A method with a policy has up to maxAttempts attempts, primary included, at most 5;
 // [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
 // throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
-// the policy limits them, as in gRPC. docs/configuration.md describes the end of such a
-// call, and retryThrottling.
+// the policy limits them, as in gRPC. docs/configuration.md describes the end of these
+// calls, and retryThrottling.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -244,7 +244,7 @@ func WithOff(off bool) Option {
 
 // WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used.
 // The default is false. The connection must have the load-balancing policy hedge_other_backend of
-// package balancer, which picks such a backend before the budget pays: see docs/other-backends.md.
+// package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
 // On a connection without the policy no hedge is sent. A service config from the resolver replaces
@@ -291,5 +291,6 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
-	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = &resets.Limit{N: n, Per: per} })
+	limit := &resets.Limit{N: n, Per: per}
+	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = limit })
 }

@@ -21,7 +21,7 @@ type Trigger struct{ in settings.Trigger }
 // Auto chooses the delay, the probability and the number of hedges of each method within the
 // budget. It makes the slower half of calls faster by the greatest factor, from the median to p99.9
 // on a logarithmic scale. A hedge must gain more than its price. All methods of a target pay the
-// same price, which follows what they spend. If few hedges gain that much, few calls are hedged.
+// same price, which follows their spending. If few hedges gain that much, few calls are hedged.
 //
 // About once per second, at the default [WithWindow], Auto makes a choice for each method from the
 // recent latencies of its primaries, its hedges and its hedged calls. If hedges save less than

@@ -119,8 +119,6 @@ func courses(t *testing.T) []course {
 			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
 		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 15,
 			bounds: []bound{all("p95", p(0.95), 12), all("p99", p(0.99), 25), loadOf(15)}},
-		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 20, hedges: 3,
-			bounds: []bound{all("p99.9", p(0.999), 60), loadOf(20)}},
 		{name: "slow-one-percent", latency: distributed(t, "slow-one-percent"), client: closed, budget: 5,
 			bounds: []bound{all("p99", p(0.99), 22.5), all("p99.9", p(0.999), 34), loadOf(5)}},
 		{name: "pareto", latency: distributed(t, "pareto"), client: closed, budget: 10,
@@ -179,7 +177,7 @@ func courses(t *testing.T) []course {
 				return float64(hedged.Between(70*s, 85*s).Tail(0.99)) / float64(hedged.Between(15*s, 30*s).Tail(0.99))
 			}, 0, whole, 1.15}}},
 
-		// The distribution of 20 ms is that of 5 ms with each latency times four. The best policy
+		// The distribution of 20 ms has four times the latencies of the one of 5 ms. The best policy
 		// reaches 16.1 ms.
 		{name: "shift", latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
@@ -243,8 +241,6 @@ func courses(t *testing.T) []course {
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
 		{name: "heavy", latency: heavy, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.67), loadOf(10.5)}},
-		{name: "stalls at 50/s", latency: stalls, client: open(50, calls), budget: 10,
-			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
 	}
 	// At rates at which two seconds earn one hedge or less, a minute of outage.
 	for _, rate := range []float64{1, 5} {
@@ -304,35 +300,6 @@ func TestAuto(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestAuto_NoWorseThanPercentile compares with the 90th percentile at the same budget. That spends
-// all of the budget, also where most of it saves little: the trigger sends a quarter of its hedges
-// in slow-one-percent.
-func TestAuto_NoWorseThanPercentile(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	for _, tc := range []struct {
-		distribution string
-		budget       float64
-		bound        float64
-	}{
-		{"straggler", 10, 1.03}, {"ttft", 10, 1.09}, {"ttft", 30, 1.03}, {"grpc-java", 15, 1.03}, {
-			"slow-one-percent", 5, 1.15}, {"pareto", 10, 1.03},
-	} {
-		for seed := range uint64(5) {
-			p99 := func(trigger hedge.Trigger) float64 {
-				calls, _ := simulation.Client{Latency: distributed(t, tc.distribution)(seed + 1), Calls: calls,
-					Concurrency: 20, Seed: seed + 1,
-					Options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger))}.Run(t)
-				return millis(calls[warmedUp:].Tail(0.99))
-			}
-			if ratio := p99(hedge.Auto()) / p99(hedge.Percentile(0.90)); ratio > tc.bound {
-				t.Errorf("%s, budget %v%%, seed %d: p99 is %.3f of that of the percentile, want %v",
-					tc.distribution, tc.budget, seed+1, ratio, tc.bound)
-			}
-		}
 	}
 }
 

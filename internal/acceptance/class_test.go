@@ -70,7 +70,8 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				opts  []grpc.CallOption
 			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
 				[]grpc.CallOption{hedge.Off()}}} {
-				c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
+				ctx := context.WithValue(t.Context(), key{}, of.class)
+				c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, of.opts...)
 				c.Inspect(nil, nil, nil)
 				time.Sleep(of.took)
 				c.End(hcall.Ending{})

@@ -59,7 +59,7 @@ func TestClientBusy(t *testing.T) {
 
 // TestRule13_ABusyClientTeachesNothing has the client be short of processor time for two minutes,
 // while one call in ten is late for that reason. If these calls taught that they take long, delays
-// would rise to what the client takes. If they taught that a hedge might have been faster, Auto's
+// would rise to the client's own delay. If they taught that a hedge might have been faster, Auto's
 // would sink to a seventh.
 func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 	longtest.Simulation(t)

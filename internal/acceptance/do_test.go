@@ -40,28 +40,26 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 		{"the hedge fails, without a status", 50 * ms, failure, nil, "primary", 50 * ms},
 		{"all fail", 50 * ms, errors.New("second"), failure, "primary", 50 * ms},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-				ctx := context.WithValue(t.Context(), key{}, "value")
-				began := time.Now()
-				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
-					if ctx.Value(key{}) != "value" {
-						t.Error("an attempt lost the caller's values")
-					}
-					md, _ := metadata.FromOutgoingContext(ctx)
-					if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
-						_, err := hedgetest.Taking(5 * ms)(ctx)
-						return "hedge " + number[0], errors.Join(err, tc.hedge)
-					}
-					_, err := hedgetest.Taking(tc.primary)(ctx)
-					return "primary", cmp.Or(err, tc.fails)
-				})
-				if got != tc.want || err != tc.fails || time.Since(began) != tc.at {
-					t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+			ctx := context.WithValue(t.Context(), key{}, "value")
+			began := time.Now()
+			got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
+				if ctx.Value(key{}) != "value" {
+					t.Error("an attempt lost the caller's values")
 				}
-				synctest.Wait()
+				md, _ := metadata.FromOutgoingContext(ctx)
+				if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
+					_, err := hedgetest.Taking(5 * ms)(ctx)
+					return "hedge " + number[0], errors.Join(err, tc.hedge)
+				}
+				_, err := hedgetest.Taking(tc.primary)(ctx)
+				return "primary", cmp.Or(err, tc.fails)
 			})
+			if got != tc.want || err != tc.fails || time.Since(began) != tc.at {
+				t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
+			}
+			synctest.Wait()
 		})
 	}
 }
@@ -125,32 +123,30 @@ func TestDo_RejectedValues(t *testing.T) {
 		{"the hedge has a good value", 1, 1},
 		{"nobody has", -1, 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
-					return simulation.AttemptOf(value.(context.Context)) == tc.good
-				})
-				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400),
-					hedge.WithMaxHedges(1))
-				attempts := make([]context.Context, 2)
-				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
-					time.Sleep(5 * ms)
-					attempts[simulation.AttemptOf(ctx)] = ctx
-					if primary := attempts[0]; primary.Err() != nil {
-						t.Errorf("while the hedge ran, the context of the rejected value ended: %v", primary.Err())
-					}
-					return ctx, nil
-				})
-				if err != nil || value != attempts[tc.want] {
-					t.Fatalf("%v, %v; want the value of attempt %d", value, err, tc.want)
-				}
-				synctest.Wait()
-				for n, ctx := range attempts {
-					if lost := n != tc.want; lost != (ctx.Err() != nil) {
-						t.Errorf("the context of attempt %d: %v", n, ctx.Err())
-					}
-				}
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
+				return simulation.AttemptOf(value.(context.Context)) == tc.good
 			})
+			s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400),
+				hedge.WithMaxHedges(1))
+			attempts := make([]context.Context, 2)
+			value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
+				time.Sleep(5 * ms)
+				attempts[simulation.AttemptOf(ctx)] = ctx
+				if primary := attempts[0]; primary.Err() != nil {
+					t.Errorf("while the hedge ran, the context of the rejected value ended: %v", primary.Err())
+				}
+				return ctx, nil
+			})
+			if err != nil || value != attempts[tc.want] {
+				t.Fatalf("%v, %v; want the value of attempt %d", value, err, tc.want)
+			}
+			synctest.Wait()
+			for n, ctx := range attempts {
+				if lost := n != tc.want; lost != (ctx.Err() != nil) {
+					t.Errorf("the context of attempt %d: %v", n, ctx.Err())
+				}
+			}
 		})
 	}
 }
@@ -169,51 +165,32 @@ func TestDo_EOFIsAFailure(t *testing.T) {
 	}
 }
 
+// TestNewContext has contexts within contexts. internal/settings tests one context against the
+// options of a call.
 func TestNewContext(t *testing.T) {
 	type key struct{}
-	with := func(opts ...grpc.CallOption) func(context.Context) context.Context {
-		return func(ctx context.Context) context.Context { return hedge.NewContext(ctx, opts...) }
-	}
+	with := hedge.NewContext
 	derived := func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) }
-	const never = -1
+	after := with(t.Context(), hedge.After(ms))
 	for _, tc := range []struct {
-		name     string
-		contexts []func(context.Context) context.Context
-		opts     []grpc.CallOption
-		want     time.Duration
+		name string
+		ctx  context.Context
+		want time.Duration // -1: never
 	}{
-		{"nothing", nil, nil, never},
-		{"After", []func(context.Context) context.Context{with(hedge.After(ms))}, nil, ms},
-		{"After, derived from", []func(context.Context) context.Context{with(hedge.After(ms)), derived}, nil, ms},
-		{"the last option counts", []func(context.Context) context.Context{with(hedge.Off(), hedge.After(ms))}, nil, ms},
-		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived,
-			with(hedge.After(2 * ms))}, nil, 2 * ms},
-		{"an inner context of nothing", []func(context.Context) context.Context{with(hedge.After(ms)), with()}, nil, ms},
-		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)),
-			with(hedge.Off())}, nil, never},
-		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())},
-			[]grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
-		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))},
-			[]grpc.CallOption{hedge.Off()}, never},
-		{"options of others",
-			[]func(context.Context) context.Context{
-				with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
+		{"derived", derived(after), ms},
+		{"the inner context counts", with(derived(after), hedge.After(2*ms)), 2 * ms},
+		{"an inner context without options", with(after), ms},
+		{"Off in an inner context", with(after, hedge.Off()), -1},
+		{"options of others", with(t.Context(), hedge.After(ms), grpc.WaitForReady(true), nil), ms},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := hedgetest.All(t)
-			ctx := t.Context()
-			for _, wrap := range tc.contexts {
-				ctx = wrap(ctx)
-			}
-			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, tc.opts...)
-			delay := time.Duration(never)
-			if c.Hedged() {
-				delay = c.Plan().Due
-			}
-			if delay != tc.want {
-				t.Errorf("hedged after %v, want %v", delay, tc.want)
-			}
-		})
+		c := hcall.Begin((*registry.Registry)(hedgetest.All(t)), tc.ctx, target, method, nil)
+		delay := time.Duration(-1)
+		if c.Hedged() {
+			delay = c.Plan().Due
+		}
+		if delay != tc.want {
+			t.Errorf("%s: hedged after %v, want %v", tc.name, delay, tc.want)
+		}
 	}
 }
 

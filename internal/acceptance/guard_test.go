@@ -274,34 +274,32 @@ func TestGuard_HeldBack(t *testing.T) {
 			[]string{"level=WARN msg=\"hedge guard active\"", "level=INFO msg=\"hedge guard released\""}},
 		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var l logged
-				s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms),
-					hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
-				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
-				do(func(ctx context.Context) (int, error) {
-					if simulation.AttemptOf(ctx) > 0 {
-						return 0, status.Error(codes.ResourceExhausted, "quota")
-					}
-					return hedgetest.Taking(20 * ms)(ctx)
-				})
-				var attempts atomic.Int64
-				do(func(ctx context.Context) (int, error) {
-					attempts.Add(1)
-					return hedgetest.Taking(time.Second)(ctx)
-				})
-				got := s.Stats()
-				got.PrimaryWins, got.HedgeWins = 0, 0
-				if n := attempts.Load(); n != int64(tc.attempts) || got != tc.want {
-					t.Errorf("%d attempts, want %d; %+v", n, tc.attempts, got)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			var l logged
+			s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms),
+				hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
+			do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
+			do(func(ctx context.Context) (int, error) {
+				if simulation.AttemptOf(ctx) > 0 {
+					return 0, status.Error(codes.ResourceExhausted, "quota")
 				}
-				time.Sleep(2 * time.Minute)
-				do(hedgetest.Taking(time.Second))
-				if lines := l.lines(); !slices.EqualFunc(lines, tc.log, strings.HasPrefix) {
-					t.Errorf("the log is %q", lines)
-				}
+				return hedgetest.Taking(20 * ms)(ctx)
 			})
+			var attempts atomic.Int64
+			do(func(ctx context.Context) (int, error) {
+				attempts.Add(1)
+				return hedgetest.Taking(time.Second)(ctx)
+			})
+			got := s.Stats()
+			got.PrimaryWins, got.HedgeWins = 0, 0
+			if n := attempts.Load(); n != int64(tc.attempts) || got != tc.want {
+				t.Errorf("%d attempts, want %d; %+v", n, tc.attempts, got)
+			}
+			time.Sleep(2 * time.Minute)
+			do(hedgetest.Taking(time.Second))
+			if lines := l.lines(); !slices.EqualFunc(lines, tc.log, strings.HasPrefix) {
+				t.Errorf("the log is %q", lines)
+			}
 		})
 	}
 }

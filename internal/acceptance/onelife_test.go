@@ -153,64 +153,62 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		{name: "the primary wins with an error", primary: 5 * ms, failure: errors.New("its body says more")},
 	} {
 		for _, deadline := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.All(t,
-						append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms),
-							hedge.WithBudgetPercent(400)}, tc.opts...)...)
-					why := errors.New("why")
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					if deadline {
-						var stop context.CancelFunc
-						ctx, stop = context.WithTimeoutCause(ctx, time.Minute, why)
-						defer stop()
-					}
-					var mu sync.Mutex
-					var attempts [2]kept
-					got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
-						k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx, done: ctx.Done()}
-						var cancel context.CancelFunc
-						k.derived, cancel = context.WithCancel(context.WithValue(ctx, kept{}, "derived"))
-						t.Cleanup(cancel)
-						mu.Lock()
-						attempts[k.attempt] = k
-						mu.Unlock()
-						if _, err := hedgetest.Taking([]time.Duration{tc.primary, tc.hedged}[k.attempt])(ctx); err != nil {
-							return k, err
-						}
-						return k, tc.failure
-					})
-					if err != tc.failure || got.attempt != tc.winner {
-						t.Fatalf("attempt %d, %v", got.attempt, err)
-					}
-					synctest.Wait()
-					runtime.GC()
-					runtime.GC()
-					if got.ctx.Err() != nil || got.derived.Err() != nil {
-						t.Errorf("the winner's context has ended with the call: %v, %v", got.ctx.Err(), got.derived.Err())
-					}
+			hedgetest.Run(t, fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
+				s := hedgetest.All(t,
+					append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms),
+						hedge.WithBudgetPercent(400)}, tc.opts...)...)
+				why := errors.New("why")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				if deadline {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeoutCause(ctx, time.Minute, why)
+					defer stop()
+				}
+				var mu sync.Mutex
+				var attempts [2]kept
+				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
+					k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx, done: ctx.Done()}
+					var cancel context.CancelFunc
+					k.derived, cancel = context.WithCancel(context.WithValue(ctx, kept{}, "derived"))
+					t.Cleanup(cancel)
 					mu.Lock()
-					if loser := attempts[1-tc.winner]; loser.ctx != nil && (loser.ctx.Err() == nil || loser.derived.Err() == nil) {
-						t.Error("the loser's context lives on")
-					}
+					attempts[k.attempt] = k
 					mu.Unlock()
-
-					want := context.Canceled
-					if deadline {
-						want = context.DeadlineExceeded
-						time.Sleep(2 * time.Minute)
-					} else {
-						cancel(why)
+					if _, err := hedgetest.Taking([]time.Duration{tc.primary, tc.hedged}[k.attempt])(ctx); err != nil {
+						return k, err
 					}
-					<-got.done
-					<-got.derived.Done()
-					for _, c := range []context.Context{got.ctx, got.derived} {
-						if c.Err() != want || context.Cause(c) != why {
-							t.Errorf("ended with %v because of %v, want %v because of %v", c.Err(), context.Cause(c), want, why)
-						}
-					}
+					return k, tc.failure
 				})
+				if err != tc.failure || got.attempt != tc.winner {
+					t.Fatalf("attempt %d, %v", got.attempt, err)
+				}
+				synctest.Wait()
+				runtime.GC()
+				runtime.GC()
+				if got.ctx.Err() != nil || got.derived.Err() != nil {
+					t.Errorf("the winner's context has ended with the call: %v, %v", got.ctx.Err(), got.derived.Err())
+				}
+				mu.Lock()
+				if loser := attempts[1-tc.winner]; loser.ctx != nil && (loser.ctx.Err() == nil || loser.derived.Err() == nil) {
+					t.Error("the loser's context lives on")
+				}
+				mu.Unlock()
+
+				want := context.Canceled
+				if deadline {
+					want = context.DeadlineExceeded
+					time.Sleep(2 * time.Minute)
+				} else {
+					cancel(why)
+				}
+				<-got.done
+				<-got.derived.Done()
+				for _, c := range []context.Context{got.ctx, got.derived} {
+					if c.Err() != want || context.Cause(c) != why {
+						t.Errorf("ended with %v because of %v, want %v because of %v", c.Err(), context.Cause(c), want, why)
+					}
+				}
 			})
 		}
 	}

@@ -35,7 +35,7 @@ type queues struct {
 	servers int
 	load    float64 // of the servers' capacity
 	clients int
-	finish  bool // servers do queued work that was cancelled; they do what they have begun in any case
+	finish  bool // servers do queued work that was cancelled; they always finish begun work
 	shed    bool
 	budget  float64 // in percent; 0: plain
 	slow    bool    // a third of the servers is half as fast in the second third of the time
@@ -205,8 +205,8 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 }
 
 // TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares the latency
-// with that of the same calls without hedging. Servers shed: without that, the figures are logged
-// only.
+// with that of the same calls without hedging. Servers shed. Without shedding, the figures are only
+// logged.
 func TestQueues_NoWorseThanPlain(t *testing.T) {
 	longtest.Simulation(t)
 	var cases []queues

@@ -48,27 +48,25 @@ func TestRule13_WhatTeaches(t *testing.T) {
 		{name: "answered as the caller gave up", gone: true, want: 10 * ms},
 		{name: "a hedge won", cut: true, want: 100 * ms},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, hedge.WithMaxHedges(0))
-				hedgetest.Call(t, s, target, method, 100*ms)
-				hedgetest.Call(t, s, target, method, 100*ms)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil)
-				time.Sleep(10 * ms)
-				if tc.gone {
-					cancel()
-				}
-				if tc.cut {
-					hedgetest.CutShort(&c, c.Age())
-				} else {
-					c.End(hcall.Ending{Err: tc.err})
-				}
-				if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
-					t.Errorf("p25 %v, want %v", got, tc.want)
-				}
-			})
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithMaxHedges(0))
+			hedgetest.Call(t, s, target, method, 100*ms)
+			hedgetest.Call(t, s, target, method, 100*ms)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil)
+			time.Sleep(10 * ms)
+			if tc.gone {
+				cancel()
+			}
+			if tc.cut {
+				hedgetest.CutShort(&c, c.Age())
+			} else {
+				c.End(hcall.Ending{Err: tc.err})
+			}
+			if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
+				t.Errorf("p25 %v, want %v", got, tc.want)
+			}
 		})
 	}
 }
@@ -208,29 +206,27 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
 			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(0)), false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, append(tc.first, hedge.WithMaxHedges(1))...)
-				var inFlight sync.WaitGroup
-				for range calls {
-					inFlight.Go(func() { hedgetest.Call(t, s, target, method, 200*ms) })
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, append(tc.first, hedge.WithMaxHedges(1))...)
+			var inFlight sync.WaitGroup
+			for range calls {
+				inFlight.Go(func() { hedgetest.Call(t, s, target, method, 200*ms) })
+			}
+			time.Sleep(5 * ms)
+			if tc.update != nil {
+				if err := s.Update(append(tc.update, hedge.WithAllMethods())...); err != nil {
+					t.Fatal(err)
 				}
-				time.Sleep(5 * ms)
-				if tc.update != nil {
-					if err := s.Update(append(tc.update, hedge.WithAllMethods())...); err != nil {
-						t.Fatal(err)
-					}
-				}
-				hedgetest.Call(t, s, target, method, ms) // so that the update has reached the method
-				inFlight.Wait()
-				if got := s.Stats().Hedges; got != calls {
-					t.Errorf("%d calls in flight had %d hedges", calls, got)
-				}
-				hedgetest.Call(t, s, target, method, 200*ms)
-				if got := s.Stats().Hedges > calls; got != tc.later {
-					t.Errorf("a later call had a hedge: %v, want %v", got, tc.later)
-				}
-			})
+			}
+			hedgetest.Call(t, s, target, method, ms) // so that the update has reached the method
+			inFlight.Wait()
+			if got := s.Stats().Hedges; got != calls {
+				t.Errorf("%d calls in flight had %d hedges", calls, got)
+			}
+			hedgetest.Call(t, s, target, method, 200*ms)
+			if got := s.Stats().Hedges > calls; got != tc.later {
+				t.Errorf("a later call had a hedge: %v, want %v", got, tc.later)
+			}
 		})
 	}
 }

@@ -206,40 +206,38 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)},
 			before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				options := append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)
-				if !tc.selected {
-					options = append(options, hedge.WithAllMethods())
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			options := append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)
+			if !tc.selected {
+				options = append(options, hedge.WithAllMethods())
+			}
+			s := hedgetest.New(t, options...)
+			if tc.before != nil {
+				tc.before(s)
+			}
+			before := s.Stats()
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, tc.conn, tc.call...)
+			if c.Hedged() {
+				plan := c.Plan()
+				if plan.Due != 10*ms || plan.Delay != 10*ms {
+					t.Errorf("plan %+v", plan)
 				}
-				s := hedgetest.New(t, options...)
-				if tc.before != nil {
-					tc.before(s)
+				time.Sleep(plan.Due)
+				send, again := hedgetest.Admit(&c, 1)
+				if send != (tc.want.Hedges > 0) {
+					t.Errorf("Admit(1) = %v", send)
 				}
-				before := s.Stats()
-				c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, tc.conn, tc.call...)
-				if c.Hedged() {
-					plan := c.Plan()
-					if plan.Due != 10*ms || plan.Delay != 10*ms {
-						t.Errorf("plan %+v", plan)
-					}
-					time.Sleep(plan.Due)
-					send, again := hedgetest.Admit(&c, 1)
-					if send != (tc.want.Hedges > 0) {
-						t.Errorf("Admit(1) = %v", send)
-					}
-					for range 3 { // asked again, it is still one hedge that was held back
-						if again > 0 {
-							time.Sleep(again)
-							_, again = hedgetest.Admit(&c, 1)
-						}
+				for range 3 { // asked again, it is still one hedge that was held back
+					if again > 0 {
+						time.Sleep(again)
+						_, again = hedgetest.Admit(&c, 1)
 					}
 				}
-				tc.want.Calls = 1
-				if got := difference(s.Stats(), before); got != tc.want {
-					t.Errorf("%+v,\nwant %+v", got, tc.want)
-				}
-			})
+			}
+			tc.want.Calls = 1
+			if got := difference(s.Stats(), before); got != tc.want {
+				t.Errorf("%+v,\nwant %+v", got, tc.want)
+			}
 		})
 	}
 }
@@ -334,23 +332,10 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 }
 
 func TestPreviousAttempts(t *testing.T) {
-	for _, tc := range []struct {
-		values []string
-		want   int
-	}{
-		{nil, 0},
-		{[]string{"1"}, 1},
-		{[]string{"4"}, 4},
-		{[]string{"1", "2"}, 2},
-		{[]string{""}, 0},
-		{[]string{"-1"}, 0},
-		{[]string{"many"}, 0},
-		{[]string{"99999999999999999999"}, 0},
-	} {
-		md := metadata.MD{}
-		md.Append("grpc-previous-rpc-attempts", tc.values...)
-		if got := hedge.PreviousAttempts(metadata.NewIncomingContext(t.Context(), md)); got != tc.want {
-			t.Errorf("%q: %d, want %d", tc.values, got, tc.want)
+	for value, want := range map[string]int{"1": 1, "4": 4, "1 2": 2, "": 0, "-1": 0, "many": 0, "99999999999999999999": 0} {
+		md := metadata.MD{"grpc-previous-rpc-attempts": strings.Fields(value)}
+		if got := hedge.PreviousAttempts(metadata.NewIncomingContext(t.Context(), md)); got != want {
+			t.Errorf("%q: %d, want %d", value, got, want)
 		}
 	}
 	if got := hedge.PreviousAttempts(t.Context()); got != 0 {

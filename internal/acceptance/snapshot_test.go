@@ -13,14 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
-	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
 // snapshotOf returns a scheduler's snapshot.
@@ -156,37 +153,28 @@ func TestSnapshot_OfSelectedMethods(t *testing.T) {
 	})
 }
 
+// TestSnapshot_Errors has readers and writers that fail. The tests of internal/registry have the
+// snapshots that are refused.
 func TestSnapshot_Errors(t *testing.T) {
-	var empty bytes.Buffer
-	if err := new(hedge.Scheduler).WriteSnapshot(&empty); err != nil {
-		t.Fatal(err)
-	}
-	if err := (*hedge.Scheduler)(nil).WriteSnapshot(io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name, want string
-		reader     io.Reader
-	}{
-		{"no reader", "hedge: WithSnapshot(nil): must not be nil", nil},
-		{"nothing", "hedge: WithSnapshot: empty", strings.NewReader("")},
-		{"a web page", "hedge: WithSnapshot: not a snapshot, or truncated: ",
-			strings.NewReader("<html>404</html>")},
-		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},
-		{"of nobody", "", &empty},
+	broken := failing{errors.New("disk full")}
+	for want, reader := range map[string]io.Reader{
+		"hedge: WithSnapshot(nil): must not be nil": nil,
+		"hedge: WithSnapshot: empty":                strings.NewReader(""),
+		"hedge: WithSnapshot: disk full":            broken,
 	} {
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(c.reader))
-		switch {
-		case c.want == "" && (err != nil || len(s.Methods()) > 0):
-			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (s != nil || err == nil || !strings.HasPrefix(err.Error(), c.want)):
-			t.Errorf("%s: the error is %q, want %q", c.name, err, c.want)
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(reader))
+		if s != nil || err == nil || err.Error() != want {
+			t.Errorf("the error is %q, want %q", err, want)
 		}
 	}
-	full := errors.New("the disk is full")
-	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) ||
+	if err := hedgetest.All(t).WriteSnapshot(broken); !errors.Is(err, broken.err) ||
 		!strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
 		t.Errorf("the error is %q", err)
+	}
+	for _, s := range []*hedge.Scheduler{nil, {}} {
+		if rows := takenOver(t, [][]byte{snapshotOf(t, s)}).Methods(); len(rows) > 0 {
+			t.Errorf("%+v", rows)
+		}
 	}
 }
 
@@ -258,51 +246,20 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	})
 }
 
-// TestSnapshot_OfTheRate lets the bucket of a target begin with what its calls earn in two seconds.
+// TestSnapshot_OfTheRate lets the bucket of a target begin with what its calls earn in two seconds,
+// also if the scheduler has a budget for that target alone.
 func TestSnapshot_OfTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		stragglers(t, s, method, 1_000, 1) // 100 a second
-		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}))})
-		time.Sleep(10 * time.Second) // it need not come at once
-		hedgetest.Call(t, again, target, method, ms)
-		if got := again.Methods()[0].Tokens; got < 7 || got > 9 {
-			t.Errorf("%v tokens after the first call, want 8", got)
-		}
-	})
-}
-
-// TestSnapshot_CanBeRead has schedulers with snapshots that New must accept: with hedges at one
-// target only, and with calls of a target or method without a name.
-func TestSnapshot_CanBeRead(t *testing.T) {
-	for _, tc := range []struct {
-		name, target, method string
-		opts                 []hedge.Option
-	}{
-		{"budget of one target", target, method,
-			[]hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
-		{"target without a name", "", method, nil},
-		{"method without a name", target, "", nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, tc.opts...)
-				for range 500 {
-					if _, err := hedge.Do(t.Context(), s, tc.target, tc.method, hedgetest.Taking(5*ms)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				again := takenOver(t, [][]byte{snapshotOf(t, s)})
-				var read snapshotpb.Snapshot
-				if err := proto.Unmarshal(snapshotOf(t, again), &read); err != nil {
-					t.Fatal(err)
-				}
-				for _, known := range read.Targets {
-					if rate := known.CallsPerSecond; known.Name == "" || !(rate > 150 && rate < 250) {
-						t.Errorf("%v calls a second of %q, want 200", rate, known.Name)
-					}
-				}
-			})
+	for _, opts := range [][]hedge.Option{nil,
+		{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t, opts...)
+			stragglers(t, s, method, 1_000, 1) // 100 a second
+			again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, opts...))}, opts...)
+			time.Sleep(10 * time.Second) // it need not come at once
+			hedgetest.Call(t, again, target, method, ms)
+			if got := again.Methods()[0].Tokens; got < 7 || got > 9 {
+				t.Errorf("%v tokens after the first call, want 8", got)
+			}
 		})
 	}
 }

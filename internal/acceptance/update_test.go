@@ -24,15 +24,7 @@ import (
 func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, method string) int64 {
 	t.Helper()
 	before := s.Stats().Hedges
-	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
-		select {
-		case <-time.After(time.Second):
-			return 1, nil
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	})
-	if err != nil {
+	if _, err := hedge.Do(ctx, s, target, method, hedgetest.Taking(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return s.Stats().Hedges - before
@@ -103,13 +95,6 @@ func TestRules_Errors(t *testing.T) {
 		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff(true)), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)),
 			[]string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)),
-			[]string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)),
-			[]string{"WithServiceConfig cannot be set for a method"}},
-		{hedge.WithTargetOptions("a", hedge.WithAllMethods()), []string{"WithAllMethods cannot be set for a target"}},
-		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")),
-			[]string{"WithTargetOptions cannot be set for a target"}},
 		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))),
 			[]string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
 		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")),

@@ -19,10 +19,10 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	n, turn int           // the hedge, 1 for the first; the hedges considered so far, including this one
+	n, turn int           // the hedge, 1 for the first; counts the considered hedges, this one included
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
-	race    *race.Report  // so far; Repeated is about this hedge
+	race    *race.Report  // up to now; Repeated is about this hedge
 	slow    bool          // the call is slow; otherwise an answer was rejected, or the call is sent again
 	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
@@ -58,7 +58,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	return e
 }
 
-// busyShare is the share of a call's age by which a busy process delays what is due. The goroutines
+// busyShare is the share of a call's age by which a busy process delays a due hedge. The goroutines
 // of a call wait for a processor about four times, so that a quarter of the age is the process's
 // own. A call that grows old is hedged in the end, however busy the process is.
 const busyShare = 16
@@ -152,7 +152,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// Hedges use up a rate limit.
-	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) && !m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
+	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) &&
+		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
 		release(d.Call)
 		return d.holdBack(stats.Guarded)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestAdmit_OnlyHope: the guard holds no hedge back whose call fails without it, because all its
-// attempts have failed.
+// TestAdmit_OnlyHope: the guard does not hold back the only hope of a call, which has no other
+// attempt in flight.
 func TestAdmit_OnlyHope(t *testing.T) {
 	failed := race.AttemptReport{HasEnded: true, End: race.NonFatal}
 	for _, tc := range []struct {

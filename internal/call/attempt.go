@@ -34,7 +34,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// catchUp handles what has happened in the race since the last call of catchUp. It reports each
+// catchUp handles the events of the race since the last call of catchUp. It reports each
 // failed attempt once, without attempts that were canceled or exceeded their deadlines. It refunds
 // hedges that were turned away or dropped. At most one hedge is dropped at a time, the one that was
 // paid for last, because hedges are prepared one after the other.
@@ -89,7 +89,8 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
 	}
-	ctx, c.Record = place.Primary(ctx, target, (*registry.SameBackendCounter)(&c.method.Counters), c.settings.OtherBackendOnly)
+	counter := (*registry.SameBackendCounter)(&c.method.Counters)
+	ctx, c.Record = place.Primary(ctx, target, counter, c.settings.OtherBackendOnly)
 	return ctx
 }
 

@@ -1,5 +1,5 @@
 // Package call tracks one call of a method from beginning to end: when its hedges are due, whether
-// each is sent, and what the call counts and teaches.
+// each is sent, and which counts and latencies the call adds.
 package call
 
 import (
@@ -91,7 +91,7 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 // Begin counts a call and returns it. With an empty registry the call is not hedged.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
-// Begin uses the options of this package, and of those in ctx [OffOption] and [AfterOption].
+// Begin uses the options of this package, and from ctx only [OffOption] and [AfterOption].
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if !r.Made() {
@@ -182,7 +182,7 @@ func learnedDelay(c *Call) bool {
 // arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
 func arm(c *Call, delay time.Duration) {
 	s := c.settings
-	if !s.Unbudgeted() { // calls whose hedges are free must not pay for other hedges
+	if !s.Unbudgeted() { // calls with free hedges must not pay for other hedges
 		c.payment.earn(c.Start)
 	}
 	c.maxHedges = s.MaxHedges
@@ -228,7 +228,7 @@ func (c *Call) Plan() race.Plan {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && !policy { // a rejected answer can use hedges beyond those of the trigger
+	if p.Judged && !policy { // a rejected answer can use more hedges than the trigger wants
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {
@@ -292,7 +292,9 @@ func (c *Call) SecondRequest() {
 
 // PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns its
 // context. It uses the options [OffOption] and [ReportOption].
-func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) context.Context {
+func PassThrough(
+	r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
+) context.Context {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})

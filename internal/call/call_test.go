@@ -13,8 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal
-// one.
+// TestRule13_HedgesThatFailTeachNothing has failed hedges that win because every error is final.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
 	c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// A hedge that is due goes by what was learned since its call began: the delay that the call was
+// A due hedge goes by the latencies that were learned since its call began: the delay that the call was
 // given came from the fastest calls of a burst.
 func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

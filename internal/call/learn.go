@@ -50,7 +50,7 @@ func (d *ended) learnHedges() {
 		_, cut := r.Unanswered(n)
 		until, err, answered := a.EndedAt, a.Err, true
 		switch {
-		case d.headers && n == r.Winner && d.known: // its latency is that of its first message
+		case d.headers && n == r.Winner && d.known: // its first message ends its latency
 			until, err = d.Age, d.Err
 		case d.headers && n == r.Winner:
 			answered = false

@@ -13,7 +13,7 @@ const (
 	sweepEvery = time.Minute
 )
 
-// entry is what the registry knows of a method for its removal. Registry.mu guards it. Calls do not
+// entry is the use of a method, for its removal. Registry.mu guards it. Calls do not
 // change it: their counts show whether there was a call since the last look.
 type entry struct {
 	calls int64         // at the last look
@@ -49,7 +49,7 @@ func (r *Registry) leastUsed(at time.Duration) *Method {
 		})
 		r.victims = slices.Clone(r.victims[:1+len(r.victims)/16])
 	}
-	return r.victims[0] // all others were called meanwhile
+	return r.victims[0] // all others were called since
 }
 
 func (r *Registry) removeIdle(at time.Duration) {
@@ -62,7 +62,7 @@ func (r *Registry) removeIdle(at time.Duration) {
 	}
 }
 
-// remove removes methods, and targets without a method, and reports whether there was such a
+// remove removes methods, and targets without a method, and reports whether it removed a
 // target. r.mu must be held.
 func (r *Registry) remove(unused func(*Method) bool) (target bool) {
 	r.methods = slices.DeleteFunc(r.methods, func(m *Method) bool {

@@ -81,35 +81,33 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}, false},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				before := testserver.Heap()
-				s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(5_000))...)
-				for range tc.steps {
-					for i := range tc.entries {
-						for j := range tc.calls {
-							c := hcall.Begin((*registry.Registry)(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
-							took := ms + time.Duration(j)*ms/5
-							if tc.spread { // from 1 ms to 1 s
-								took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
-							}
-							c.Inspect(j, nil, nil)
-							c.End(hcall.Ending{Age: took})
-							if tc.hedged {
-								c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
-								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
-							}
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			before := testserver.Heap()
+			s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(5_000))...)
+			for range tc.steps {
+				for i := range tc.entries {
+					for j := range tc.calls {
+						c := hcall.Begin((*registry.Registry)(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+						took := ms + time.Duration(j)*ms/5
+						if tc.spread { // from 1 ms to 1 s
+							took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
+						}
+						c.Inspect(j, nil, nil)
+						c.End(hcall.Ending{Age: took})
+						if tc.hedged {
+							c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
+							c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 						}
 					}
-					time.Sleep(2 * time.Second)
 				}
-				took := int64(testserver.Heap()-before) - madeOnce
-				runtime.KeepAlive(s)
-				t.Logf("%d bytes an entry", took/int64(tc.entries))
-				if took > int64(tc.entries)*tc.most<<10 {
-					t.Errorf("%d bytes an entry, want %d KB at most", took/int64(tc.entries), tc.most)
-				}
-			})
+				time.Sleep(2 * time.Second)
+			}
+			took := int64(testserver.Heap()-before) - madeOnce
+			runtime.KeepAlive(s)
+			t.Logf("%d bytes an entry", took/int64(tc.entries))
+			if took > int64(tc.entries)*tc.most<<10 {
+				t.Errorf("%d bytes an entry, want %d KB at most", took/int64(tc.entries), tc.most)
+			}
 		})
 	}
 }
@@ -228,7 +226,7 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// crowd calls so many new methods that all entries without a call in between are removed.
+// crowd calls 2,000 new methods, which removes all other entries without a call.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
 		booked(s, fmt.Sprintf("dns:///host-%d", i), fmt.Sprintf("/junk/Name%d", round), ms)
@@ -345,37 +343,35 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 			[]hedge.Option{hedge.WithMethodOptions(method, hedge.WithBudgetPercent(10))}},
 		{"a call a minute", false, 200, time.Minute, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(200), hedge.WithTrigger(hedge.Fixed(0)))...)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(200), hedge.WithTrigger(hedge.Fixed(0)))...)
+			if tc.full {
+				crowd(s, 0)
+			}
+			before := s.Stats()
+			for i := range tc.calls {
+				name := target
 				if tc.full {
-					crowd(s, 0)
+					name = fmt.Sprintf("dns:///other-%d", i)
 				}
-				before := s.Stats()
-				for i := range tc.calls {
-					name := target
-					if tc.full {
-						name = fmt.Sprintf("dns:///other-%d", i)
+				c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
+				hedgetest.Admit(&c, 1)
+				if i == 0 && !tc.full {
+					if sent := s.Stats().Hedges - before.Hedges; sent != 1 {
+						t.Errorf("%d hedges of the first call of all", sent)
 					}
-					c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
-					hedgetest.Admit(&c, 1)
-					if i == 0 && !tc.full {
-						if sent := s.Stats().Hedges - before.Hedges; sent != 1 {
-							t.Errorf("%d hedges of the first call of all", sent)
-						}
-					}
+				}
+				c.End(hcall.Ending{})
+				for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
+					time.Sleep(time.Minute)
+					c := hcall.Begin((*registry.Registry)(s), t.Context(), "busy", method, nil)
 					c.End(hcall.Ending{})
-					for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
-						time.Sleep(time.Minute)
-						c := hcall.Begin((*registry.Registry)(s), t.Context(), "busy", method, nil)
-						c.End(hcall.Ending{})
-					}
 				}
-				sent := s.Stats().Hedges - before.Hedges
-				if share := int64(tc.calls / 10); sent > share+1 || tc.pause == time.Minute && sent < share {
-					t.Errorf("%d hedges of %d calls", sent, tc.calls)
-				}
-			})
+			}
+			sent := s.Stats().Hedges - before.Hedges
+			if share := int64(tc.calls / 10); sent > share+1 || tc.pause == time.Minute && sent < share {
+				t.Errorf("%d hedges of %d calls", sent, tc.calls)
+			}
 		})
 	}
 }

@@ -19,7 +19,7 @@ func (r *Registry) ConfigOf(target, method string) settings.Config {
 }
 
 // Settings are the settings of a method, with the state that belongs to them. They never change. A
-// call uses those that were in force when it began until it ends.
+// call keeps its settings, which were in force when it began.
 type Settings struct {
 	settings.Settings
 	Throttle *Throttle       // of the target; nil: none

@@ -202,7 +202,8 @@ func TestSnapshot_Memory(t *testing.T) {
 	}
 	var same []*snapshotpb.Method
 	for i := range size / 250 {
-		same = append(same, &snapshotpb.Method{Name: "/m", Knowledge: sketchOf(sketch.Count{Bucket: int32(7 * i % 1000), Calls: 1})})
+		one := sketchOf(sketch.Count{Bucket: int32(7 * i % 1000), Calls: 1})
+		same = append(same, &snapshotpb.Method{Name: "/m", Knowledge: one})
 	}
 	snapshots["the same method"] = [][]byte{ofMethods(t, same...)}
 	for name, all := range snapshots {

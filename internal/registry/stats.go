@@ -117,7 +117,7 @@ func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
 	return known
 }
 
-// withdraw removes the predictions of a method most of whose calls cannot be hedged.
+// withdraw removes the predictions of a method if most of its calls cannot be hedged.
 func withdraw(c *stats.Choice, why stats.Reason) {
 	if *c != (stats.Choice{}) {
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0

@@ -69,7 +69,8 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 				group.Go(func() {
 					for i := range rounds {
 						took := time.Duration(1+(caller+i)%4*3) * ms
-						c := call.Begin((*registry.Registry)(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
+						name := fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods)
+						c := call.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
 						c.Inspect(i, nil, nil)
 						if c.Hedged() {
 							hedgetest.Admit(&c, 1)

@@ -51,7 +51,8 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 		ctx = hedge.NewContext(ctx, p.context...)
 	}
 	var o stats.Outcome
-	c := call.Begin((*registry.Registry)(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
+	opts := append([]grpc.CallOption{hedge.Report(&o)}, p.options...)
+	c := call.Begin((*registry.Registry)(s), ctx, "t", method, nil, opts...)
 	c.Inspect(nil, nil, nil)
 	var plan race.Plan
 	if c.Hedged() {

@@ -43,7 +43,7 @@ type Config struct {
 	Guard bool
 
 	WaitForMessage []string // WithWaitForMessage: patterns of streams on which Header waits for a message
-	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods whose caller sends one message
+	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods with one message from the caller
 
 	// For some targets and methods only.
 
@@ -127,7 +127,8 @@ type Traces []func(event any)
 
 // Event is any event: of package stats, the events for which hedge.Trace has functions.
 type Event interface {
-	SilentBackend | Unhedgeable | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
+	SilentBackend | Unhedgeable | NothingSelected |
+		stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
 }
 
 // Tell passes an event to all traces. Without a trace it costs nothing. The caller must hold no
