@@ -12,7 +12,7 @@ type Counts struct {
 	Hedges int64
 	// HedgeWins and PrimaryWins count hedged calls that ended with an answer, OK or a final status,
 	// by the attempt that gave it. Neither counts a hedged call that failed or was canceled by its
-	// caller.
+	// caller, nor a call of which servers turned all hedges away: no hedge had a chance to win.
 	HedgeWins, PrimaryWins int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer.

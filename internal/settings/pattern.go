@@ -62,27 +62,12 @@ func matchName(pattern, name string) bool {
 	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
 }
 
-// compareNames orders patterns of matchName by how specific they are: see comparePatterns.
-func compareNames(a, b string) int {
-	return compare(a, b, len(a)-strings.Count(a, "*"), len(b)-strings.Count(b, "*"))
-}
+// literalsOfName counts the characters of a pattern of matchName that stand for themselves.
+func literalsOfName(p string) int { return len(p) - strings.Count(p, "*") }
 
-// comparePatterns orders patterns of matchAny by how specific they are: below 0 if b is more
-// specific than a. A pattern without wildcards is the most specific. Of two others it is the one
-// with more characters that stand for themselves, and then the one that is later in the alphabet.
-func comparePatterns(a, b string) int { return compare(a, b, literal(a), literal(b)) }
-
-// compare orders two patterns, given how many of their characters stand for themselves.
-func compare(a, b string, literalA, literalB int) int {
-	return cmp.Or(
-		cmp.Compare(min(len(b)-literalB, 1), min(len(a)-literalA, 1)), // whether there is a wildcard
-		cmp.Compare(literalA, literalB),
-		strings.Compare(a, b),
-	)
-}
-
-// literal counts the characters that stand for themselves. Characters in brackets do not.
-func literal(p string) (n int) {
+// literals counts the characters of a pattern of matchAny that stand for themselves. Characters in
+// brackets do not.
+func literals(p string) (n int) {
 	inClass := false
 	for i := 0; i < len(p); i++ {
 		switch c := p[i]; {
