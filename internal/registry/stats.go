@@ -30,7 +30,7 @@ func (r *Registry) Stats() stats.Counts {
 
 // Methods returns a row for each method, sorted by target and method.
 func (r *Registry) Methods() []stats.Method {
-	if r == nil {
+	if !r.Made() {
 		return nil
 	}
 	now := time.Now()
