@@ -8,12 +8,12 @@ import (
 
 // ReadSnapshots returns the latencies in snapshots, by "target method class".
 func ReadSnapshots(all ...io.Reader) (map[string]sketch.Counts, error) {
-	s, err := readSnapshots(all)
+	counts, _, err := readSnapshots(all)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]sketch.Counts{}
-	for k, c := range s.known {
+	for k, c := range counts {
 		known[k.target+" "+k.method+" "+k.class] = c
 	}
 	return known, nil

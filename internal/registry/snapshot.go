@@ -34,90 +34,73 @@ type learnedKey struct {
 	class          string // "": the method
 }
 
-// snapshot is the content of snapshots.
-type snapshot struct {
-	keys      []learnedKey // in the order of the snapshots
-	latencies map[learnedKey][]*sketchpb.DDSketch
-	known     map[learnedKey]sketch.Counts // the latencies, added up
-	rates     map[string]float64           // calls per second of each target, the largest of all snapshots
-}
-
-// readSnapshots reads snapshots to their ends.
-func readSnapshots(all []io.Reader) (*snapshot, error) {
-	s := &snapshot{
-		latencies: map[learnedKey][]*sketchpb.DDSketch{}, known: map[learnedKey]sketch.Counts{}, rates: map[string]float64{},
-	}
+// readSnapshots reads snapshots to their ends. It returns the latencies of methods and classes, and
+// the calls per second of targets: the largest number in all snapshots.
+func readSnapshots(all []io.Reader) (known map[learnedKey]sketch.Counts, rates map[string]float64, err error) {
+	sketches := map[learnedKey][]*sketchpb.DDSketch{}
+	known, rates = map[learnedKey]sketch.Counts{}, map[string]float64{}
 	for _, from := range all {
-		b, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
-		switch {
-		case err != nil:
-			return nil, err
-		case len(b) > maxSnapshot:
-			return nil, fmt.Errorf("larger than %d bytes", maxSnapshot)
-		case len(b) == 0:
-			return nil, errors.New("empty")
+		targets, err := readTargets(from)
+		if err != nil {
+			return nil, nil, err
 		}
-		var message snapshotpb.Snapshot
-		if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
-			return nil, fmt.Errorf("not a snapshot, or truncated: %w", err)
-		}
-		complete := uint64(0)
-		for _, n := range message.Complete {
-			complete += uint64(n)
-		}
-		switch {
-		case message.Version == 0:
-			return nil, errors.New("not a snapshot, or truncated: no version")
-		case complete != uint64(len(message.Targets)):
-			return nil, fmt.Errorf("truncated: %d of %d targets", len(message.Targets), complete)
-		}
-		for _, t := range message.Targets {
-			if err := s.add(t); err != nil {
-				return nil, fmt.Errorf("target %.100q: %w", t.Name, err)
+		for _, t := range targets {
+			if rate := t.CallsPerSecond; !(rate >= 0 && rate <= maxRate) {
+				return nil, nil, fmt.Errorf("target %.100q: calls_per_second %v: must be 0 to %v", t.Name, rate, maxRate)
+			}
+			rates[t.Name] = max(rates[t.Name], t.CallsPerSecond)
+			for _, m := range t.Methods {
+				add := func(class string, k *snapshotpb.Knowledge) {
+					key := learnedKey{t.Name, m.Name, class}
+					sketches[key] = append(sketches[key], k.GetLatency())
+				}
+				add("", m.Knowledge)
+				for _, c := range m.Classes {
+					if c.Name == "" || len(c.Name) > maxClassName {
+						return nil, nil, fmt.Errorf("target %.100q: method %.100q: class %.100q: name must be 1 to %d bytes",
+							t.Name, m.Name, c.Name, maxClassName)
+					}
+					add(c.Name, c.Knowledge)
+				}
 			}
 		}
 	}
-	for _, k := range s.keys {
-		var err error
-		if s.known[k], err = countsOf(s.latencies[k]); err != nil {
-			return nil, fmt.Errorf("target %.100q: method %.100q: class %q: latency: %w", k.target, k.method, k.class, err)
+	for k, same := range sketches {
+		if k.target == "" || k.method == "" {
+			return nil, nil, fmt.Errorf("target %.100q: method %.100q: name must not be empty", k.target, k.method)
+		}
+		if known[k], err = countsOf(same); err != nil {
+			return nil, nil, fmt.Errorf("target %.100q: method %.100q: class %q: %w", k.target, k.method, k.class, err)
 		}
 	}
-	return s, nil
+	return known, rates, nil
 }
 
-func (s *snapshot) add(t *snapshotpb.Target) error {
-	rate := t.CallsPerSecond
+func readTargets(from io.Reader) ([]*snapshotpb.Target, error) {
+	b, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
 	switch {
-	case t.Name == "":
-		return errors.New("no name")
-	case !(rate >= 0 && rate <= maxRate):
-		return fmt.Errorf("calls_per_second %v: must be 0 to %v", rate, maxRate)
+	case err != nil:
+		return nil, err
+	case len(b) > maxSnapshot:
+		return nil, fmt.Errorf("larger than %d bytes", maxSnapshot)
+	case len(b) == 0:
+		return nil, errors.New("empty")
 	}
-	s.rates[t.Name] = max(s.rates[t.Name], rate)
-	for _, m := range t.Methods {
-		if m.Name == "" {
-			return errors.New("method without a name")
-		}
-		s.addLatency(learnedKey{t.Name, m.Name, ""}, m.Knowledge.GetLatency())
-		for _, c := range m.Classes {
-			if c.Name == "" || len(c.Name) > maxClassName {
-				return fmt.Errorf("method %.100q: class %.100q: name must be 1 to %d bytes", m.Name, c.Name, maxClassName)
-			}
-			s.addLatency(learnedKey{t.Name, m.Name, c.Name}, c.Knowledge.GetLatency())
-		}
+	var message snapshotpb.Snapshot
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
+		return nil, fmt.Errorf("not a snapshot, or truncated: %w", err)
 	}
-	return nil
-}
-
-func (s *snapshot) addLatency(k learnedKey, latency *sketchpb.DDSketch) {
-	if latency == nil {
-		return
+	complete := uint64(0)
+	for _, n := range message.Complete {
+		complete += uint64(n)
 	}
-	if s.latencies[k] == nil {
-		s.keys = append(s.keys, k)
+	switch {
+	case message.Version == 0:
+		return nil, errors.New("not a snapshot, or truncated: no version")
+	case complete != uint64(len(message.Targets)):
+		return nil, fmt.Errorf("truncated: %d of %d targets", len(message.Targets), complete)
 	}
-	s.latencies[k] = append(s.latencies[k], latency)
+	return message.Targets, nil
 }
 
 // written is the mapping of the sketches in a snapshot.
@@ -171,18 +154,19 @@ func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 // classes with the most calls come first, and half of the room is left to other methods. An entry
 // that is not called is removed like any other.
 func (r *Registry) restore(snapshots []io.Reader) error {
-	s, err := readSnapshots(snapshots)
+	known, rates, err := readSnapshots(snapshots)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(s.keys, func(a, b learnedKey) int {
-		return cmp.Or(cmp.Compare(s.known[b].Total(), s.known[a].Total()), strings.Compare(a.class, b.class))
+	keys := slices.SortedFunc(maps.Keys(known), func(a, b learnedKey) int {
+		return cmp.Or(cmp.Compare(known[b].Total(), known[a].Total()), strings.Compare(a.target, b.target),
+			strings.Compare(a.method, b.method), strings.Compare(a.class, b.class))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.config.Load()
-	for _, k := range s.keys {
-		if len(s.known[k]) == 0 {
+	for _, k := range keys {
+		if len(known[k]) == 0 {
 			continue
 		}
 		m := r.targetNamed(k.target).find(k.method)
@@ -191,14 +175,14 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 				continue
 			}
 			t := r.addTarget(k.target)
-			t.expected.Store(s.rates[k.target])
+			t.expected.Store(rates[k.target])
 			m = r.newMethod(t, k.method)
 			m.classes.restored = map[string]sketch.Counts{}
 		}
 		if k.class == "" {
-			m.Learner.TakeOver(learn.Knowledge{Primaries: s.known[k]})
+			m.Learner.TakeOver(learn.Knowledge{Primaries: known[k]})
 		} else if len(m.classes.restored) <= MaxClasses {
-			m.classes.restored[k.class] = s.known[k]
+			m.classes.restored[k.class] = known[k]
 		}
 	}
 	slices.Reverse(r.methods) // to remove the methods with the fewest calls first
