@@ -215,9 +215,7 @@ func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 			if i%10 == 0 {
 				name = "/paid.Svc/Get"
 			}
-			if _, err := hedge.Do(t.Context(), s, target, name, hedgetest.Taking(5*ms)); err != nil {
-				t.Fatal(err)
-			}
+			hedgetest.Call(t, s, target, name, 5*ms)
 		}
 		synctest.Wait()
 		for _, row := range s.Methods() {

@@ -128,9 +128,7 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 			}
 			delay(i%20, took)
 		}
-		if err := s.Update(options()...); err != nil {
-			t.Fatal(err)
-		}
+		hedgetest.Update(t, s, options()...)
 		names := func() (names string) {
 			for _, c := range s.Methods()[0].Classes {
 				names += c.Class + " "

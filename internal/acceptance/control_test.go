@@ -104,15 +104,17 @@ func TestControl_BeginsAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			options := []hedge.Option{hedge.WithAllMethods(), hedge.WithControl(50), fixed(10 * ms)}
 			s := hedgetest.New(t, options...)
-			callOnce(t, s, target, "/s/M", 100)
-			if err := s.Update(append(options, tc.update...)...); err != nil {
-				t.Fatal(err)
+			for range 100 {
+				hedgetest.Call(t, s, target, "/s/M", 0)
 			}
+			hedgetest.Update(t, s, append(options, tc.update...)...)
 			g := s.Methods()[0].Gain
 			if n := g.Calls + g.Control; n != 100 && !tc.again || n != 0 && tc.again {
 				t.Errorf("%s: %d calls are compared", tc.name, n)
 			}
-			callOnce(t, s, target, "/s/M", 100)
+			for range 100 {
+				hedgetest.Call(t, s, target, "/s/M", 0)
+			}
 			if g = s.Methods()[0].Gain; tc.again && g.Calls+g.Control != 100 && tc.name != "a dry run" {
 				t.Errorf("%s: %d calls are compared in the end", tc.name, g.Calls+g.Control)
 			}

@@ -133,9 +133,7 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 				from, to int64
 			}{{10, 18, 24}, {50, 96, 102}, {0, 0, 0}, {10, 18, 22}} {
 				if i > 0 {
-					if err := s.Update(all, fixed, most, budget(step.percent)); err != nil {
-						t.Fatal(err)
-					}
+					hedgetest.Update(t, s, all, fixed, most, budget(step.percent))
 				}
 				if got := callsOf(t, s, "/s/M", 200, 100*ms); got < step.from || got > step.to {
 					t.Errorf("%s at %v%%: %d hedges of 200 calls, want %d to %d", name, step.percent, got, step.from, step.to)
@@ -154,13 +152,9 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 		s := hedgetest.All(t, opts[1:]...)
 		hedges := int64(0)
 		for range 20 {
-			if err := s.Update(append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...); err != nil {
-				t.Fatal(err)
-			}
+			hedgetest.Update(t, s, append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...)
 			hedges += callsOf(t, s, "/s/Own", 1, 100*ms)
-			if err := s.Update(opts...); err != nil {
-				t.Fatal(err)
-			}
+			hedgetest.Update(t, s, opts...)
 			callsOf(t, s, "/s/Own", 1, ms)
 		}
 		if hedges != 1 {

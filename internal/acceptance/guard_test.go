@@ -2,8 +2,6 @@ package acceptance_test
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -260,45 +258,21 @@ func TestRule19_OtherTenants(t *testing.T) {
 	})
 }
 
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard
-// lets it pass. The log has the begin and the end.
+// TestGuard_HeldBack: a hedge that the guard holds back is counted once. TestLogger_HeldBack has the
+// log.
 func TestGuard_HeldBack(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		options  []hedge.Option
-		attempts int
-		want     stats.Counts
-		log      []string
-	}{
-		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1},
-			[]string{"level=WARN msg=\"hedge guard active\"", "level=INFO msg=\"hedge guard released\""}},
-		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}, nil},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			var l logged
-			s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms),
-				hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
-			do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
-			do(func(ctx context.Context) (int, error) {
+	for _, guard := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithGuard(guard), hedge.WithMaxHedges(1))
+			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 				if simulation.AttemptOf(ctx) > 0 {
 					return 0, status.Error(codes.ResourceExhausted, "quota")
 				}
 				return hedgetest.Taking(20 * ms)(ctx)
 			})
-			var attempts atomic.Int64
-			do(func(ctx context.Context) (int, error) {
-				attempts.Add(1)
-				return hedgetest.Taking(time.Second)(ctx)
-			})
-			got := s.Stats()
-			got.PrimaryWins, got.HedgeWins = 0, 0
-			if n := attempts.Load(); n != int64(tc.attempts) || got != tc.want {
-				t.Errorf("%d attempts, want %d; %+v", n, tc.attempts, got)
-			}
-			time.Sleep(2 * time.Minute)
-			do(hedgetest.Taking(time.Second))
-			if lines := l.lines(); !slices.EqualFunc(lines, tc.log, strings.HasPrefix) {
-				t.Errorf("the log is %q", lines)
+			hedgetest.Call(t, s, target, method, time.Second)
+			if got := s.Stats(); guard && (got.Hedges != 1 || got.Guarded != 1) || !guard && got.Hedges != 2 {
+				t.Errorf("guard %v: %+v", guard, got)
 			}
 		})
 	}

@@ -55,16 +55,6 @@ func (l *logged) option() hedge.Option {
 		}})))
 }
 
-// wait returns after d, or when ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // TestLogger_IsRateLimited lets the budgets of two hundred targets run dry at once.
 func TestLogger_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +63,7 @@ func TestLogger_IsRateLimited(t *testing.T) {
 			hedge.WithMaxHedges(1), l.option())
 		dry := func(name string) {
 			for range 2 { // a bucket begins with one token
-				_, _ = hedge.Do(t.Context(), s, name, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, 12*ms) })
+				hedgetest.Call(t, s, name, method, 12*ms)
 			}
 		}
 		for range 3 {
@@ -118,7 +108,7 @@ func TestLogger_HeldBack(t *testing.T) {
 						if simulation.AttemptOf(ctx) > 0 {
 							return hedge
 						}
-						if err := wait(ctx, d); err != nil {
+						if _, err := hedgetest.Taking(d)(ctx); err != nil {
 							return err
 						}
 						return primary
@@ -175,17 +165,6 @@ func TestLogger_SilentBackend(t *testing.T) {
 			t.Errorf("%d lines:\n%s\nwant\n%s", len(lines), strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	})
-}
-
-// callOnce makes calls that end at once.
-func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
-	t.Helper()
-	for range n {
-		_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // TestLogger_NothingSelected: if none of a target's first 100 calls is selected, the log reports it

@@ -122,9 +122,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 			others.Go(func() {
 				time.Sleep(5 * ms)
 				if tc.update != nil {
-					if err := s.Update(append(tc.update, hedge.WithAllMethods(), hedge.WithBudgetPercent(400))...); err != nil {
-						t.Error(err)
-					}
+					hedgetest.Update(t, s, append(tc.update, hedge.WithAllMethods(), hedge.WithBudgetPercent(400))...)
 				}
 				for range 60 { // which teach that calls take 60 ms
 					c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
@@ -157,9 +155,7 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
 		s := hedgetest.All(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
 		inFlight := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
-			t.Fatal(err)
-		}
+		hedgetest.Update(t, s, hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9)))
 		hedgetest.Call(t, s, target, "/pkg.Svc/Other", ms)
 		next := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 		inFlight.Inspect(nil, nil, nil)
@@ -214,9 +210,7 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 			}
 			time.Sleep(5 * ms)
 			if tc.update != nil {
-				if err := s.Update(append(tc.update, hedge.WithAllMethods())...); err != nil {
-					t.Fatal(err)
-				}
+				hedgetest.Update(t, s, append(tc.update, hedge.WithAllMethods())...)
 			}
 			hedgetest.Call(t, s, target, method, ms) // so that the update has reached the method
 			inFlight.Wait()
@@ -273,9 +267,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 			got, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (string, error) {
 				n := simulation.AttemptOf(ctx)
 				if n == 0 {
-					if err := s.Update(tc.then...); err != nil {
-						t.Error(err)
-					}
+					hedgetest.Update(t, s, tc.then...)
 				}
 				if _, err := hedgetest.Taking(took[n])(ctx); err != nil {
 					return "", err
@@ -298,9 +290,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	}
 	s := hedgetest.New(t, asking("the first")...)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-	if err := s.Update(asking("the second")...); err != nil {
-		t.Fatal(err)
-	}
+	hedgetest.Update(t, s, asking("the second")...)
 	c.Inspect(nil, nil, nil)
 	c.End(hcall.Ending{})
 	if asked != "the first's class the first's cost " {

@@ -208,9 +208,7 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 			if logged := l.lines(); len(logged) > 0 {
 				t.Errorf("step %d: logged %q", n, logged)
 			}
-			if err := s.Update(parse(step.file)...); err != nil {
-				t.Fatal(err)
-			}
+			hedgetest.Update(t, s, parse(step.file)...)
 			for range 3 { // earn the cost of a hedge
 				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
 			}
@@ -298,9 +296,7 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 		}
 		s := hedgetest.New(t, telemetry(0)...)
 		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {
-			if err := s.Update(append(opts, hedgetest.Throttle(2, 0.001))...); err != nil {
-				t.Fatal(err)
-			}
+			hedgetest.Update(t, s, append(opts, hedgetest.Throttle(2, 0.001))...)
 			hedgesOf(t, s, t.Context(), "t", "/s/M")
 			if sent[0] != n+1 || sent[1] != 0 || s.Stats().Hedges != int64(n+1) {
 				t.Errorf("update %d: the traces heard of %v hedges", n, sent)

@@ -92,16 +92,12 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 				}
 			})
 			for i := range updates {
-				if err := s.Update(changing(i)...); err != nil {
-					t.Error(err)
-				}
+				hedgetest.Update(t, s, changing(i)...)
 				time.Sleep(ms)
 			}
 			over.Store(true)
 			load.Wait()
-			if err := s.Update(changing(0)...); err != nil {
-				t.Error(err)
-			}
+			hedgetest.Update(t, s, changing(0)...)
 			calls(methods)
 			time.Sleep(time.Minute) // for timers and choices
 			synctest.Wait()
@@ -144,9 +140,7 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 		for !m.HasClasses() {
 			runtime.Gosched()
 		}
-		if err := s.Update(options(i + 1)...); err != nil {
-			t.Fatal(err)
-		}
+		hedgetest.Update(t, s, options(i + 1)...)
 		group.Wait()
 		for class, c := range made {
 			if got, want := c.Learner.Config().Quantile, quantiles[(i+1)%2]; got != want {

@@ -112,3 +112,11 @@ func Throttle(maxTokens int, ratio float64) hedge.Option {
 	return hedge.WithServiceConfig(fmt.Sprintf(`{"retryThrottling": {"maxTokens": %d, "tokenRatio": %v}}`,
 		maxTokens, ratio))
 }
+
+// Update is [hedge.Scheduler.Update] for a test, which fails if the options have an error.
+func Update(tb testing.TB, s *hedge.Scheduler, opts ...hedge.Option) {
+	tb.Helper()
+	if err := s.Update(opts...); err != nil {
+		tb.Error(err)
+	}
+}
