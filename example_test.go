@@ -166,16 +166,17 @@ func ExampleWithServiceConfig() {
 	// hedge: WithServiceConfig: methodConfig[0] [shop/Get]: hedgingPolicy.maxAttempts: 1 is not a whole number above 1
 }
 
-// slowPrimary starts a server that answers primaries after half a second and hedges at once.
+// slowPrimary starts a server that sends headers at once, answers primaries after half a second, and
+// answers hedges at once.
 func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 	script := func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
-			return testserver.Plan{Delay: 500 * time.Millisecond}
+			return testserver.Plan{HeaderAtOnce: true, Delay: 500 * time.Millisecond}
 		}
-		return testserver.Plan{}
+		return testserver.Plan{HeaderAtOnce: true}
 	}
 	cluster := must(testserver.Start(testserver.Config{Name: "example", Script: script}))
-	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
+	conn := must(cluster.Client(interceptor.DialOptions(s)...))
 	client := testpb.NewTestServiceClient(conn)
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
 		panic(err)

@@ -7,12 +7,9 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -45,22 +42,13 @@ func ExampleWithTrace() {
 
 // Ask what happened to one call.
 func ExampleReport() {
-	cluster := must(testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
-		if a.Number == 0 {
-			return testserver.Plan{Delay: time.Minute}
-		}
-		return testserver.Plan{}
-	}}))
-	defer cluster.Close()
 	s := must(hedge.New(
 		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
 		hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
-	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
+	client, stop := slowPrimary(s)
+	defer stop()
 	var outcome stats.Outcome
-	client := testpb.NewTestServiceClient(conn)
-	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
-		panic(err)
-	}
+	must(client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.Report(&outcome)))
 	fmt.Printf("%d attempts, won by %d, a hedge is due after %v\n", outcome.Attempts, outcome.Winner, outcome.Delay)
 	// Output:
 	// 2 attempts, won by 1, a hedge is due after 20ms

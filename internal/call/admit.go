@@ -19,7 +19,7 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	n, turn int           // the hedge, 1 for the first; counts the considered hedges, this one included
+	n, turn int           // the hedge, 1 for the first; and the number of hedges considered until now
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
 	race    *race.Report  // up to now; Repeated is about this hedge

@@ -38,33 +38,24 @@ func constant(name string) func(context.Context, string, any) string {
 	return func(context.Context, string, any) string { return name }
 }
 
-// nothingLearned is the snapshot of a scheduler without calls.
+// nothingLearned is a snapshot without methods, which can be read again.
 func nothingLearned() io.Reader {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
 	var b bytes.Buffer
-	if err := s.WriteSnapshot(&b); err != nil {
+	if err := new(hedge.Scheduler).WriteSnapshot(&b); err != nil {
 		panic(err)
 	}
-	return &again{data: b.Bytes()}
+	return again{bytes.NewReader(b.Bytes())}
 }
 
 // again is a reader that restarts after its end.
-type again struct {
-	data []byte
-	at   int
-}
+type again struct{ *bytes.Reader }
 
-func (a *again) Read(p []byte) (int, error) {
-	if a.at == len(a.data) {
-		a.at = 0
-		return 0, io.EOF
+func (a again) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	if err == io.EOF {
+		_, _ = a.Seek(0, io.SeekStart)
 	}
-	n := copy(p, a.data[a.at:])
-	a.at += n
-	return n, nil
+	return n, err
 }
 
 func costing(n float64) func(context.Context, string, any) float64 {
