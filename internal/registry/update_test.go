@@ -140,7 +140,7 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 		for !m.HasClasses() {
 			runtime.Gosched()
 		}
-		hedgetest.Update(t, s, options(i + 1)...)
+		hedgetest.Update(t, s, options(i+1)...)
 		group.Wait()
 		for class, c := range made {
 			if got, want := c.Learner.Config().Quantile, quantiles[(i+1)%2]; got != want {
