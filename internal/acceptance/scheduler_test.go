@@ -34,21 +34,13 @@ func TestNilScheduler(t *testing.T) {
 			hedgetest.Call(t, s, target, method, 0)
 			s.Pause()
 			s.Resume()
-			if got := s.Stats(); got != (stats.Counts{}) {
-				t.Errorf("%+v", got)
-			}
-			if s.Methods() != nil {
-				t.Error("it knows a target")
-			}
-			if _, ok := s.Latency(target, method, 0.5); ok {
-				t.Error("it knows a latency")
+			_, known := s.Latency(target, method, 0.5)
+			if got := s.Stats(); got != (stats.Counts{}) || s.Methods() != nil || known {
+				t.Errorf("it knows a call: %+v", got)
 			}
 			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-			if c.Hedged() {
+			if send, again := hedgetest.Admit(&c, 1); c.Hedged() || send || again != 0 {
 				t.Error("it hedges")
-			}
-			if send, again := hedgetest.Admit(&c, 1); send || again != 0 {
-				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
 			c.End(hcall.Ending{})
@@ -64,25 +56,19 @@ func TestLearning_EachMethodByItself(t *testing.T) {
 			hedgetest.Call(t, s, target, "/pkg.Svc/Lookup", ms)
 			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)
 		}
-		rows := s.Methods()
-		if len(rows) != 2 || rows[0].Method != "/pkg.Svc/Export" || rows[1].Method != "/pkg.Svc/Lookup" {
-			t.Fatalf("%+v", rows)
-		}
-		for i, want := range []time.Duration{900 * ms, ms} {
-			row := rows[i]
-			for name, got := range map[string]time.Duration{"P50": row.P50, "P90": row.P90, "P99": row.P99} {
-				if !within(got, want, 0.01) {
-					t.Errorf("%s: %s = %v, want %v", row.Method, name, got, want)
+		for i, row := range s.Methods() {
+			name, want := []string{"/pkg.Svc/Export", "/pkg.Svc/Lookup"}[i], []time.Duration{900 * ms, ms}[i]
+			p90, ok := s.Latency(target, row.Method, 0.9)
+			for what, got := range map[string]time.Duration{"P50": row.P50, "P90": row.P90, "P99": row.P99, "Latency": p90} {
+				if !ok || !within(got, want, 0.01) {
+					t.Errorf("%s: %s = %v, want %v", name, what, got, want)
 				}
 			}
-			if row.Delay < want || !within(row.Delay, want, 0.021) { // rounded up, never down
-				t.Errorf("%s: Delay = %v, want %v", row.Method, row.Delay, want)
-			}
-			if got, ok := s.Latency(target, row.Method, 0.9); !ok || !within(got, want, 0.01) {
-				t.Errorf("Latency(%s) = %v", row.Method, got)
-			}
-			if row.Target != target || row.Calls != 100 {
+			if row.Method != name || row.Target != target || row.Calls != 100 {
 				t.Errorf("%+v", row)
+			}
+			if row.Delay < want || !within(row.Delay, want, 0.021) { // rounded up, never down
+				t.Errorf("%s: Delay = %v, want %v", name, row.Delay, want)
 			}
 		}
 	})
@@ -306,33 +292,25 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 
 func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	const service = "/hedgetest.TestService/"
-	hedged, leftOut, unknown := stats.Counts{Calls: 1, Warmup: 1}, stats.Counts{Calls: 1,
-		NotSelected: 1}, stats.Counts{Calls: 1, NoDescriptor: 1}
-	for name, want := range map[string]stats.Counts{
-		service + "Unary":                  leftOut,
-		service + "UnaryNoSideEffects":     hedged,
-		service + "UnaryIdempotent":        hedged,
-		service + "ServerStream":           leftOut,
-		service + "ServerStreamIdempotent": hedged,
-		service + "Missing":                unknown,
-		"/hedgetest.Request/id":            unknown, // a field, not a method
-		"/not.Linked/In":                   unknown,
-		"nonsense":                         unknown,
-		"":                                 unknown,
+	for want, names := range map[stats.Counts][]string{
+		{Calls: 1, Warmup: 1}: {
+			service + "UnaryNoSideEffects", service + "UnaryIdempotent", service + "ServerStreamIdempotent"},
+		{Calls: 1, NotSelected: 1}:  {service + "Unary", service + "ServerStream"},
+		{Calls: 1, NoDescriptor: 1}: {service + "Missing", "/hedgetest.Request/id", "/not.Linked/In", "nonsense", ""},
 	} {
-		s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
-		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
-		if got := c.Hedged(); got != (want == hedged) {
-			t.Errorf("%q: hedged %v", name, got)
-		}
-		if got := s.Stats(); got != want {
-			t.Errorf("%q: %+v, want %+v", name, got, want)
+		for _, name := range names {
+			s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
+			if got := s.Stats(); got != want || c.Hedged() != (want.Warmup > 0) {
+				t.Errorf("%q: hedged %v, %+v, want %+v", name, c.Hedged(), got, want)
+			}
 		}
 	}
 }
 
 func TestPreviousAttempts(t *testing.T) {
-	for value, want := range map[string]int{"1": 1, "4": 4, "1 2": 2, "": 0, "-1": 0, "many": 0, "99999999999999999999": 0} {
+	values := map[string]int{"1": 1, "4": 4, "1 2": 2, "": 0, "-1": 0, "many": 0, "99999999999999999999": 0}
+	for value, want := range values {
 		md := metadata.MD{"grpc-previous-rpc-attempts": strings.Fields(value)}
 		if got := hedge.PreviousAttempts(metadata.NewIncomingContext(t.Context(), md)); got != want {
 			t.Errorf("%q: %d, want %d", value, got, want)
