@@ -194,7 +194,7 @@ func arm(c *Call, delay time.Duration) {
 	}
 	c.Delay = min(delay, race.Longest)
 	switch {
-	case c.maxHedges == 0 || s.Learning.BudgetPercent == 0:
+	case c.maxHedges == 0 || s.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured
 	case s.DryRun:
 		c.mode, c.why = dryRun, stats.DryRun

@@ -73,10 +73,9 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	if !s.OwnBudget && !s.DryRun {
 		return nil
 	}
-	percent := s.Learning.BudgetPercent
 	if m.own == nil {
-		m.own = m.Target.registry.newBudget(percent)
+		m.own = m.Target.registry.newBudget(s.BudgetPercent)
 	}
-	m.own.SetPercent(percent)
+	m.own.SetPercent(s.BudgetPercent)
 	return m.own
 }

@@ -21,25 +21,29 @@ type Settings struct {
 	SingleRequest   bool               // WithSingleRequest names it
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
-	Final           rpc.Codes          // the final statuses: of Config, or of the policy, if there is one
 }
 
 // For returns the settings of a method, by the rules that match it and its target.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
-	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
+	policy := r.ServiceConfig.Policy(method)
+	if r == c && policy != nil {
+		own := *c
+		r = &own
+	}
+	if r != c { // a copy for this method
+		r.TargetRules, r.MethodRules = nil, nil                      // they have been applied
+		r.BudgetPercent = min(r.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
+	}
+	s := &Settings{Config: r, Policy: policy}
 	s.OnlyReads = r.ReadsOnly(method)
 	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
 	s.SingleRequest = matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
-	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
-	// a method's settings need no rules: they have been applied
-	if r != c {
-		s.TargetRules, s.MethodRules = nil, nil
-	}
-	if s.Policy != nil {
-		s.Final = rpc.CodesBut(s.Policy.NonFatal)
+	s.Learning = r.learning(pace)
+	if policy != nil {
+		r.Final = rpc.CodesBut(policy.NonFatal)
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s
@@ -60,10 +64,10 @@ func (s *Settings) Compared() string {
 	// What these say of the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
-	return fmt.Sprint(c, l, s.Policy, s.Throttling(), s.ResetLimit, s.Final, s.Selected, s.OnlyReads, s.WaitsForMessage)
+	return fmt.Sprint(c, l, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
 func (s *Settings) Unbudgeted() bool {
-	return s.Policy != nil && s.Learning.BudgetPercent >= MaxBudgetPercent
+	return s.Policy != nil && s.BudgetPercent >= MaxBudgetPercent
 }
