@@ -239,8 +239,6 @@ func courses(t *testing.T) []course {
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
 		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
-		{name: "heavy", latency: heavy, client: open(500, calls), budget: 10,
-			bounds: []bound{all("p99 by none's", byNone(0.99), 0.67), loadOf(10.5)}},
 	}
 	// At rates at which two seconds earn one hedge or less, a minute of outage.
 	for _, rate := range []float64{1, 5} {
@@ -303,37 +301,6 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestAuto_Mixed has a fast method with stragglers and a slow one without share a target and its
-// budget.
-func TestAuto_Mixed(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	distributions := []testserver.Distribution{
-		testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02,
-			20), testserver.LogNormal(200*ms, 40*ms)}
-	for seed := uint64(1); seed <= 5; seed++ {
-		of := func(methods int, pick func(id uint64) uint64) (split [2]simulation.Calls) {
-			all, _ := simulation.Client{Latency: func(id uint64, attempt int, _ time.Duration) time.Duration {
-				return distributions[pick(id)].Draw(simulation.Generator(seed, id, attempt))
-			}, Calls: calls, Concurrency: 20, Seed: seed, Methods: methods, Options: auto(10, 2)}.Run(t)
-			if got := all[warmedUp:].Load(); got > 0.1 {
-				t.Errorf("seed %d: load %.4f", seed, got)
-			}
-			for _, c := range all[warmedUp:] {
-				split[pick(c.ID)] = append(split[pick(c.ID)], c)
-			}
-			return split
-		}
-		both := of(2, func(id uint64) uint64 { return id % 2 })
-		for i := range uint64(2) {
-			alone := of(1, func(uint64) uint64 { return i })
-			if got := float64(both[i].Tail(0.99)) / float64(alone[i].Tail(0.99)); got > 1.15 {
-				t.Errorf("seed %d: p99 of method %d is %.3f of that of itself alone", seed, i, got)
-			}
-		}
-	}
-}
-
 // ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn
 // from r, and one of its own, from a.
 func ofRequest(draw func(r, a *rand.Rand) float64) func(seed uint64) simulation.Latency {
@@ -349,18 +316,6 @@ var sizes = ofRequest(func(r, a *rand.Rand) float64 {
 	d := 5*math.Exp(r.NormFloat64()) + a.ExpFloat64()
 	if a.Float64() < 0.02 {
 		d += 200
-	}
-	return d
-})
-
-// heavy lets one request in ten be eight times slower on every backend; 2% of attempts stall.
-var heavy = ofRequest(func(r, a *rand.Rand) float64 {
-	d := 5 * math.Exp(0.45*a.NormFloat64())
-	if r.Float64() < 0.10 {
-		d *= 8
-	}
-	if a.Float64() < 0.02 {
-		d += 100
 	}
 	return d
 })

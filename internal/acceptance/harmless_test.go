@@ -279,20 +279,11 @@ func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *tes
 
 // quota refuses a method's attempts beyond a rate, with a burst of two seconds.
 func (h happening) quota() func(testserver.Attempt, time.Duration, *testserver.Plan) {
-	var mu sync.Mutex
-	tokens, last := 2*h.rate, h.from
+	quota := simulation.NewQuota(h.rate, 2*h.rate)
 	return func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
-		if a.Method != "/hedgetest.TestService/"+h.method {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		tokens, last = min(tokens+h.rate*(at-last).Seconds(), 2*h.rate), at
-		if tokens < 1 {
+		if a.Method == "/hedgetest.TestService/"+h.method && quota.Take(a.ID, a.Number, at) != nil {
 			p.Delay, p.Code, p.Message = 0, codes.ResourceExhausted, "quota"
-			return
 		}
-		tokens--
 	}
 }
 
