@@ -55,3 +55,24 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 		}
 	}
 }
+
+// TestAdmit_PaysBackTheOwnBudget: a hedge that the target's budget does not pay takes nothing from
+// the budget of its method.
+func TestAdmit_PaysBackTheOwnBudget(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithMaxHedges(1),
+		hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))
+	admits := func(method string) bool {
+		c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
+		send, _ := hedgetest.Admit(&c, 1)
+		return send
+	}
+	if !admits("/s/Other") || admits("/s/Own") {
+		t.Fatal("the target begins with one token")
+	}
+	for range 20 { // which earn two
+		call.Begin((*registry.Registry)(s), t.Context(), target, "/s/Other", nil)
+	}
+	if !admits("/s/Own") {
+		t.Error("the method has no token left")
+	}
+}

@@ -226,6 +226,25 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// TestEntries_SingleCallsLeaveFirst floods a registry with methods of one call each. A method with
+// more calls stays, although it is called less often than there is room for others.
+func TestEntries_SingleCallsLeaveFirst(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithMaxMethods(32))
+	booked(s, target, method, ms)
+	for i := range 1000 {
+		if i%40 == 0 {
+			booked(s, target, method, ms)
+		}
+		booked(s, target, fmt.Sprint("/junk.Svc/", i), ms)
+	}
+	for _, row := range s.Methods() {
+		if row.Method == method && row.Calls == 26 {
+			return
+		}
+	}
+	t.Errorf("the method was removed: %d methods", len(s.Methods()))
+}
+
 // crowd calls 2,000 new methods, which removes all other entries without a call.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
