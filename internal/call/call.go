@@ -12,11 +12,11 @@ import (
 
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -49,9 +49,9 @@ type Call struct {
 	http  bool // an HTTP request
 	safe  bool // an HTTP request with a method that only reads
 
-	estimate  *learn.Estimate // gave the delay; nil: the delay was not learned
-	maxHedges int             // of the trigger or the policy
-	drawn     struct {        // for the hedge that was considered last
+	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
+	maxHedges int               // of the trigger or the policy
+	drawn     struct {          // for the hedge that was considered last
 		turn int
 		send bool
 	}
@@ -237,7 +237,7 @@ func (c *Call) WouldBeHedged() bool { return c.dry }
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Learner returns the learner that gives the call's delay: the class's or the method's.
-func (c *Call) Learner() *learn.Learner {
+func (c *Call) Learner() *trigger.Learner {
 	if c.class != nil {
 		return &c.class.Learner
 	}

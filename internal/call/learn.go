@@ -3,10 +3,10 @@ package call
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // learn teaches the method, and the class of the request, the latencies of the call's attempts.
@@ -20,12 +20,12 @@ func (c *Call) learn(e *End) {
 	p := &e.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
 	if ended := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
-		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.age, !cut) })
+		c.Teach(func(l *trigger.Learner) { l.PrimaryEnded(ended, p.age, !cut) })
 	}
 }
 
 // Teach calls lesson with each learner that learns from the call: the method's and the class's.
-func (c *Call) Teach(lesson func(*learn.Learner)) {
+func (c *Call) Teach(lesson func(*trigger.Learner)) {
 	lesson(&c.method.Learner)
 	if c.class != nil {
 		lesson(&c.class.Learner)
@@ -39,7 +39,7 @@ func (c *Call) learnHedges(e *End) {
 	r := e.Race
 	if c.estimate != nil && !e.Headers && proves(r) {
 		first := r.Attempts[r.Served()].SentAt
-		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
+		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
 	if c.settings.Trigger.Kind != settings.AutoTrigger || r.Rejected() > 0 || r.Repeated {
 		return
@@ -60,7 +60,7 @@ func (c *Call) learnHedges(e *End) {
 			continue
 		}
 		if !answered || rpc.Answers.HasStatus(err) {
-			c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
+			c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
 		}
 	}
 }

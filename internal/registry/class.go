@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -28,15 +28,15 @@ type classes struct {
 	count atomic.Int32 // of known
 
 	mu       sync.Mutex
-	swept    time.Duration              // when idle classes were last searched for, after the registry's epoch
-	restored map[string]learn.Knowledge // knowledge of restored classes without a call
+	swept    time.Duration                // when idle classes were last searched for, after the registry's epoch
+	restored map[string]trigger.Knowledge // knowledge of restored classes without a call
 }
 
 // Class is the state of one class of requests.
 type Class struct {
 	name    string
 	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
-	Learner learn.Learner
+	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
 

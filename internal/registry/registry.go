@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // Registry is the state of a hedge.Scheduler, per target and, under a target, per full method. It
@@ -21,7 +21,7 @@ type Registry struct {
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	handle *Handle
-	pace   learn.Pace
+	pace   trigger.Pace
 	epoch  time.Time
 	pause  Pause
 

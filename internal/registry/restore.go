@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // restore makes entries for the methods of a snapshot that the options select. The methods with the
@@ -52,9 +52,9 @@ func (r *Registry) restore(targets map[string]*snapshot.TargetKnowledge) {
 }
 
 // First returns the estimate of a method or class for a call that has found none: see
-// learn.Learner.First. The first such call of a restored target fills its bucket for the expected
+// trigger.Learner.First. The first such call of a restored target fills its bucket for the expected
 // traffic.
-func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
+func (t *Target) First(l *trigger.Learner, now time.Time) *trigger.Estimate {
 	if t.expected.Load() > 0 {
 		t.Budget.Expect(now, t.expected.Swap(0))
 	}
@@ -75,11 +75,11 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 }
 
 // restore keeps the knowledge of the classes with the most calls until they are used.
-func (cs *classes) restore(known map[string]learn.Knowledge) {
+func (cs *classes) restore(known map[string]trigger.Knowledge) {
 	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
 	})
-	cs.restored = map[string]learn.Knowledge{}
+	cs.restored = map[string]trigger.Knowledge{}
 	for _, name := range names[:min(len(names), MaxClasses+1)] {
 		cs.restored[strings.Clone(name)] = known[name]
 	}
@@ -118,7 +118,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 }
 
 func (m *Method) knowledge(now time.Time) *snapshot.MethodKnowledge {
-	known := &snapshot.MethodKnowledge{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
+	known := &snapshot.MethodKnowledge{Knowledge: m.Learner.Knowledge(now), Classes: map[string]trigger.Knowledge{}}
 	m.classes.mu.Lock()
 	maps.Copy(known.Classes, m.classes.restored)
 	m.classes.mu.Unlock()

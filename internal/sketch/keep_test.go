@@ -53,7 +53,8 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			}
 			w.Record(now, d, true)
 		}
-		before, newest := w.Split(now, 0, w.Newest(now, 0))
+		from, _ := w.Newest(now, 0, 16, 1)
+		before, newest := w.Between(now, 0, from), w.Between(now, from, sketch.Latest)
 		if n := newest.Total(); n < 16 || n > 42 {
 			t.Errorf("every %v: the newest are %d", every, n)
 		}
@@ -103,7 +104,7 @@ func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 						w.Record(now, time.Millisecond, true)
 					}
 					if i%100 == 0 {
-						w.Newest(now, 0)
+						w.Newest(now, 0, 16, 1)
 						w.Snapshot(now)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -117,16 +117,16 @@ func methodIn(same []*snapshotpb.Method) (m *MethodKnowledge, some bool, err err
 	return m, len(m.Primaries) > 0 || len(m.Classes) > 0, err
 }
 
-func classIn(same []*snapshotpb.Class) (learn.Knowledge, bool, error) {
+func classIn(same []*snapshotpb.Class) (trigger.Knowledge, bool, error) {
 	if n := len(same[0].Name); n > maxClass {
-		return learn.Knowledge{}, false, fmt.Errorf("name of %d bytes: must be at most %d", n, maxClass)
+		return trigger.Knowledge{}, false, fmt.Errorf("name of %d bytes: must be at most %d", n, maxClass)
 	}
 	k, err := knowledgeIn(same)
 	return k, len(k.Primaries) > 0, err
 }
 
 // knowledgeIn merges the knowledge of one method, or of one class.
-func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) (k learn.Knowledge, err error) {
+func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) (k trigger.Knowledge, err error) {
 	var primaries, hedges totals
 	for _, m := range same {
 		message := m.GetKnowledge()
@@ -147,17 +147,17 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 		}
 	}
 	// merges outcomes of the same kind
-	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil
+	return trigger.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil
 }
 
-func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
+func outcomeIn(o *snapshotpb.Outcome) (trigger.HedgedCalls, error) {
 	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
-		return learn.Outcome{}, fmt.Errorf("age %v: must be 0 to %v", age, maxAge)
+		return trigger.HedgedCalls{}, fmt.Errorf("age %v: must be 0 to %v", age, maxAge)
 	}
 	if o.GetHedges() > maxHedges {
-		return learn.Outcome{}, fmt.Errorf("hedges %d: must be 0 to %d", o.Hedges, maxHedges)
+		return trigger.HedgedCalls{}, fmt.Errorf("hedges %d: must be 0 to %d", o.Hedges, maxHedges)
 	}
 	var rest totals
 	err := rest.addSketch(o.GetRest())
-	return learn.Outcome{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
+	return trigger.HedgedCalls{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
 }

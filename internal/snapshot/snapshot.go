@@ -12,8 +12,8 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -25,8 +25,8 @@ type TargetKnowledge struct {
 
 // MethodKnowledge is the knowledge of a method: of all its requests, and of each class.
 type MethodKnowledge struct {
-	learn.Knowledge
-	Classes map[string]learn.Knowledge // by name
+	trigger.Knowledge
+	Classes map[string]trigger.Knowledge // by name
 }
 
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.
@@ -79,7 +79,7 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 	return err
 }
 
-func knowledge(k learn.Knowledge) *snapshotpb.Knowledge {
+func knowledge(k trigger.Knowledge) *snapshotpb.Knowledge {
 	message := &snapshotpb.Knowledge{Latency: ddsketch(k.Primaries), HedgeLatency: ddsketch(k.Hedges)}
 	for _, o := range k.Outcomes {
 		message.Outcomes = append(message.Outcomes, &snapshotpb.Outcome{

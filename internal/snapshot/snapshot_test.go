@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -27,19 +27,19 @@ func example() map[string]*snapshot.TargetKnowledge {
 	return map[string]*snapshot.TargetKnowledge{
 		"dns:///a": {CallsPerSecond: 12.5, Methods: map[string]*snapshot.MethodKnowledge{
 			"/p.S/Get": {
-				Knowledge: learn.Knowledge{
+				Knowledge: trigger.Knowledge{
 					Primaries: sketch.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
 					Hedges:    sketch.Counts{{Bucket: 0, Calls: 1}, {Bucket: sketch.Buckets - 3, Calls: 2}},
-					Outcomes: []learn.Outcome{
+					Outcomes: []trigger.HedgedCalls{
 						{Age: 9 * time.Millisecond, Hedges: 2, Rest: sketch.Counts{{Bucket: 300, Calls: 7}}},
 					},
 				},
-				Classes: map[string]learn.Knowledge{"big": {Primaries: sketch.Counts{{Bucket: 600, Calls: 9}}}},
+				Classes: map[string]trigger.Knowledge{"big": {Primaries: sketch.Counts{{Bucket: 600, Calls: 9}}}},
 			},
-			"/p.S/List": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}},
+			"/p.S/List": {Knowledge: trigger.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}},
 		}},
 		"dns:///b": {Methods: map[string]*snapshot.MethodKnowledge{
-			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 100, Calls: 1e6}}}},
+			"/p.S/Get": {Knowledge: trigger.Knowledge{Primaries: sketch.Counts{{Bucket: 100, Calls: 1e6}}}},
 		}},
 	}
 }
@@ -275,9 +275,9 @@ func TestRead_Endless(t *testing.T) {
 func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 	var b bytes.Buffer
 	w := snapshot.Writer{To: &b}
-	k := learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}
+	k := trigger.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}
 	target := &snapshot.TargetKnowledge{Methods: map[string]*snapshot.MethodKnowledge{
-		"/good": {Knowledge: k, Classes: map[string]learn.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
+		"/good": {Knowledge: k, Classes: map[string]trigger.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
 	}}
 	for _, name := range []string{"good", "\xff"} {
 		if err := w.Target(name, target); err != nil {

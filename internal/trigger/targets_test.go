@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"fmt"
@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // target is a world drawn by a seed: methods with different latencies that share the budget of one
@@ -141,7 +140,7 @@ func (t target) run(seed uint64, quantile, medians float64) (took [][]float64, e
 	case medians > 0:
 		c.Auto = false
 		for _, m := range t.methods {
-			sim.known = append(sim.known, &learn.Estimate{Plan: knee.Plan{Delay: max(inMillis(medians*m.median), ms), Probability: 1, Hedges: c.MaxHedges}})
+			sim.known = append(sim.known, &trigger.Estimate{HedgePlan: trigger.HedgePlan{Delay: max(inMillis(medians*m.median), ms), Probability: 1, Hedges: c.MaxHedges}})
 		}
 	case quantile == never:
 		c.Auto, c.MaxHedges = false, 0

@@ -1,6 +1,8 @@
-package learn_test
+package trigger_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -56,5 +58,39 @@ func TestAuto_Deadlines(t *testing.T) {
 		if most := max(100./3-0.88*budget, 1); share > most || e.Delay > 50*ms {
 			t.Errorf("budget %v%%: %.2f%% of calls fail, want at most %.1f%%; the delay is %v", budget, share, most, e.Delay)
 		}
+	}
+}
+
+// A deadline ends calls, and does not end the objective: where 5% of attempts miss a deadline three
+// medians away, hedges prevent as many failures as the best percentile or fixed delay does.
+func TestAuto_ANearDeadline(t *testing.T) {
+	longtest.Computation(t)
+	w := world{name: "deadline", law: ofRequest(func(_, a *rand.Rand) float64 {
+		if d := 5 * math.Exp(.385*a.NormFloat64()); !chanceOf(a, .05) {
+			return d
+		}
+		return 1000
+	}), rate: 500, deadline: 15 * ms, calls: 40_000}
+	failed := func(quantile float64, delay time.Duration) float64 {
+		took, load := w.run(1, quantile, delay)
+		n := 0.0
+		for _, d := range took {
+			if d >= 15 {
+				n++
+			}
+		}
+		share := 100 * n / float64(len(took))
+		t.Logf("quantile %v, delay %v: %.2f%% of calls fail, load %.1f%%", quantile, delay, share, load)
+		return share
+	}
+	best := failed(never, 0)
+	for _, p := range []struct {
+		quantile float64
+		delay    time.Duration
+	}{{.9, 0}, {.95, 0}, {0, 7500 * time.Microsecond}, {0, 10 * ms}, {0, 12500 * time.Microsecond}} {
+		best = min(best, failed(p.quantile, p.delay))
+	}
+	if got := failed(auto, 0); got > 1.1*best {
+		t.Errorf("%.2f%% of calls fail, want at most 1.1 times the best, %.2f%%", got, best)
 	}
 }

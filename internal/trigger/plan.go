@@ -1,10 +1,4 @@
-// Package knee computes when to hedge: the delay, the probability and the number of hedges that
-// maximize gain less the price of their load.
-//
-// docs/trigger.md has the model, its formulas and sources, and its known errors. With one hedge a
-// plan is the policy SingleR of Kaler, He and Elnikety (SPAA 2017). Where attempts depend on each
-// other, [Outcome] corrects the predictions by the measured latency of hedged calls.
-package knee
+package trigger
 
 import (
 	"math"
@@ -20,7 +14,7 @@ type Problem struct {
 	Hedge   *sketch.Survival // of hedge latency, from when a hedge is sent
 
 	// Outcomes holds the measured hedged calls, in any order. It may be empty.
-	Outcomes []Outcome
+	Outcomes []HedgedCalls
 
 	Load     float64       // bound on the mean extra attempts per call
 	Hedges   int           // bound on the hedges of one call, at least 1
@@ -28,8 +22,8 @@ type Problem struct {
 	Price    float64       // gain required per extra attempt
 }
 
-// Plan is a choice and its predictions.
-type Plan struct {
+// HedgePlan is a choice and its predictions.
+type HedgePlan struct {
 	Delay       time.Duration // of the first hedge, and between hedges
 	Probability float64       // of sending each hedge that is due
 	Hedges      int           // bound on the hedges of one call
@@ -46,13 +40,6 @@ const (
 	grid      = 4  // buckets between the points at which survival functions are sampled
 )
 
-const (
-	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
-	// beyond is the assumed latency of a call cut short at the largest bound, as a multiple of that
-	// bound. A deadline ends calls there.
-	beyond = 4
-)
-
 // size maps the share of calls unanswered at some time to its weight in the tail, from the median
 // to p99.9, on a logarithmic scale: 0 for a share of rarest, 1 for half of the calls.
 func size(share float64) float64 {
@@ -62,10 +49,10 @@ func size(share float64) float64 {
 // Find returns the best plan, or false if none exists: no latency was recorded, or Hedges or Load
 // permits no hedge, or MinDelay exceeds ten minutes. It takes up to 300 µs, regardless of the
 // number of calls.
-func Find(p Problem) (Plan, bool) {
+func Find(p Problem) (HedgePlan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
-		return Plan{}, false
+		return HedgePlan{}, false
 	}
 	s := p.search()
 	buckets := s.candidates()
@@ -84,11 +71,11 @@ func Find(p Problem) (Plan, bool) {
 
 // Predict returns the plan with the predictions for its delay, probability and number of hedges.
 // The plan may exceed the problem's load and bounds. Primary and Hedge must not be nil.
-func (p Problem) Predict(plan Plan) Plan { return p.search().predict(plan) }
+func (p Problem) Predict(plan HedgePlan) HedgePlan { return p.search().predict(plan) }
 
-// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero Plan
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero HedgePlan
 // stands for unhedged calls.
-func (p Problem) Percentile(plan Plan, q float64) time.Duration {
+func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
 	plan.Kept = s.kept(plan.Delay)
 	beyond, low, high := 1-q, -1, s.Primary.Last()
@@ -112,7 +99,7 @@ func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 
 // Tail returns the percentile, as a quantile, of unhedged calls.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
-	return Problem{Primary: primary}.Percentile(Plan{}, q)
+	return Problem{Primary: primary}.Percentile(HedgePlan{}, q)
 }
 
 type search struct {
@@ -121,7 +108,7 @@ type search struct {
 	unhedged float64 // tail of unhedged calls
 	outcomes []observed
 
-	best  Plan
+	best  HedgePlan
 	value float64 // of the best
 }
 
@@ -151,7 +138,7 @@ func (p Problem) search() *search {
 	if left := p.Primary.Left(); left > rarest {
 		s.points = append(s.points, point{before, left, math.Log(beyond)})
 	}
-	s.unhedged = s.tail(Plan{})
+	s.unhedged = s.tail(HedgePlan{})
 	s.observe()
 	return s
 }
@@ -159,7 +146,7 @@ func (p Problem) search() *search {
 // tail returns the area under the latency-by-percentile curve of calls under a plan, both axes
 // logarithmic: the mean logarithm, over the percentiles, of the latency of the slower half of calls
 // as a multiple of the median.
-func (s *search) tail(plan Plan) (area float64) {
+func (s *search) tail(plan HedgePlan) (area float64) {
 	for _, p := range s.points {
 		area += p.width * size(s.unanswered(plan, p.at, p.share))
 	}
@@ -188,7 +175,7 @@ func (s *search) candidates() []int {
 func (s *search) try(bucket int) (better bool) {
 	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
-		plan := Plan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
+		plan := HedgePlan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
 		plan = s.gains(plan)
 		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
@@ -199,10 +186,10 @@ func (s *search) try(bucket int) (better bool) {
 }
 
 // worth returns the gain of a plan less the price of its load.
-func (s *search) worth(p Plan) float64 { return p.Gain - s.Price*p.Load }
+func (s *search) worth(p HedgePlan) float64 { return p.Gain - s.Price*p.Load }
 
 // gains returns plan with Gain and Saved set.
-func (s *search) gains(plan Plan) Plan {
+func (s *search) gains(plan HedgePlan) HedgePlan {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged
 	}
@@ -248,18 +235,24 @@ func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
 
 // unanswered returns the probability that the latency of a call under a plan exceeds t. primary is
 // the same probability for its primary.
-func (s *search) unanswered(plan Plan, t time.Duration, primary float64) float64 {
+func (s *search) unanswered(plan HedgePlan, t time.Duration, primary float64) float64 {
 	if plan.Hedges == 0 || t <= plan.Delay || primary == 0 {
 		return primary
 	}
+	return primary * (1 - plan.Kept*s.answered(plan, t))
+}
+
+// answered returns the probability that one of a plan's hedges has answered at the age t, if hedges
+// are independent of their primaries.
+func (s *search) answered(plan HedgePlan, t time.Duration) float64 {
 	left := 1.0
 	for k := 1; k <= plan.Hedges && time.Duration(k)*plan.Delay < t; k++ {
 		left *= 1 - plan.Probability*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
 	}
-	return primary * (1 - plan.Kept*(1-left))
+	return 1 - left
 }
 
-func (s *search) predict(plan Plan) Plan {
+func (s *search) predict(plan HedgePlan) HedgePlan {
 	plan.Kept = s.kept(plan.Delay)
 	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
 	return s.gains(plan)

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"cmp"
@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // world is a service with a fault, in which the trigger must match the best of the simpler
@@ -266,7 +265,7 @@ func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []f
 	switch {
 	case delay > 0:
 		c.Auto = false
-		sim.known = []*learn.Estimate{{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}}
+		sim.known = []*trigger.Estimate{{HedgePlan: trigger.HedgePlan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}}
 	case quantile == never:
 		c.Auto, c.MaxHedges = false, 0
 	case quantile > 0:

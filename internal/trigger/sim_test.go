@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"container/heap"
@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // client simulates a client with the latencies of a distribution and a virtual clock. It processes
@@ -23,9 +23,9 @@ type client struct {
 	gathered     int                            // calls in each burst, one burst per every; 0: at the rate
 	every        time.Duration
 	seed         uint64
-	config       *learn.Config
-	known        []*learn.Estimate         // by method, fixed from the first call on; none: learned
-	taken        learn.Knowledge           // restored from another client, with the rate
+	config       *trigger.Config
+	known        []*trigger.Estimate       // by method, fixed from the first call on; none: learned
+	taken        trigger.Knowledge         // restored from another client, with the rate
 	deadline     time.Duration             // of each call; 0: none
 	servers      servers                   // queue attempts and serve each for its drawn latency; none: no waiting
 	clients      int                       // that share the calls, each with its own budget and learners; 0 is 1
@@ -84,9 +84,9 @@ type simCall struct {
 	id       uint64
 	start    time.Duration
 	method   int
-	learner  *learn.Learner
+	learner  *trigger.Learner
 	budget   *budget.Bucket
-	estimate *learn.Estimate
+	estimate *trigger.Estimate
 	delay    time.Duration
 	turn     int
 	drawn    bool
@@ -97,9 +97,9 @@ type simCall struct {
 
 type simulator struct {
 	client
-	learner  *learn.Learner   // the first of learners
-	learners []learn.Learner  // by client, then method
-	budgets  []*budget.Bucket // of each client
+	learner  *trigger.Learner  // the first of learners
+	learners []trigger.Learner // by client, then method
+	budgets  []*budget.Bucket  // of each client
 	queue    events
 	now      time.Duration
 	epoch    time.Time
@@ -116,14 +116,14 @@ func (sim client) run() *simulator {
 	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
 	s.methods, s.clients = max(s.methods, 1), max(s.clients, 1)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
-	s.learners = make([]learn.Learner, s.clients*s.methods)
+	s.learners = make([]trigger.Learner, s.clients*s.methods)
 	s.learner = &s.learners[0]
 	for n := range s.clients {
 		b := budget.New(s.config.BudgetPercent)
 		s.budgets = append(s.budgets, b)
 		for m := range s.methods {
 			l := &s.learners[n*s.methods+m]
-			l.Start(s.config, learn.Owner{Budget: b, Epoch: s.epoch})
+			l.Start(s.config, trigger.Owner{Budget: b, Epoch: s.epoch})
 			l.Run(func(choose func()) { choose() })
 			l.TakeOver(s.taken)
 		}

@@ -1,4 +1,4 @@
-package learn
+package trigger
 
 import "time"
 
@@ -11,6 +11,9 @@ func (l *Learner) Run(run func(choose func())) { l.run = run }
 // Take and Took export take and took.
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
 func (p *Pace) Took(d time.Duration)       { p.took(d) }
+
+// Changed returns when latencies last changed, or zero.
+func (l *Learner) Changed() time.Time { return l.changed }
 
 // Outcomes returns the number of distinct outcomes.
 func (l *Learner) Outcomes() int { return len(l.outcomes.of) }

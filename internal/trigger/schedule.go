@@ -1,4 +1,4 @@
-package learn
+package trigger
 
 import (
 	"math"
@@ -15,13 +15,6 @@ type schedule struct {
 	lastSize atomic.Int64 // learned at the last estimate
 	busy     atomic.Bool  // an estimate is being computed
 }
-
-const (
-	// An estimate is recomputed once newCalls calls have ended since the last, or after stale intervals.
-	newCalls     = 50
-	stale        = 9
-	staleForNext = 4 // at the start of a call: the estimate may stem from a burst's fastest calls
-)
 
 // interval is the least time between two estimates: a second in the default window.
 func (c *Config) interval() time.Duration { return c.Window / 30 }
