@@ -8,12 +8,9 @@ import (
 )
 
 const (
-	enough   = 50   // least number of calls before
-	fewest   = 12   // least number of calls since
 	unlikely = 1e-7 // that chance explains a difference
-
-	fewestNewest = 16   // calls to compare with the calls before
-	complete     = 0.95 // share of its calls that a cohort must have ended
+	newest   = 16   // calls at least to compare with the calls before
+	complete = 0.95 // share of its calls that a cohort must have ended
 )
 
 // Changed reports whether the calls since a moment are slower or faster than the calls before it,
@@ -22,13 +19,13 @@ const (
 // bound that independent samples of one distribution exceed with probability unlikely (Dvoretzky,
 // Kiefer and Wolfowitz 1956, with Massart's constant): by chance once in millions of comparisons.
 func Changed(before, since *sketch.Distribution, least float64) (slower, faster bool) {
-	n, m := float64(before.Total()), float64(since.Total())
-	answers, _ := since.Count()
-	if n < enough || m < fewest || answers == 0 { // calls that were all cut short do not show a latency
+	earlier, newer := before.Survival(), since.Survival()
+	if earlier == nil || newer == nil { // calls that were all cut short do not show a latency
 		return false, false
 	}
+	n, m := float64(before.Total()), float64(since.Total())
 	least = max(least, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
-	up, down := sketch.Distance(before.Survival(), since.Survival())
+	up, down := sketch.Distance(earlier, newer)
 	return up > least, down > least
 }
 
@@ -38,11 +35,13 @@ func Changed(before, since *sketch.Distribution, least float64) (slower, faster 
 //
 // Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
 // cohort can only prove to be slower. Cohorts older than age are complete.
-func (l *Learner) changedAt(now time.Time, age time.Duration, least float64, n int64, steps int) (at sketch.Mark, ok bool) {
+func (l *Learner) changedAt(
+	now time.Time, age time.Duration, least float64, n int64, steps int,
+) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
 		from, to := l.window.Newest(now, age, n, steps)
-		before, newest := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
-		if slower, faster := Changed(before, newest, least); age == 0 && slower || age > 0 && faster {
+		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
+		if slower, faster := Changed(before, since, least); age == 0 && slower || age > 0 && faster {
 			return from, true
 		}
 	}
@@ -62,14 +61,14 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
 		least = mattersInDoubt
 	}
-	at, changed := l.changedAt(now, age, least, fewestNewest, 1)
+	at, changed := l.changedAt(now, age, least, newest, 1)
 	if changed {
-		l.forgetHedges()
+		l.forgetHedges(l.config.Load())
 	} else {
 		at, changed = l.changedAt(now, age, mattersInDoubt, lasting, sketch.Steps)
 	}
 	if !changed {
-		_, to := l.window.Newest(now, age, fewestNewest, 1)
+		_, to := l.window.Newest(now, age, newest, 1)
 		return l.checkTaken(all, l.window.Between(now, l.since, to))
 	}
 	l.since, l.changed = at, now
@@ -80,7 +79,7 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 // checkTaken returns calls with restored knowledge added. If calls contradict the knowledge, it is
 // dropped. complete holds the calls of complete cohorts.
 func (l *Learner) checkTaken(calls, complete *sketch.Distribution) *sketch.Distribution {
-	t, own := l.taken.Load(), l.schedule.learned.Load()
+	c, t, own := l.config.Load(), l.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
 		return calls
 	}
@@ -92,8 +91,8 @@ func (l *Learner) checkTaken(calls, complete *sketch.Distribution) *sketch.Distr
 		l.taken.Store(nil)
 	case slower || faster:
 		l.taken.Store(nil)
-		l.forgetHedges()
-		if own < int64(l.config.Load().WarmupCalls) {
+		l.forgetHedges(c)
+		if own < int64(c.WarmupCalls) {
 			l.current.Store(nil)
 		}
 	}

@@ -26,7 +26,7 @@ func TestChanged(t *testing.T) {
 		{"an outage", usual, later, 5000, 60, .5, "slower"},
 		{"its end", later, usual, 5000, 60, .5, "faster"},
 		{"an outage, from a few calls", usual, later, 5000, 16, .5, "slower"},
-		{"too few to tell", usual, later, 5000, 11, .15, ""},
+		{"too few to tell", usual, later, 5000, 8, .15, ""},
 		{"nothing before", usual, later, 0, 1000, .15, ""},
 		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, .5, "slower"},
 		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, .5, ""},

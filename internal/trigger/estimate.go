@@ -65,32 +65,27 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	}
 	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
 	m := l.owner.Budget.Market(now)
-	problem := c.problem(primary, hedge, m.Price, l.account.most(c, l.schedule.learned.Load(), m))
-	problem.Outcomes = l.outcomes.export()
+	problem := Problem{
+		Primary: primary, Hedge: hedge, Outcomes: l.outcomes.export(), Price: m.Price,
+		Load: l.account.most(c, l.schedule.learned.Load(), m), Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+	}
 	plan, ok := Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d)
 		return
 	}
 	e := c.following(plan, now, d, l.since)
-	if d.Total() >= PredictFrom {
-		e.Choice = l.explain(c, problem, plan, d)
+	if _, longer := d.Count(); d.Total() >= PredictFrom {
+		e.Choice = &stats.Choice{
+			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
+			UnhedgedTail:  Tail(primary, c.Target),
+			CutShort:      float64(longer) / float64(d.Total()),
+			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
+			Saved: plan.Saved, Kept: plan.Kept,
+		}
+		e.Choice.MeasuredTail, _ = d.Ended(c.Target)
 	}
 	l.current.Store(e)
-}
-
-// explain returns the plan with its predictions, for stats.
-func (l *Learner) explain(c *Config, problem Problem, plan HedgePlan, d *sketch.Distribution) *stats.Choice {
-	_, longer := d.Count()
-	made := &stats.Choice{
-		Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-		UnhedgedTail:  Tail(problem.Primary, c.Target),
-		CutShort:      float64(longer) / float64(d.Total()),
-		PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
-		Saved: plan.Saved, Kept: plan.Kept,
-	}
-	made.MeasuredTail, _ = d.Ended(c.Target)
-	return made
 }
 
 // Config holds a scheduler's options for learning. It must not be written once learners use it.
@@ -104,11 +99,6 @@ type Config struct {
 	WarmupCalls   int // before the first estimate
 	Window        time.Duration
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
-}
-
-// problem returns the search problem for the given bound on load and the given price.
-func (c *Config) problem(primary, hedge *sketch.Survival, price, load float64) Problem {
-	return Problem{Primary: primary, Hedge: hedge, Load: load, Price: price, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
 }
 
 // account counts the calls of a method and of its target: in total at the last choice (seenOwn,

@@ -17,3 +17,11 @@ func (l *Learner) Changed() time.Time { return l.changed }
 
 // Outcomes returns the number of distinct outcomes.
 func (l *Learner) Outcomes() int { return len(l.outcomes.of) }
+
+// Predict returns a plan with the predictions for its delay, probability and number of hedges.
+func (p Problem) Predict(plan HedgePlan) HedgePlan {
+	s := p.search()
+	plan.Kept, plan.Load = s.kept(plan.Delay), s.load(plan)
+	plan, _ = s.weigh(plan)
+	return plan
+}

@@ -26,7 +26,7 @@ type Learner struct {
 
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
-	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent; nil without hedges
+	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
 	outcomes outcomes
 	taken    atomic.Pointer[Knowledge] // restored, immutable; nil: none, or its weight is 0
 
@@ -49,6 +49,7 @@ func (l *Learner) Start(c *Config, o Owner) {
 	l.owner = o
 	l.run = func(choose func()) { go choose() }
 	l.window = sketch.NewKeeping(c.Window, keptCalls)
+	l.forgetHedges(c)
 	l.window.Mark(o.Epoch) // sets the window's origin: calls may have begun before the first that ends
 	l.since = math.MinInt64
 	l.schedule.epoch = o.Epoch
@@ -170,27 +171,16 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 
 // HedgeEnded records the end of a hedge at now, d after it was sent: answered, or cut short.
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
-	w := l.hedges.Load()
-	if w == nil {
-		l.hedges.CompareAndSwap(nil, sketch.NewKeeping(l.config.Load().Window, asHedges))
-		w = l.hedges.Load()
-	}
-	if w != nil { // nil if a concurrent forgetHedges dropped it
-		w.Record(now, d, answered)
-	}
+	l.hedges.Load().Record(now, d, answered)
 }
 
 // knownHedges returns the distribution of hedge latency, including restored knowledge.
 func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
-	known := new(sketch.Distribution)
-	if w := l.hedges.Load(); w != nil {
-		known = w.Snapshot(now)
-	}
-	return known.Plus(l.left().Hedges)
+	return l.hedges.Load().Snapshot(now).Plus(l.left().Hedges)
 }
 
 // forgetHedges drops the hedges and outcomes of the previous distribution.
-func (l *Learner) forgetHedges() {
-	l.hedges.Store(nil)
+func (l *Learner) forgetHedges(c *Config) {
+	l.hedges.Store(sketch.NewKeeping(c.Window, asHedges))
 	l.outcomes.forget()
 }

@@ -2,7 +2,6 @@ package trigger
 
 import (
 	"math"
-	"sort"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/sketch"
@@ -54,6 +53,9 @@ func Find(p Problem) (HedgePlan, bool) {
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
 		return HedgePlan{}, false
 	}
+	if p.Hedges > maxHedges {
+		panic("trigger: a plan has more hedges than gRPC sends attempts")
+	}
 	s := p.search()
 	buckets := s.candidates()
 	stride := max(len(buckets)/coarse, 1)
@@ -66,14 +68,10 @@ func Find(p Problem) (HedgePlan, bool) {
 	for i, middle := max(best-stride+1, 0), best; i < min(middle+stride, len(buckets)); i++ {
 		s.try(buckets[i])
 	}
-	return s.predict(s.best), true
+	return s.best, true
 }
 
-// Predict returns the plan with the predictions for its delay, probability and number of hedges.
-// The plan may exceed the problem's load and bounds. Primary and Hedge must not be nil.
-func (p Problem) Predict(plan HedgePlan) HedgePlan { return p.search().predict(plan) }
-
-// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero HedgePlan
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero plan
 // stands for unhedged calls.
 func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
@@ -109,7 +107,7 @@ type search struct {
 	outcomes []observed
 
 	best  HedgePlan
-	value float64 // of the best
+	worth float64 // of the best
 }
 
 // point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
@@ -121,7 +119,7 @@ type point struct {
 }
 
 func (p Problem) search() *search {
-	s := &search{Problem: p, value: math.Inf(-1)}
+	s := &search{Problem: p, worth: math.Inf(-1)}
 	median := 0
 	for median < p.Primary.Last() && p.Primary.Beyond(median) > 0.5 {
 		median++
@@ -175,62 +173,47 @@ func (s *search) candidates() []int {
 func (s *search) try(bucket int) (better bool) {
 	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
-		plan := HedgePlan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
-		plan.Probability, plan.Load = s.fit(delay, hedges)
-		plan = s.gains(plan)
-		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
-			s.best, s.value, better = plan, value, true
+		plan := s.fit(HedgePlan{Delay: delay, Probability: 1, Hedges: hedges, Kept: s.kept(delay)})
+		plan, worth := s.weigh(plan)
+		if worth > s.worth || worth == s.worth && worth <= 0 {
+			s.best, s.worth, better = plan, worth, true
 		}
 	}
 	return better
 }
 
-// worth returns the gain of a plan less the price of its load.
-func (s *search) worth(p HedgePlan) float64 { return p.Gain - s.Price*p.Load }
-
-// gains returns plan with Gain and Saved set.
-func (s *search) gains(plan HedgePlan) HedgePlan {
+// weigh returns plan with its gain, and its worth.
+func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged
+	}
+	return plan, plan.Gain - s.Price*plan.Load
+}
+
+// fit returns plan with the greatest probability whose load is within the bound, and that load. It
+// converges from below: the load per probability falls as the probability rises.
+func (s *search) fit(plan HedgePlan) HedgePlan {
+	if plan.Load = s.load(plan); plan.Load <= s.Load {
+		return plan
+	}
+	for range 4 {
+		plan.Probability *= s.Load / plan.Load
+		plan.Load = min(s.load(plan), s.Load) // but for rounding
 	}
 	return plan
 }
 
-// fit returns the greatest probability with a load within the bound, and that load.
-func (s *search) fit(delay time.Duration, hedges int) (probability, load float64) {
-	at := s.loadAt(delay, hedges)
-	if load = at(1); load <= s.Load {
-		return 1, load
-	}
-	const parts = 1 << 14
-	probability = float64(sort.Search(parts, func(part int) bool { return at(float64(part+1)/parts) > s.Load })) / parts
-	return probability, at(probability)
-}
-
-// loadAt returns the extra load of a delay and a number of hedges, as a function of the
-// probability.
-func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64 {
-	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
-	for k := 1; k <= hedges; k++ {
-		due[k] = dueAt(s.Primary, delay, k)
-		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
-	}
-	return func(q float64) float64 {
-		sum, unanswered := 0.0, 1.0 // by the first k hedges
-		for k := 1; k <= hedges; k++ {
-			sum += q * due[k] * unanswered
-			unanswered *= 1 - q*answered[k]
+// load returns the extra attempts per call of a plan.
+func (s *search) load(plan HedgePlan) (sum float64) {
+	for k := 1; k <= plan.Hedges; k++ {
+		at := time.Duration(k) * plan.Delay
+		due := s.Primary.At(at)
+		if k == 1 { // exact, as the delay is the edge of a bucket
+			due = s.Primary.Beyond(sketch.Bucket(at - 1))
 		}
-		return sum
+		sum += plan.Probability * due * (1 - s.answered(plan, at))
 	}
-}
-
-// dueAt returns S_X(k·d). It is exact for the first hedge, as delay is the edge of a bucket.
-func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
-	if k == 1 {
-		return primary.Beyond(sketch.Bucket(delay - 1))
-	}
-	return primary.At(time.Duration(k) * delay)
+	return sum
 }
 
 // unanswered returns the probability that the latency of a call under a plan exceeds t. primary is
@@ -250,10 +233,4 @@ func (s *search) answered(plan HedgePlan, t time.Duration) float64 {
 		left *= 1 - plan.Probability*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
 	}
 	return 1 - left
-}
-
-func (s *search) predict(plan HedgePlan) HedgePlan {
-	plan.Kept = s.kept(plan.Delay)
-	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
-	return s.gains(plan)
 }

@@ -29,7 +29,10 @@ func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Predic
 		return p, false
 	}
 	primary := calls.Survival()
-	p.problem = c.problem(primary, primary, budget.LeastPrice, budget.Usable(capacity)*c.BudgetPercent/100)
+	p.problem = Problem{
+		Primary: primary, Hedge: primary, Price: budget.LeastPrice,
+		Load: budget.Usable(capacity) * c.BudgetPercent / 100, Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+	}
 	p.Plan, ok = Find(p.problem)
 	return p, ok
 }
