@@ -68,6 +68,29 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 	}
 }
 
+// Calls that began together are counted together, though the last of them ends after the window.
+func TestKeeping_RecordByStart(t *testing.T) {
+	for _, longest := range []time.Duration{4 * time.Second, 40 * time.Second} {
+		w, now := keeping(), at(0)
+		w.Mark(now) // sets the origin
+		for burst := range 5 {
+			for i := range time.Duration(100) {
+				took := (i + 1) * longest / 100
+				now = at(time.Duration(burst)*time.Minute + took)
+				w.RecordByStart(now, took, true)
+			}
+		}
+		from, _ := w.Newest(now, 0, 16, 1)
+		d := w.Between(now, from, sketch.Latest)
+		if first := quantile(t, d, 0.01); d.Total() != 100 || off(first, longest/100) > 0.01 {
+			t.Errorf("calls that take %v at most: the newest are %d, the first takes %v", longest, d.Total(), first)
+		}
+		if _, to := w.Newest(now, longest, 16, 1); w.Between(now, from, to).Total() > 0 {
+			t.Errorf("calls that take %v at most: the newest are complete as the last one ends", longest)
+		}
+	}
+}
+
 // Rule 18: no allocation but for the slot that a step begins.
 func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 	w, now, ds := sketch.NewKeeping(30*time.Second, 1000), at(0), durations(1000)

@@ -30,9 +30,10 @@ func (e *Estimate) Stats() stats.Choice {
 	return *e.Choice
 }
 
-func (c *Config) following(plan HedgePlan, now time.Time, d *sketch.Distribution, since sketch.Mark) *Estimate {
+// follow returns an estimate of the calls in d that has no choice yet.
+func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Distribution) *Estimate {
 	median, _ := d.Quantile(0.50)
-	return &Estimate{HedgePlan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}
+	return &Estimate{HedgePlan: plan, Median: median, under: c, since: l.since, until: now.Add(c.interval())}
 }
 
 // useQuantile sets the estimate to the trigger's quantile of d.
@@ -48,7 +49,7 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 	// 20 ms.
 	edge := sketch.UpperEdge(sketch.Bucket(delay))
 	plan := HedgePlan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
-	l.current.Store(c.following(plan, now, d, l.since))
+	l.current.Store(l.follow(plan, c, now, d))
 }
 
 // PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
@@ -74,7 +75,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 		l.useQuantile(c, now, d)
 		return
 	}
-	e := c.following(plan, now, d, l.since)
+	e := l.follow(plan, c, now, d)
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,

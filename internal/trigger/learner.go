@@ -131,15 +131,14 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	choosing := c.Auto && known >= PredictFrom
 	paced := c.Auto && known >= earlyFrom && c.Pace.take(at)
 	if choosing && !paced {
-		l.schedule.postpone(c, at)
+		l.schedule.nextSize.Store(math.MaxInt64)
+		l.schedule.nextTime.Store(at + int64(c.interval()/10))
 		l.schedule.busy.Store(false)
 		return
 	}
 	l.schedule.next(c, n, at, choosing)
 	if !paced {
-		l.conclude(c, now, func() {
-			l.useQuantile(c, now, l.lately(now))
-		})
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.lately(now)) })
 		return
 	}
 	l.run(func() {

@@ -1,7 +1,6 @@
 package trigger
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -37,12 +36,6 @@ func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 	}
 	s.nextTime.Store(at + int64(c.interval()))
 	s.lastSize.Store(n)
-}
-
-// postpone schedules another try soon, because Pace refused the choice.
-func (s *schedule) postpone(c *Config, at int64) {
-	s.nextSize.Store(math.MaxInt64)
-	s.nextTime.Store(at + int64(c.interval()/10))
 }
 
 // Pace bounds the choices of all learners of a scheduler together to about 1% of a core, however many

@@ -112,6 +112,43 @@ type simulator struct {
 	waiting  [][]event // for a worker of each server
 }
 
+const (
+	auto  = 0 // in place of a quantile
+	never = 1
+)
+
+// under returns the client with fixed delays, by method, if there are any, and otherwise with the
+// trigger Auto, without hedging, or with the trigger's quantile.
+func (sim client) under(quantile float64, delays ...time.Duration) client {
+	c := *sim.config
+	switch {
+	case len(delays) > 0:
+		c.Auto = false
+		for _, d := range delays {
+			plan := trigger.HedgePlan{Delay: d, Probability: 1, Hedges: c.MaxHedges}
+			sim.known = append(sim.known, &trigger.Estimate{HedgePlan: plan})
+		}
+	case quantile == never:
+		c.Auto, c.MaxHedges = false, 0
+	case quantile > 0:
+		c.Auto, c.Quantile = false, quantile
+	}
+	sim.config = &c
+	return sim
+}
+
+// judged returns the calls that began while faulty, without the first tenth of all calls, and their
+// sorted latencies in ms.
+func (s *simulator) judged(faulty func(time.Duration) bool) (done []outcome, took []float64) {
+	done = s.done[len(s.done)/10:]
+	done = slices.DeleteFunc(done, func(o outcome) bool { return faulty != nil && !faulty(o.at) })
+	for _, o := range done {
+		took = append(took, float64(o.took)/float64(ms))
+	}
+	slices.Sort(took)
+	return done, took
+}
+
 func (sim client) run() *simulator {
 	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
 	s.methods, s.clients = max(s.methods, 1), max(s.clients, 1)
