@@ -234,7 +234,7 @@ func courses(t *testing.T) []course {
 			}, 240 * s, 299 * s, 94}}},
 
 		// Requests that differ and slow calls that come in bunches. More of them, and more seeds,
-		// are in internal/learn.
+		// are in internal/trigger.
 		{name: "sizes", short: true, latency: sizes, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
 		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10,

@@ -12,11 +12,11 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -43,10 +43,10 @@ type Call struct {
 	http     *HTTPOption // nil for a gRPC call
 
 	mode      mode
-	off       bool            // the caller has switched it off: its latency is not learned
-	busy      bool            // the process was short of processor time: the latency is not the server's
-	estimate  *learn.Estimate // gave the delay; nil: the delay was not learned
-	maxHedges int             // of the trigger or the policy
+	off       bool              // the caller has switched it off: its latency is not learned
+	busy      bool              // the process was short of processor time: the latency is not the server's
+	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
+	maxHedges int               // of the trigger or the policy
 	hedges    hedges
 	byHeaders *race.Report // of the race that response headers have decided; the first message is to come
 
@@ -245,7 +245,7 @@ func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Learner returns the learner that gives the call's delay: the class's or the method's.
-func (c *Call) Learner() *learn.Learner {
+func (c *Call) Learner() *trigger.Learner {
 	if c.class != nil {
 		return &c.class.Learner
 	}

@@ -3,10 +3,10 @@ package call
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // learn teaches the method, and the class of the request, the latencies of the call's attempts.
@@ -21,12 +21,12 @@ func (d *ended) learn() {
 	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
 	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
-		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(at, p.age, !cut) })
+		c.Teach(func(l *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
 }
 
 // Teach calls lesson with each learner that learns from the call: the method's and the class's.
-func (c *Call) Teach(lesson func(*learn.Learner)) {
+func (c *Call) Teach(lesson func(*trigger.Learner)) {
 	lesson(&c.method.Learner)
 	if c.class != nil {
 		lesson(&c.class.Learner)
@@ -40,7 +40,7 @@ func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
 	if c.estimate != nil && !d.headers && proves(r) {
 		first := r.Attempts[r.Served()].SentAt
-		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
+		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
 	if c.settings.Trigger.Kind != settings.AutoTrigger || r.Rejected() > 0 || r.Repeated {
 		return
@@ -61,7 +61,7 @@ func (d *ended) learnHedges() {
 			continue
 		}
 		if !answered || rpc.Answers.HasStatus(err) {
-			c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
+			c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -37,7 +37,7 @@ type classes struct {
 type Class struct {
 	name    string
 	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
-	Learner learn.Learner
+	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
 
@@ -103,7 +103,7 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
 	if latency, ok := cs.restored[c.name]; ok {
-		c.Learner.TakeOver(learn.Knowledge{Primaries: latency})
+		c.Learner.TakeOver(trigger.Knowledge{Primaries: latency})
 		delete(cs.restored, c.name)
 	}
 	cs.known.Store(c.name, c)

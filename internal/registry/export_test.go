@@ -32,6 +32,6 @@ func MakeTriggerPanic(r *Registry) (undo func()) {
 			m.Learner.Config().MaxHedges = hedges
 		}
 	}
-	set(1000) // more than package knee has room for
+	set(1000) // more than a plan has room for
 	return func() { set(r.config.Load().MaxHedges) }
 }

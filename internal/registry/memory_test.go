@@ -16,11 +16,11 @@ import (
 
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -95,8 +95,8 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 						c.Inspect(j, nil, nil)
 						c.End(hcall.Ending{Age: took})
 						if tc.hedged {
-							c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
-							c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
+							c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), took, true) })
+							c.Teach(func(l *trigger.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 						}
 					}
 				}

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // Registry is the state of a hedge.Scheduler, per target and, under a target, per full method. It
@@ -20,7 +20,7 @@ type Registry struct {
 	sweep atomic.Duration // since epoch: the next search for idle methods; the first field, for alignment on 32-bit
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
-	pace   learn.Pace
+	pace   trigger.Pace
 	epoch  time.Time
 	pause  Pause
 

@@ -15,8 +15,8 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -180,7 +180,7 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 			m.classes.restored = map[string]sketch.Counts{}
 		}
 		if k.class == "" {
-			m.Learner.TakeOver(learn.Knowledge{Primaries: known[k]})
+			m.Learner.TakeOver(trigger.Knowledge{Primaries: known[k]})
 		} else if len(m.classes.restored) <= MaxClasses {
 			m.classes.restored[k.class] = known[k]
 		}
@@ -190,9 +190,9 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 }
 
 // First returns the estimate of a method or class for a call that has found none: see
-// learn.Learner.First. The first such call of a restored target fills its bucket for the expected
+// trigger.Learner.First. The first such call of a restored target fills its bucket for the expected
 // traffic.
-func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
+func (t *Target) First(l *trigger.Learner, now time.Time) *trigger.Estimate {
 	if t.expected.Load() > 0 {
 		t.Budget.Expect(now, t.expected.Swap(0))
 	}

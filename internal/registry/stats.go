@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -106,7 +106,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 }
 
 // learned returns the statistics of a method's or a class's learner.
-func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
+func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 	if e := l.Estimate(); e != nil {
 		known.Delay, known.Choice = e.Delay, e.Stats()
 	}

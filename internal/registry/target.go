@@ -10,10 +10,10 @@ import (
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/guard"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -42,7 +42,7 @@ type Target struct {
 type Method struct {
 	// The fields that every call uses are first and next to each other, so that a call touches few
 	// cache lines.
-	Learner  learn.Learner
+	Learner  trigger.Learner
 	Counters Counters
 
 	Name   string
@@ -154,9 +154,9 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 }
 
 // learn starts a learner of the method, or of one of its classes.
-func (m *Method) learn(c *learn.Config, l *learn.Learner) {
+func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	r := m.Target.registry
-	l.Start(c, learn.Owner{
+	l.Start(c, trigger.Owner{
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },

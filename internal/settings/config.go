@@ -5,10 +5,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -24,7 +24,7 @@ type Config struct {
 
 	// How they are hedged.
 
-	learn.Config     // MaxHedges, BudgetPercent, MinDelay, WarmupCalls and Window; the rest is for learning to set
+	trigger.Config   // MaxHedges, BudgetPercent, MinDelay, WarmupCalls and Window; the rest is for learning to set
 	Trigger          Trigger
 	DryRun           bool
 	WarmupDelay      time.Duration // 0: no hedge while learning
@@ -74,7 +74,7 @@ const MaxBudgetPercent = 400
 
 func DefaultConfig() Config {
 	return Config{
-		Config: learn.Config{
+		Config: trigger.Config{
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
 		Trigger:    Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
@@ -109,7 +109,7 @@ const (
 )
 
 // learning returns the part of the configuration that package learn needs.
-func (c *Config) learning(pace *learn.Pace) *learn.Config {
+func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
 	l := c.Config
 	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger
 	switch c.Trigger.Kind {

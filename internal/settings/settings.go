@@ -3,8 +3,8 @@ package settings
 import (
 	"fmt"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // Settings are a configuration's values for one method of one target. They never change. A call
@@ -12,7 +12,7 @@ import (
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
-	Learning *learn.Config
+	Learning *trigger.Config
 	Selected bool // the options select it for hedging
 	// it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
 	Named           bool
@@ -24,7 +24,7 @@ type Settings struct {
 }
 
 // For returns the settings of a method, by the rules that match it and its target.
-func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
+func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Settings {
 	r := c.ForMethod(target, method)
 	policy := r.ServiceConfig.Policy(method)
 	if r == c && policy != nil {

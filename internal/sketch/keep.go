@@ -2,10 +2,7 @@ package sketch
 
 import "time"
 
-const (
-	longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
-	minCalls    = 16  // the smallest number of calls that is compared with the others
-)
+const longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
 
 // NewKeeping returns an empty window like [New], which keeps the given number of calls, or up to a
 // fifteenth more, whatever their age, for up to 720 windows. Calls older than the window leave only
@@ -20,13 +17,14 @@ func NewKeeping(window time.Duration, calls int) *Window {
 	return w
 }
 
-// beginKeeping returns the slot for a call recorded in a step without a slot of its own.
-func (w *Window) beginKeeping(step int64) *slot {
+// beginKeeping returns the slot for a call recorded in a step without a slot of its own, which began
+// in the step began.
+func (w *Window) beginKeeping(step, began int64) *slot {
 	var room [slots]*slot
 	for {
 		held, all := w.held.Load(), w.all(&room)
 		if len(all) == 0 {
-			return w.begin(step-held, step)
+			return w.begin(step-held, began, step)
 		}
 		newest := all[0]
 		behind := step - held - newest.epoch
@@ -40,7 +38,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 		switch {
 		case !w.held.CompareAndSwap(held, step-next):
 		case next > newest.epoch:
-			return w.begin(next, step)
+			return w.begin(next, max(began, newest.last.Load()+1), step)
 		default:
 			newest.last.Store(step)
 			return newest
@@ -51,21 +49,24 @@ func (w *Window) beginKeeping(step int64) *slot {
 // calls returns the number of calls in a slot, or any number of at least most if there are more.
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
-// Newest returns the mark at which the most recent sample begins: the last step, or the last one or
-// two slots if that step holds fewer than minCalls. If took > 0, the sample begins took earlier, so
-// that it includes the calls that started with the slow ones.
-func (w *Window) Newest(now time.Time, took time.Duration) Mark {
+// Newest returns the marks between which the newest calls are that began at least age ago: the
+// calls of the last steps of that number, complete or not, and of earlier slots until there are
+// least calls.
+func (w *Window) Newest(now time.Time, age time.Duration, least int64, steps int) (from, to Mark) {
 	var room [slots]*slot
-	step, all := w.epoch(now), w.present(now, &room)
-	calls, mark := int64(0), w.Mark(now)
-	if took > 0 && len(all) > 0 {
-		step = min(step, all[0].last.Load()) - int64(took/w.step)
+	step, calls, from, to := w.epoch(now), int64(0), Latest, Latest
+	if age > 0 {
+		step = w.epoch(now.Add(-age)) - 1
 	}
-	for i, s := range all {
-		if s.last.Load() < step-1 && i > 0 && calls >= minCalls { // it is from before the last step, and enough came since
-			return mark
+	for _, s := range w.present(now, &room) {
+		switch last := s.last.Load(); {
+		case age > 0 && last > step:
+			from, to = Mark(s.epoch), Mark(s.epoch)
+			continue
+		case calls >= least && last < step-int64(steps):
+			return from, to
 		}
-		calls, mark = calls+s.calls(minCalls), Mark(s.epoch)
+		calls, from = calls+s.calls(least), Mark(s.epoch)
 	}
-	return mark
+	return from, to
 }

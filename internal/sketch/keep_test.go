@@ -53,7 +53,8 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			}
 			w.Record(now, d, true)
 		}
-		before, newest := w.Split(now, 0, w.Newest(now, 0))
+		from, _ := w.Newest(now, 0, 16, 1)
+		before, newest := w.Between(now, 0, from), w.Between(now, from, sketch.Latest)
 		if n := newest.Total(); n < 16 || n > 42 {
 			t.Errorf("every %v: the newest are %d", every, n)
 		}
@@ -63,6 +64,29 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 		all := w.Snapshot(now)
 		if slow, _ := all.Quantile(1 - 9.0/float64(all.Total())); slow < 900*time.Millisecond {
 			t.Errorf("every %v: slow calls have left", every)
+		}
+	}
+}
+
+// Calls that began together are counted together, though the last of them ends after the window.
+func TestKeeping_RecordByStart(t *testing.T) {
+	for _, longest := range []time.Duration{4 * time.Second, 40 * time.Second} {
+		w, now := keeping(), at(0)
+		w.Mark(now) // sets the origin
+		for burst := range 5 {
+			for i := range time.Duration(100) {
+				took := (i + 1) * longest / 100
+				now = at(time.Duration(burst)*time.Minute + took)
+				w.RecordByStart(now, took, true)
+			}
+		}
+		from, _ := w.Newest(now, 0, 16, 1)
+		d := w.Between(now, from, sketch.Latest)
+		if first := quantile(t, d, 0.01); d.Total() != 100 || off(first, longest/100) > 0.01 {
+			t.Errorf("calls that take %v at most: the newest are %d, the first takes %v", longest, d.Total(), first)
+		}
+		if _, to := w.Newest(now, longest, 16, 1); w.Between(now, from, to).Total() > 0 {
+			t.Errorf("calls that take %v at most: the newest are complete as the last one ends", longest)
 		}
 	}
 }
@@ -103,7 +127,7 @@ func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 						w.Record(now, time.Millisecond, true)
 					}
 					if i%100 == 0 {
-						w.Newest(now, 0)
+						w.Newest(now, 0, 16, 1)
 						w.Snapshot(now)
 					}
 				}

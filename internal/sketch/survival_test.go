@@ -77,7 +77,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestSplit(t *testing.T) {
+func TestBetween(t *testing.T) {
 	w := sketch.New(30 * time.Second)
 	for second := range 60 {
 		w.Record(at(time.Duration(second)*time.Second), time.Millisecond, true)
@@ -96,7 +96,8 @@ func TestSplit(t *testing.T) {
 		{0, 100 * s, 32, 0},
 		{59 * s, 59 * s, 0, 2},
 	} {
-		before, since := w.Split(now, w.Mark(at(tt.from)), w.Mark(at(tt.at)))
+		from, at := w.Mark(at(tt.from)), w.Mark(at(tt.at))
+		before, since := w.Between(now, from, at), w.Between(now, max(from, at), sketch.Latest)
 		b, _ := before.Count()
 		n, _ := since.Count()
 		if b != tt.before || n != tt.since {

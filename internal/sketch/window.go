@@ -19,7 +19,9 @@ import (
 )
 
 const (
-	steps = 15        // each further step smooths forgetting and costs a sixteenth more memory
+	// Steps is the number of steps in which a window forgets.
+	Steps = 15
+	steps = Steps     // each further step smooths forgetting and costs a sixteenth more memory
 	slots = steps + 1 // one records, fifteen are complete
 )
 
@@ -44,6 +46,7 @@ type Window struct {
 // slot counts the calls of one step, or of several if they held few calls.
 type slot struct {
 	epoch    int64
+	first    int64        // the step that it began with
 	last     atomic.Int64 // the latest step that was counted, held ones included
 	observed counters
 	bounded  counters
@@ -56,7 +59,28 @@ func New(window time.Duration) *Window { return &Window{step: max(window, time.M
 // Record records a call that ended at now: answered with latency d, or cut short at age d, so that
 // its latency is greater.
 func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
-	s := w.slot(now)
+	step := w.epoch(now)
+	w.slot(step, step).record(d, answered)
+}
+
+// RecordByStart records like Record, but in the slot of the step in which the call began, unless
+// newer slots have replaced that slot.
+func (w *Window) RecordByStart(now time.Time, d time.Duration, answered bool) {
+	began := w.epoch(now.Add(-d))
+	s := w.slot(w.epoch(now), began)
+	if s != nil && began < s.first {
+		var room [slots]*slot
+		for _, older := range w.all(&room) {
+			if older.first <= began {
+				s = older
+				break
+			}
+		}
+	}
+	s.record(d, answered)
+}
+
+func (s *slot) record(d time.Duration, answered bool) {
 	switch {
 	case s == nil:
 	case answered:
@@ -88,10 +112,13 @@ func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 // Mark is the moment at which a slot of a window began to count.
 type Mark int64
 
-// Split divides the window at now into the calls recorded before at and the calls recorded since.
-// Neither part reaches back beyond from.
-func (w *Window) Split(now time.Time, from, at Mark) (before, since *Distribution) {
-	return w.distribution(now, int64(from), int64(at)-1), w.distribution(now, int64(max(from, at)), math.MaxInt64)
+// Latest is a mark behind all slots.
+const Latest Mark = math.MaxInt64
+
+// Between returns the distribution of the calls that the window counted at now, from the mark from
+// on and before to.
+func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
+	return w.distribution(now, int64(from), int64(to)-1)
 }
 
 // Mark returns the mark of the step that contains at.
@@ -145,17 +172,17 @@ func (w *Window) all(room *[slots]*slot) []*slot {
 	return all
 }
 
-// slot returns the slot of now's step, or nil if a later step has replaced it.
-func (w *Window) slot(now time.Time) *slot {
-	step := w.epoch(now)
+// slot returns the slot of a step, or nil if a later step has replaced it. A new slot of a
+// keeping window begins with the step began, or behind the previous slot.
+func (w *Window) slot(step, began int64) *slot {
 	epoch := step - w.held.Load()
 	if s := w.place(epoch).Load(); s != nil && s.epoch == epoch {
 		return s
 	}
 	if w.keep > 0 {
-		return w.beginKeeping(step)
+		return w.beginKeeping(step, min(began, step))
 	}
-	return w.begin(epoch, epoch)
+	return w.begin(epoch, epoch, epoch)
 }
 
 // place returns the ring entry of an epoch.
@@ -166,7 +193,7 @@ func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
 // begin puts a new slot in the ring entry of an epoch, unless it finds the epoch's own slot there,
 // or the following one, which means that the caller is late. A slot of a still later epoch is left
 // over from before the clock was set back.
-func (w *Window) begin(epoch, step int64) *slot {
+func (w *Window) begin(epoch, first, step int64) *slot {
 	place := w.place(epoch)
 	for {
 		old := place.Load()
@@ -179,7 +206,7 @@ func (w *Window) begin(epoch, step int64) *slot {
 		case old.epoch > epoch && w.keep > 0: // its epochs do not go by the clock, and never back
 			return old
 		}
-		s := &slot{epoch: epoch}
+		s := &slot{epoch: epoch, first: first}
 		s.last.Store(step)
 		if place.CompareAndSwap(old, s) {
 			return s

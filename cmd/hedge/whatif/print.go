@@ -9,8 +9,8 @@ import (
 
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/table"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // print writes a table for each group, and the basis of its figures.
@@ -71,7 +71,7 @@ func (in *input) remarks(answers []answer) []string {
 	var remarks []string
 	if in.fewGroups > 0 {
 		remarks = append(remarks, fmt.Sprintf("Left out, as a prediction needs %d calls: %s of %q, with %s in all.",
-			learn.PredictFrom, count(float64(in.fewGroups), "other value"), in.By, count(in.fewCalls, "call")))
+			trigger.PredictFrom, count(float64(in.fewGroups), "other value"), in.By, count(in.fewCalls, "call")))
 	}
 	var few []string
 	for _, a := range answers {

@@ -11,8 +11,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // Question describes the location of the latencies in a file, and the distributions to draw.
@@ -61,7 +61,7 @@ type answer struct {
 
 type row struct {
 	budget float64
-	learn.Prediction
+	trigger.Prediction
 }
 
 // answers returns the prediction for each group with enough calls, the largest group first.
@@ -89,7 +89,7 @@ func (in *input) answers() ([]answer, error) {
 		if in.By != "" {
 			found += " of one " + in.By
 		}
-		return nil, in.wrong(0, found, fmt.Sprintf("at least %d, which a prediction is made from", learn.PredictFrom))
+		return nil, in.wrong(0, found, fmt.Sprintf("at least %d, which a prediction is made from", trigger.PredictFrom))
 	}
 	return answers, nil
 }
@@ -99,7 +99,7 @@ func predict(c *calls) []row {
 	defaults, distribution := settings.DefaultConfig(), c.distribution()
 	var rows []row
 	for _, percent := range budgets {
-		config := learn.Config{
+		config := trigger.Config{
 			Target: settings.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
 		}
 		p, ok := config.Predict(distribution)

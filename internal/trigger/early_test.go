@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"testing"
@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // TestAuto_FirstCalls makes one attempt in five slow: more than the 90th percentile leaves out.
@@ -51,9 +51,9 @@ func earlyChoicesWait(t *testing.T) {
 	of := testserver.DistributionT(t, "ttft")
 	for _, busy := range []bool{false, true} {
 		c := config()
-		c.BudgetPercent, c.Pace = 40, &learn.Pace{}
-		l, epoch, random := &learn.Learner{}, time.Unix(1e9, 0), simulation.Generator(1, 1, 1)
-		l.Start(c, learn.Owner{Budget: budget.New(30), Epoch: epoch})
+		c.BudgetPercent, c.Pace = 40, &trigger.Pace{}
+		l, epoch, random := &trigger.Learner{}, time.Unix(1e9, 0), simulation.Generator(1, 1, 1)
+		l.Start(c, trigger.Owner{Budget: budget.New(30), Epoch: epoch})
 		choices := 0
 		l.Run(func(choose func()) { choices++; choose() })
 		if busy {

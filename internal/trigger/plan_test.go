@@ -1,4 +1,4 @@
-package knee_test
+package trigger_test
 
 import (
 	"fmt"
@@ -8,13 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
-
-const ms = time.Millisecond
 
 // observed returns the distribution of n draws.
 func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distribution {
@@ -27,15 +25,15 @@ func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distributio
 	return w.Snapshot(now)
 }
 
-func problem(l testserver.Distribution, load float64, hedges int) knee.Problem {
+func problem(l testserver.Distribution, load float64, hedges int) trigger.Problem {
 	const n = 200_000
 	s := observed(l, n, 1).Survival()
-	return knee.Problem{Primary: s, Hedge: s, Load: load, Hedges: hedges, MinDelay: ms, Price: price}
+	return trigger.Problem{Primary: s, Hedge: s, Load: load, Hedges: hedges, MinDelay: ms, Price: price}
 }
 
 // play makes n calls under a plan, with independent attempts, and returns the sorted latencies and
 // the extra attempts per call.
-func play(l testserver.Distribution, p knee.Plan, n int, seed uint64) (took []time.Duration, load float64) {
+func play(l testserver.Distribution, p trigger.HedgePlan, n int, seed uint64) (took []time.Duration, load float64) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	took = make([]time.Duration, n)
 	sent := 0
@@ -93,12 +91,12 @@ func TestFind_NextToTheBest(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.distribution, tc.load, tc.hedges), func(t *testing.T) {
 			l := testserver.DistributionT(t, tc.distribution)
 			p := problem(l, tc.load, tc.hedges)
-			plan, ok := knee.Find(p)
+			plan, ok := trigger.Find(p)
 			if !ok {
 				t.Fatal("no plan")
 			}
 			took, load := play(l, plan, 200_000, 3)
-			if again := p.Predict(knee.Plan{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges}); again != plan {
+			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges}); again != plan {
 				t.Errorf("%+v is predicted to be %+v", plan, again)
 			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
@@ -110,11 +108,11 @@ func TestFind_NextToTheBest(t *testing.T) {
 				t.Errorf("p99 %.2f, predicted %.2f", at(took, 0.99), predicted)
 			}
 			best := math.Inf(-1)
-			plain, _ := play(l, knee.Plan{}, 50_000, 4)
+			plain, _ := play(l, trigger.HedgePlan{}, 50_000, 4)
 			unhedged := tailOf(plain)
 			for q := 0.5; q < 0.995; q += 0.02 {
 				for _, probability := range []float64{0.25, 0.5, 1} {
-					p := knee.Plan{Delay: time.Duration(at(plain, q) * float64(ms)), Probability: probability, Hedges: tc.hedges}
+					p := trigger.HedgePlan{Delay: time.Duration(at(plain, q) * float64(ms)), Probability: probability, Hedges: tc.hedges}
 					if took, load := play(l, p, 15_000, 5); load <= tc.load {
 						best = max(best, unhedged-tailOf(took)-price*load)
 					}
@@ -133,7 +131,7 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Uniform(10*ms, 20*ms)},
 		testserver.Part{Weight: 0.1, Distribution: testserver.Uniform(100*ms, 200*ms)})
 	for hedges := 1; hedges <= 4; hedges++ {
-		plan, _ := knee.Find(problem(l, 0.25, hedges))
+		plan, _ := trigger.Find(problem(l, 0.25, hedges))
 		if plan.Delay > 21*ms {
 			t.Errorf("%d hedges: the delay is %v, the gap begins at 20ms", hedges, plan.Delay)
 		}
@@ -145,7 +143,7 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 func TestPredict(t *testing.T) {
 	straggler := testserver.DistributionT(t, "straggler")
 	p := problem(straggler, 0.001, 1)
-	for _, plan := range []knee.Plan{
+	for _, plan := range []trigger.HedgePlan{
 		{Delay: 10 * ms, Probability: 1, Hedges: 2},
 		{Delay: 10 * ms, Probability: 0.4, Hedges: 1},
 		{Delay: 40 * ms, Probability: 0.7, Hedges: 3},
@@ -167,9 +165,9 @@ func TestPredict(t *testing.T) {
 
 func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
 	p := problem(testserver.DistributionT(t, "straggler"), 0.10, 2)
-	fast, _ := knee.Find(p)
+	fast, _ := trigger.Find(p)
 	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
-	slow, ok := knee.Find(p)
+	slow, ok := trigger.Find(p)
 	if !ok || slow.Load > 0.001 || fast.Saved < 0.4 {
 		t.Errorf("%+v with hedges that take a second, %+v with good ones", slow, fast)
 	}
@@ -177,16 +175,16 @@ func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
 
 func TestFind_Nothing(t *testing.T) {
 	good := problem(testserver.Exponential(10*ms), 0.10, 2)
-	for name, change := range map[string]func(*knee.Problem){
-		"no primaries": func(p *knee.Problem) { p.Primary = nil },
-		"no hedges":    func(p *knee.Problem) { p.Hedge = nil },
-		"no load":      func(p *knee.Problem) { p.Load = 0 },
-		"none allowed": func(p *knee.Problem) { p.Hedges = 0 },
-		"never":        func(p *knee.Problem) { p.MinDelay = math.MaxInt64 },
+	for name, change := range map[string]func(*trigger.Problem){
+		"no primaries": func(p *trigger.Problem) { p.Primary = nil },
+		"no hedges":    func(p *trigger.Problem) { p.Hedge = nil },
+		"no load":      func(p *trigger.Problem) { p.Load = 0 },
+		"none allowed": func(p *trigger.Problem) { p.Hedges = 0 },
+		"never":        func(p *trigger.Problem) { p.MinDelay = math.MaxInt64 },
 	} {
 		p := good
 		change(&p)
-		if plan, ok := knee.Find(p); ok {
+		if plan, ok := trigger.Find(p); ok {
 			t.Errorf("%s: %+v", name, plan)
 		}
 	}
@@ -205,67 +203,12 @@ func TestFind_AnyDistribution(t *testing.T) {
 		for _, n := range []int{1, 2, 10, 1000} {
 			for _, load := range []float64{1e-9, 0.01, 0.5, 4} {
 				s := observed(l, n, 1).Survival()
-				p, ok := knee.Find(knee.Problem{Primary: s, Hedge: s, Load: load, Hedges: 4, MinDelay: ms, Price: price})
+				p, ok := trigger.Find(trigger.Problem{Primary: s, Hedge: s, Load: load, Hedges: 4, MinDelay: ms, Price: price})
 				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 || !(p.Probability >= 0 && p.Probability <= 1) || !(p.Load >= 0 && p.Load <= load) ||
 					!(p.Saved >= 0 && p.Saved <= 1) || p.Kept != 1 {
 					t.Errorf("%s, %d calls, load %v: %+v, %v", name, n, load, p, ok)
 				}
 			}
-		}
-	}
-}
-
-func TestChanged(t *testing.T) {
-	usual := testserver.DistributionT(t, "straggler")
-	later := testserver.Add(usual, testserver.Constant(time.Second))
-	for _, tc := range []struct {
-		name          string
-		before, since testserver.Distribution
-		n, m          int
-		doubtful      bool
-		want          string
-	}{
-		{"nothing", usual, usual, 5000, 1000, false, ""},
-		{"nothing, and in doubt", usual, usual, 1000, 2000, true, ""},
-		{"an outage", usual, later, 5000, 60, false, "slower"},
-		{"its end", later, usual, 5000, 60, false, "faster"},
-		{"an outage, from a few calls", usual, later, 5000, 16, false, "slower"},
-		{"too few to tell", usual, later, 5000, 11, true, ""},
-		{"nothing before", usual, later, 0, 1000, true, ""},
-		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, false, "slower"},
-		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, false, ""},
-		{"the same, and in doubt", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, true, "slower"},
-		{"a quarter of the base, from few calls, and in doubt", usual, testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, true, "faster"},
-		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, true, ""},
-		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, true, ""},
-	} {
-		for seed := range uint64(20) {
-			slower, faster := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1), tc.doubtful)
-			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
-				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
-			}
-		}
-	}
-}
-
-// Calls that were all cut short are no change: no latency was observed.
-func TestChanged_NothingAnswered(t *testing.T) {
-	w, now := sketch.New(time.Hour), time.Now()
-	for range 100 {
-		w.Record(now, time.Millisecond, false)
-	}
-	if slower, faster := knee.Changed(observed(testserver.Exponential(10*ms), 1000, 1), w.Snapshot(now), true); slower || faster {
-		t.Errorf("slower %v, faster %v", slower, faster)
-	}
-}
-
-// TestChanged_NotByChance compares samples of one distribution, including the smallest.
-func TestChanged_NotByChance(t *testing.T) {
-	for seed := range uint64(1000) {
-		n := 50 + int(seed%100)
-		slower, faster := knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), true)
-		if slower || faster {
-			t.Errorf("seed %d: %d calls and 60 of the same distribution are taken to differ", seed, n)
 		}
 	}
 }
@@ -278,7 +221,7 @@ func BenchmarkFind(b *testing.B) {
 				p := problem(testserver.DistributionT(b, name), 0.10, hedges)
 				b.ReportAllocs()
 				for b.Loop() {
-					knee.Find(p)
+					trigger.Find(p)
 				}
 			})
 		}
@@ -288,8 +231,8 @@ func BenchmarkFind(b *testing.B) {
 func TestFind_AllocatesNoMoreWithMoreCalls(t *testing.T) {
 	allocs := func(n int) float64 {
 		s := observed(testserver.DistributionT(t, "straggler"), n, 1).Survival()
-		p := knee.Problem{Primary: s, Hedge: s, Load: 0.10, Hedges: 2, MinDelay: ms, Price: price}
-		return testing.AllocsPerRun(20, func() { knee.Find(p) })
+		p := trigger.Problem{Primary: s, Hedge: s, Load: 0.10, Hedges: 2, MinDelay: ms, Price: price}
+		return testing.AllocsPerRun(20, func() { trigger.Find(p) })
 	}
 	if few, many := allocs(1000), allocs(300_000); many > few+3 {
 		t.Errorf("%v allocations after 1,000 calls, %v after 300,000", few, many)

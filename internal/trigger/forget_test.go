@@ -1,6 +1,8 @@
-package learn_test
+package trigger_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -36,6 +38,24 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 	}
 }
 
+// TestAuto_UselessHedges makes hedges as slow as their primaries, for good.
+func TestAuto_UselessHedges(t *testing.T) {
+	longtest.Computation(t)
+	same := func(seed, id uint64, _ int, at time.Duration) time.Duration { return slowTrickle(seed, id, 0, at) }
+	for _, tc := range longtest.First(2, []struct {
+		rate  float64
+		calls int
+		most  float64 // percent
+	}{{5, 12_000, 3}, {100, 60_000, 1.8}, {1, 12_000, 3.2}, {20, 24_000, 3}, {500, 150_000, 1.5}, {2000, 300_000, 1.5}}) {
+		done := client{distribution: same, calls: tc.calls, rate: tc.rate, seed: 1, config: config()}.run().done
+		got := load(done[len(done)/10:])
+		t.Logf("%v/s: load %.2f%%", tc.rate, got)
+		if got > tc.most {
+			t.Errorf("%v/s: load %.2f%%, want at most %v%%", tc.rate, got, tc.most)
+		}
+	}
+}
+
 // TestAuto_Deadlines has a deadline of 1 s and a backend that is 3 s slower, so the latency of the
 // backend's calls is known only to exceed 1 s. They count as slow, and are hedged long before the
 // deadline.
@@ -56,5 +76,39 @@ func TestAuto_Deadlines(t *testing.T) {
 		if most := max(100./3-0.88*budget, 1); share > most || e.Delay > 50*ms {
 			t.Errorf("budget %v%%: %.2f%% of calls fail, want at most %.1f%%; the delay is %v", budget, share, most, e.Delay)
 		}
+	}
+}
+
+// A deadline ends calls, and does not end the objective: where 5% of attempts miss a deadline three
+// medians away, hedges prevent as many failures as the best percentile or fixed delay does.
+func TestAuto_ANearDeadline(t *testing.T) {
+	longtest.Computation(t)
+	w := world{name: "deadline", law: ofRequest(func(_, a *rand.Rand) float64 {
+		if d := 5 * math.Exp(.385*a.NormFloat64()); !chanceOf(a, .05) {
+			return d
+		}
+		return 1000
+	}), rate: 500, deadline: 15 * ms, calls: 40_000}
+	failed := func(quantile float64, delay time.Duration) float64 {
+		took, load := w.run(1, quantile, delay)
+		n := 0.0
+		for _, d := range took {
+			if d >= 15 {
+				n++
+			}
+		}
+		share := 100 * n / float64(len(took))
+		t.Logf("quantile %v, delay %v: %.2f%% of calls fail, load %.1f%%", quantile, delay, share, load)
+		return share
+	}
+	best := failed(never, 0)
+	for _, p := range []struct {
+		quantile float64
+		delay    time.Duration
+	}{{.9, 0}, {.95, 0}, {0, 7500 * time.Microsecond}, {0, 10 * ms}, {0, 12500 * time.Microsecond}} {
+		best = min(best, failed(p.quantile, p.delay))
+	}
+	if got := failed(auto, 0); got > 1.1*best {
+		t.Errorf("%.2f%% of calls fail, want at most 1.1 times the best, %.2f%%", got, best)
 	}
 }

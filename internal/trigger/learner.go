@@ -1,10 +1,10 @@
-// Package learn learns the latency of the calls of one method and derives an [Estimate] from it:
+// Package trigger learns the latency of the calls of one method and derives an [Estimate] from it:
 // when to hedge. Each call reads the estimate with one atomic load.
 //
 // The estimate is recomputed about once a second, and more often while few calls are known. With
-// [Config.Auto] it is a choice: the best plan that package knee finds at the price of the target's
-// budget. Without, it is a quantile.
-package learn
+// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load. Without,
+// it is a quantile. docs/trigger.md has the model, its formulas and sources, and its known errors.
+package trigger
 
 import (
 	"math"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
@@ -27,7 +26,7 @@ type Learner struct {
 
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
-	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent; nil without hedges
+	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
 	outcomes outcomes
 	taken    atomic.Pointer[Knowledge] // restored, immutable; nil: none, or its weight is 0
 
@@ -49,7 +48,9 @@ func (l *Learner) Start(c *Config, o Owner) {
 	l.config.Store(c)
 	l.owner = o
 	l.run = func(choose func()) { go choose() }
-	l.window = sketch.NewKeeping(c.Window, 1000)
+	l.window = sketch.NewKeeping(c.Window, keptCalls)
+	l.forgetHedges(c)
+	l.window.Mark(o.Epoch) // sets the window's origin: calls may have begun before the first that ends
 	l.since = math.MinInt64
 	l.schedule.epoch = o.Epoch
 	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize applies
@@ -103,7 +104,7 @@ func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 
 // PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
-	l.window.Record(now, d, answered)
+	l.window.RecordByStart(now, d, answered)
 	n, c := l.schedule.learned.Add(1), l.config.Load()
 	if n >= l.schedule.nextSize.Load() || l.schedule.old(c, n, now, stale) {
 		l.look(c, now, n)
@@ -114,7 +115,9 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 // the call ended rest after that, and hedges is the most it could have had.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	if l.config.Load().Auto {
-		l.outcomes.put(age, rest, hedges)
+		var calls sketch.Counts
+		calls.Add(rest, 1)
+		l.outcomes.add(HedgedCalls{age, hedges, calls})
 	}
 }
 
@@ -128,15 +131,14 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	choosing := c.Auto && known >= PredictFrom
 	paced := c.Auto && known >= earlyFrom && c.Pace.take(at)
 	if choosing && !paced {
-		l.schedule.postpone(c, at)
+		l.schedule.nextSize.Store(math.MaxInt64)
+		l.schedule.nextTime.Store(at + int64(c.interval()/10))
 		l.schedule.busy.Store(false)
 		return
 	}
 	l.schedule.next(c, n, at, choosing)
 	if !paced {
-		l.conclude(c, now, func() {
-			l.useQuantile(c, now, l.lately(now))
-		})
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.lately(now)) })
 		return
 	}
 	l.run(func() {
@@ -166,28 +168,18 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	}
 }
 
-// lately returns the calls of the window since the distribution last changed, with restored
-// knowledge.
-func (l *Learner) lately(now time.Time) *sketch.Distribution {
-	at := l.window.Newest(now, 0)
-	doubtful := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
-	before, newest := l.window.Split(now, l.since, at)
-	slower, faster := knee.Changed(before, newest, doubtful)
-	if slower { // a burst's slow calls end last: compare them with the calls they began with
-		at = l.window.Newest(now, knee.Tail(newest.Survival(), 0.9))
-		before, newest = l.window.Split(now, l.since, at)
-		slower, _ = knee.Changed(before, newest, doubtful)
-	}
-	if slower || faster {
-		l.since, l.changed = at, now
-		l.taken.Store(nil)
-		l.forgetHedges()
-		return newest
-	}
-	_, all := l.window.Split(now, l.since, l.since)
-	return l.checkTaken(all, before)
+// HedgeEnded records the end of a hedge at now, d after it was sent: answered, or cut short.
+func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
+	l.hedges.Load().Record(now, d, answered)
 }
 
-// unsettled is the number of window steps for which a change stays in doubt: the first steps may
-// hold calls from before the change.
-const unsettled = 4
+// knownHedges returns the distribution of hedge latency, including restored knowledge.
+func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
+	return l.hedges.Load().Snapshot(now).Plus(l.left().Hedges)
+}
+
+// forgetHedges drops the hedges and outcomes of the previous distribution.
+func (l *Learner) forgetHedges(c *Config) {
+	l.hedges.Store(sketch.NewKeeping(c.Window, asHedges))
+	l.outcomes.forget()
+}

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"math/rand/v2"
@@ -7,23 +7,23 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 const ms = time.Millisecond
 
 // config returns the defaults of a scheduler.
-func config() *learn.Config {
-	return &learn.Config{
+func config() *trigger.Config {
+	return &trigger.Config{
 		Quantile: 0.90, Auto: true, Target: 0.99, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms, WarmupCalls: 20, Window: 30 * time.Second,
 	}
 }
 
-func started(c *learn.Config) *learn.Learner {
-	l := &learn.Learner{}
-	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
+func started(c *trigger.Config) *trigger.Learner {
+	l := &trigger.Learner{}
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
 	return l
 }
 
@@ -31,7 +31,7 @@ func started(c *learn.Config) *learn.Learner {
 func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := started(config())
-		choices := map[*learn.Estimate]bool{}
+		choices := map[*trigger.Estimate]bool{}
 		const seconds, rate = 60, 1000
 		for i := range seconds * rate {
 			time.Sleep(time.Second / rate)

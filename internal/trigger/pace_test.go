@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"testing"
@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // TestRule15_AllChoicesTogetherCostLittle has 2,000 methods request a choice ten times per second,
 // with the cost of a choice on fast and slow machines.
 func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	for _, each := range []time.Duration{10 * time.Microsecond, 50 * time.Microsecond, 300 * time.Microsecond, 20 * ms} {
-		var p learn.Pace
+		var p trigger.Pace
 		const seconds = 30
 		cost := time.Duration(0)
 		for tick := range 10 * seconds {
@@ -38,7 +38,7 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 // minute.
 func TestPace_AStoppedProcess(t *testing.T) {
 	for _, stopped := range []time.Duration{30 * time.Second, 24 * time.Hour} {
-		var p learn.Pace
+		var p trigger.Pace
 		p.Take(0)
 		if p.Took(stopped); !p.Take(30 * time.Second) {
 			t.Errorf("stopped for %v: the next choice waits for more than half a minute", stopped)
@@ -52,9 +52,9 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceW
 
 func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
-	c.Pace = &learn.Pace{}
-	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
-	l.Start(c, learn.Owner{Budget: budget.New(10), Epoch: epoch})
+	c.Pace = &trigger.Pace{}
+	l, epoch, of, random := &trigger.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
+	l.Start(c, trigger.Owner{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })
 	calls := func(from, to time.Duration) {

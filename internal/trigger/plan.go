@@ -1,14 +1,7 @@
-// Package knee computes when to hedge: the delay, the probability and the number of hedges that
-// maximize gain less the price of their load.
-//
-// docs/trigger.md has the model, its formulas and sources, and its known errors. With one hedge a
-// plan is the policy SingleR of Kaler, He and Elnikety (SPAA 2017). Where attempts depend on each
-// other, [Outcome] corrects the predictions by the measured latency of hedged calls.
-package knee
+package trigger
 
 import (
 	"math"
-	"sort"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/sketch"
@@ -20,7 +13,7 @@ type Problem struct {
 	Hedge   *sketch.Survival // of hedge latency, from when a hedge is sent
 
 	// Outcomes holds the measured hedged calls, in any order. It may be empty.
-	Outcomes []Outcome
+	Outcomes []HedgedCalls
 
 	Load     float64       // bound on the mean extra attempts per call
 	Hedges   int           // bound on the hedges of one call, at least 1
@@ -28,8 +21,8 @@ type Problem struct {
 	Price    float64       // gain required per extra attempt
 }
 
-// Plan is a choice and its predictions.
-type Plan struct {
+// HedgePlan is a choice and its predictions.
+type HedgePlan struct {
 	Delay       time.Duration // of the first hedge, and between hedges
 	Probability float64       // of sending each hedge that is due
 	Hedges      int           // bound on the hedges of one call
@@ -46,13 +39,6 @@ const (
 	grid      = 4  // buckets between the points at which survival functions are sampled
 )
 
-const (
-	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
-	// beyond is the assumed latency of a call cut short at the largest bound, as a multiple of that
-	// bound. A deadline ends calls there.
-	beyond = 4
-)
-
 // size maps the share of calls unanswered at some time to its weight in the tail, from the median
 // to p99.9, on a logarithmic scale: 0 for a share of rarest, 1 for half of the calls.
 func size(share float64) float64 {
@@ -62,10 +48,13 @@ func size(share float64) float64 {
 // Find returns the best plan, or false if none exists: no latency was recorded, or Hedges or Load
 // permits no hedge, or MinDelay exceeds ten minutes. It takes up to 300 µs, regardless of the
 // number of calls.
-func Find(p Problem) (Plan, bool) {
+func Find(p Problem) (HedgePlan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
-		return Plan{}, false
+		return HedgePlan{}, false
+	}
+	if p.Hedges > maxHedges {
+		panic("trigger: a plan has more hedges than gRPC sends attempts")
 	}
 	s := p.search()
 	buckets := s.candidates()
@@ -79,16 +68,12 @@ func Find(p Problem) (Plan, bool) {
 	for i, middle := max(best-stride+1, 0), best; i < min(middle+stride, len(buckets)); i++ {
 		s.try(buckets[i])
 	}
-	return s.predict(s.best), true
+	return s.best, true
 }
 
-// Predict returns the plan with the predictions for its delay, probability and number of hedges.
-// The plan may exceed the problem's load and bounds. Primary and Hedge must not be nil.
-func (p Problem) Predict(plan Plan) Plan { return p.search().predict(plan) }
-
-// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero Plan
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero plan
 // stands for unhedged calls.
-func (p Problem) Percentile(plan Plan, q float64) time.Duration {
+func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
 	plan.Kept = s.kept(plan.Delay)
 	beyond, low, high := 1-q, -1, s.Primary.Last()
@@ -112,7 +97,7 @@ func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 
 // Tail returns the percentile, as a quantile, of unhedged calls.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
-	return Problem{Primary: primary}.Percentile(Plan{}, q)
+	return Problem{Primary: primary}.Percentile(HedgePlan{}, q)
 }
 
 type search struct {
@@ -121,8 +106,8 @@ type search struct {
 	unhedged float64 // tail of unhedged calls
 	outcomes []observed
 
-	best  Plan
-	value float64 // of the best
+	best  HedgePlan
+	worth float64 // of the best
 }
 
 // point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
@@ -134,7 +119,7 @@ type point struct {
 }
 
 func (p Problem) search() *search {
-	s := &search{Problem: p, value: math.Inf(-1)}
+	s := &search{Problem: p, worth: math.Inf(-1)}
 	median := 0
 	for median < p.Primary.Last() && p.Primary.Beyond(median) > 0.5 {
 		median++
@@ -151,7 +136,7 @@ func (p Problem) search() *search {
 	if left := p.Primary.Left(); left > rarest {
 		s.points = append(s.points, point{before, left, math.Log(beyond)})
 	}
-	s.unhedged = s.tail(Plan{})
+	s.unhedged = s.tail(HedgePlan{})
 	s.observe()
 	return s
 }
@@ -159,7 +144,7 @@ func (p Problem) search() *search {
 // tail returns the area under the latency-by-percentile curve of calls under a plan, both axes
 // logarithmic: the mean logarithm, over the percentiles, of the latency of the slower half of calls
 // as a multiple of the median.
-func (s *search) tail(plan Plan) (area float64) {
+func (s *search) tail(plan HedgePlan) (area float64) {
 	for _, p := range s.points {
 		area += p.width * size(s.unanswered(plan, p.at, p.share))
 	}
@@ -188,79 +173,64 @@ func (s *search) candidates() []int {
 func (s *search) try(bucket int) (better bool) {
 	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
-		plan := Plan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
-		plan.Probability, plan.Load = s.fit(delay, hedges)
-		plan = s.gains(plan)
-		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
-			s.best, s.value, better = plan, value, true
+		plan := s.fit(HedgePlan{Delay: delay, Probability: 1, Hedges: hedges, Kept: s.kept(delay)})
+		plan, worth := s.weigh(plan)
+		if worth > s.worth || worth == s.worth && worth <= 0 {
+			s.best, s.worth, better = plan, worth, true
 		}
 	}
 	return better
 }
 
-// worth returns the gain of a plan less the price of its load.
-func (s *search) worth(p Plan) float64 { return p.Gain - s.Price*p.Load }
-
-// gains returns plan with Gain and Saved set.
-func (s *search) gains(plan Plan) Plan {
+// weigh returns plan with its gain, and its worth.
+func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged
+	}
+	return plan, plan.Gain - s.Price*plan.Load
+}
+
+// fit returns plan with the greatest probability whose load is within the bound, and that load. It
+// converges from below: the load per probability falls as the probability rises.
+func (s *search) fit(plan HedgePlan) HedgePlan {
+	if plan.Load = s.load(plan); plan.Load <= s.Load {
+		return plan
+	}
+	for range 4 {
+		plan.Probability *= s.Load / plan.Load
+		plan.Load = min(s.load(plan), s.Load) // but for rounding
 	}
 	return plan
 }
 
-// fit returns the greatest probability with a load within the bound, and that load.
-func (s *search) fit(delay time.Duration, hedges int) (probability, load float64) {
-	at := s.loadAt(delay, hedges)
-	if load = at(1); load <= s.Load {
-		return 1, load
-	}
-	const parts = 1 << 14
-	probability = float64(sort.Search(parts, func(part int) bool { return at(float64(part+1)/parts) > s.Load })) / parts
-	return probability, at(probability)
-}
-
-// loadAt returns the extra load of a delay and a number of hedges, as a function of the
-// probability.
-func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64 {
-	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
-	for k := 1; k <= hedges; k++ {
-		due[k] = dueAt(s.Primary, delay, k)
-		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
-	}
-	return func(q float64) float64 {
-		sum, unanswered := 0.0, 1.0 // by the first k hedges
-		for k := 1; k <= hedges; k++ {
-			sum += q * due[k] * unanswered
-			unanswered *= 1 - q*answered[k]
+// load returns the extra attempts per call of a plan.
+func (s *search) load(plan HedgePlan) (sum float64) {
+	for k := 1; k <= plan.Hedges; k++ {
+		at := time.Duration(k) * plan.Delay
+		due := s.Primary.At(at)
+		if k == 1 { // exact, as the delay is the edge of a bucket
+			due = s.Primary.Beyond(sketch.Bucket(at - 1))
 		}
-		return sum
+		sum += plan.Probability * due * (1 - s.answered(plan, at))
 	}
-}
-
-// dueAt returns S_X(k·d). It is exact for the first hedge, as delay is the edge of a bucket.
-func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
-	if k == 1 {
-		return primary.Beyond(sketch.Bucket(delay - 1))
-	}
-	return primary.At(time.Duration(k) * delay)
+	return sum
 }
 
 // unanswered returns the probability that the latency of a call under a plan exceeds t. primary is
 // the same probability for its primary.
-func (s *search) unanswered(plan Plan, t time.Duration, primary float64) float64 {
+func (s *search) unanswered(plan HedgePlan, t time.Duration, primary float64) float64 {
 	if plan.Hedges == 0 || t <= plan.Delay || primary == 0 {
 		return primary
 	}
+	return primary * (1 - plan.Kept*s.answered(plan, t))
+}
+
+// answered returns the probability that one of a plan's hedges has answered at the age t, if hedges
+// are independent of their primaries.
+func (s *search) answered(plan HedgePlan, t time.Duration) float64 {
 	left := 1.0
 	for k := 1; k <= plan.Hedges && time.Duration(k)*plan.Delay < t; k++ {
 		left *= 1 - plan.Probability*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
 	}
-	return primary * (1 - plan.Kept*(1-left))
-}
-
-func (s *search) predict(plan Plan) Plan {
-	plan.Kept = s.kept(plan.Delay)
-	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
-	return s.gains(plan)
+	return 1 - left
 }

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"cmp"
@@ -122,26 +122,19 @@ func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(simulation.Generator(seed, id, attempt))
 }
 
-// run makes the calls of a workload and returns the judged ones. It uses the trigger Auto if
-// quantile is auto, no hedging if quantile is never, and the trigger's quantile otherwise.
+// run makes the calls of a workload and returns the judged ones.
 func (w workload) run(seed uint64, quantile float64) (all []outcome) {
 	c := config()
 	c.BudgetPercent, c.MaxHedges = cmp.Or(w.budget, 10), cmp.Or(w.hedges, 2)
-	if quantile > 0 {
-		c.Auto, c.Quantile = false, quantile
-	}
-	if quantile == never {
-		c.MaxHedges = 0
-	}
 	calls := cmp.Or(w.calls, 40_000)
 	if !longtest.Long() {
 		calls = 15_000
 	}
 	for number := range uint64(max(w.clients, 1)) {
 		all = append(all, client{
-			distribution: w.distribution, calls: calls, concurrency: w.concurrency, rate: w.rate, gathered: w.gathered, every: w.every,
-			seed: seed + number, config: c,
-		}.run().done...)
+			distribution: w.distribution, calls: calls, concurrency: w.concurrency, rate: w.rate,
+			gathered: w.gathered, every: w.every, seed: seed + number, config: c,
+		}.under(quantile).run().done...)
 	}
 	if w.clients > 0 {
 		return all
@@ -149,11 +142,7 @@ func (w workload) run(seed uint64, quantile float64) (all []outcome) {
 	return all[cmp.Or(w.first, warmedUp):]
 }
 
-const (
-	auto     = 0 // in place of a quantile
-	never    = 1
-	warmedUp = 500
-)
+const warmedUp = 500
 
 // test compares p99 and load with the bars, for each seed. apart is the distance of the seeds.
 func (w workload) test(t *testing.T, apart uint64) {

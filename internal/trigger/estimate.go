@@ -1,18 +1,17 @@
-package learn
+package trigger
 
 import (
 	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Estimate is the result of one evaluation of the window. It is immutable.
 type Estimate struct {
-	knee.Plan               // in force for calls
+	HedgePlan               // in force for calls
 	Median    time.Duration // of primaries
 	Choice    *stats.Choice // nil without Auto, without PredictFrom calls, and without a plan
 
@@ -31,9 +30,10 @@ func (e *Estimate) Stats() stats.Choice {
 	return *e.Choice
 }
 
-func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution, since sketch.Mark) *Estimate {
+// follow returns an estimate of the calls in d that has no choice yet.
+func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Distribution) *Estimate {
 	median, _ := d.Quantile(0.50)
-	return &Estimate{Plan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}
+	return &Estimate{HedgePlan: plan, Median: median, under: c, since: l.since, until: now.Add(c.interval())}
 }
 
 // useQuantile sets the estimate to the trigger's quantile of d.
@@ -48,18 +48,13 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 	// The upper edge: rounding down would hedge every call of a service with a constant latency of
 	// 20 ms.
 	edge := sketch.UpperEdge(sketch.Bucket(delay))
-	plan := knee.Plan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
-	l.current.Store(c.following(plan, now, d, l.since))
+	plan := HedgePlan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
+	l.current.Store(l.follow(plan, c, now, d))
 }
 
-const (
-	// PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
-	// default target.
-	PredictFrom = 200
-	// earlyFrom is the least number of calls to plan from. Until then the quantile is used, which
-	// is too late if the share of slow calls exceeds 1-Quantile.
-	earlyFrom = 100
-)
+// PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
+// default target.
+const PredictFrom = 200
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
@@ -71,32 +66,27 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	}
 	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
 	m := l.owner.Budget.Market(now)
-	problem := c.problem(primary, hedge, m.Price, l.account.most(c, l.schedule.learned.Load(), m))
-	problem.Outcomes = l.outcomes.export()
-	plan, ok := knee.Find(problem)
+	problem := Problem{
+		Primary: primary, Hedge: hedge, Outcomes: l.outcomes.export(), Price: m.Price,
+		Load: l.account.most(c, l.schedule.learned.Load(), m), Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+	}
+	plan, ok := Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d)
 		return
 	}
-	e := c.following(plan, now, d, l.since)
-	if d.Total() >= PredictFrom {
-		e.Choice = l.explain(c, problem, plan, d)
+	e := l.follow(plan, c, now, d)
+	if _, longer := d.Count(); d.Total() >= PredictFrom {
+		e.Choice = &stats.Choice{
+			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
+			UnhedgedTail:  Tail(primary, c.Target),
+			CutShort:      float64(longer) / float64(d.Total()),
+			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
+			Saved: plan.Saved, Kept: plan.Kept,
+		}
+		e.Choice.MeasuredTail, _ = d.Ended(c.Target)
 	}
 	l.current.Store(e)
-}
-
-// explain returns the plan with its predictions, for stats.
-func (l *Learner) explain(c *Config, problem knee.Problem, plan knee.Plan, d *sketch.Distribution) *stats.Choice {
-	_, longer := d.Count()
-	made := &stats.Choice{
-		Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-		UnhedgedTail:  knee.Tail(problem.Primary, c.Target),
-		CutShort:      float64(longer) / float64(d.Total()),
-		PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
-		Saved: plan.Saved, Kept: plan.Kept,
-	}
-	made.MeasuredTail, _ = d.Ended(c.Target)
-	return made
 }
 
 // Config holds a scheduler's options for learning. It must not be written once learners use it.
@@ -110,11 +100,6 @@ type Config struct {
 	WarmupCalls   int // before the first estimate
 	Window        time.Duration
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
-}
-
-// problem returns the search problem for the given bound on load and the given price.
-func (c *Config) problem(primary, hedge *sketch.Survival, price, load float64) knee.Problem {
-	return knee.Problem{Primary: primary, Hedge: hedge, Load: load, Price: price, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
 }
 
 // account counts the calls of a method and of its target: in total at the last choice (seenOwn,

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"container/heap"
@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // client simulates a client with the latencies of a distribution and a virtual clock. It processes
@@ -23,9 +23,9 @@ type client struct {
 	gathered     int                            // calls in each burst, one burst per every; 0: at the rate
 	every        time.Duration
 	seed         uint64
-	config       *learn.Config
-	known        []*learn.Estimate         // by method, fixed from the first call on; none: learned
-	taken        learn.Knowledge           // restored from another client, with the rate
+	config       *trigger.Config
+	known        []*trigger.Estimate       // by method, fixed from the first call on; none: learned
+	taken        trigger.Knowledge         // restored from another client, with the rate
 	deadline     time.Duration             // of each call; 0: none
 	servers      servers                   // queue attempts and serve each for its drawn latency; none: no waiting
 	clients      int                       // that share the calls, each with its own budget and learners; 0 is 1
@@ -84,9 +84,9 @@ type simCall struct {
 	id       uint64
 	start    time.Duration
 	method   int
-	learner  *learn.Learner
+	learner  *trigger.Learner
 	budget   *budget.Bucket
-	estimate *learn.Estimate
+	estimate *trigger.Estimate
 	delay    time.Duration
 	turn     int
 	drawn    bool
@@ -97,9 +97,9 @@ type simCall struct {
 
 type simulator struct {
 	client
-	learner  *learn.Learner   // the first of learners
-	learners []learn.Learner  // by client, then method
-	budgets  []*budget.Bucket // of each client
+	learner  *trigger.Learner  // the first of learners
+	learners []trigger.Learner // by client, then method
+	budgets  []*budget.Bucket  // of each client
 	queue    events
 	now      time.Duration
 	epoch    time.Time
@@ -112,18 +112,55 @@ type simulator struct {
 	waiting  [][]event // for a worker of each server
 }
 
+const (
+	auto  = 0 // in place of a quantile
+	never = 1
+)
+
+// under returns the client with fixed delays, by method, if there are any, and otherwise with the
+// trigger Auto, without hedging, or with the trigger's quantile.
+func (sim client) under(quantile float64, delays ...time.Duration) client {
+	c := *sim.config
+	switch {
+	case len(delays) > 0:
+		c.Auto = false
+		for _, d := range delays {
+			plan := trigger.HedgePlan{Delay: d, Probability: 1, Hedges: c.MaxHedges}
+			sim.known = append(sim.known, &trigger.Estimate{HedgePlan: plan})
+		}
+	case quantile == never:
+		c.Auto, c.MaxHedges = false, 0
+	case quantile > 0:
+		c.Auto, c.Quantile = false, quantile
+	}
+	sim.config = &c
+	return sim
+}
+
+// judged returns the calls that began while faulty, without the first tenth of all calls, and their
+// sorted latencies in ms.
+func (s *simulator) judged(faulty func(time.Duration) bool) (done []outcome, took []float64) {
+	done = s.done[len(s.done)/10:]
+	done = slices.DeleteFunc(done, func(o outcome) bool { return faulty != nil && !faulty(o.at) })
+	for _, o := range done {
+		took = append(took, float64(o.took)/float64(ms))
+	}
+	slices.Sort(took)
+	return done, took
+}
+
 func (sim client) run() *simulator {
 	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
 	s.methods, s.clients = max(s.methods, 1), max(s.clients, 1)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
-	s.learners = make([]learn.Learner, s.clients*s.methods)
+	s.learners = make([]trigger.Learner, s.clients*s.methods)
 	s.learner = &s.learners[0]
 	for n := range s.clients {
 		b := budget.New(s.config.BudgetPercent)
 		s.budgets = append(s.budgets, b)
 		for m := range s.methods {
 			l := &s.learners[n*s.methods+m]
-			l.Start(s.config, learn.Owner{Budget: b, Epoch: s.epoch})
+			l.Start(s.config, trigger.Owner{Budget: b, Epoch: s.epoch})
 			l.Run(func(choose func()) { choose() })
 			l.TakeOver(s.taken)
 		}

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"math"
@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // newcomers returns the calls of sixty clients with 300 calls each, which start from k.
-func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
+func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config, k trigger.Knowledge) (calls []outcome) {
 	for number := range uint64(60) {
 		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, taken: k}
 		calls = append(calls, sim.run().done...)
@@ -30,8 +30,8 @@ func TestTakeOver_Newcomers(t *testing.T) {
 		known := donor.learner.Knowledge(donor.time())
 		unhedged := config()
 		unhedged.MaxHedges = 0
-		none := tail(newcomers(distribution, seed, unhedged, learn.Knowledge{}), 0.99)
-		cold := newcomers(distribution, seed, config(), learn.Knowledge{})
+		none := tail(newcomers(distribution, seed, unhedged, trigger.Knowledge{}), 0.99)
+		cold := newcomers(distribution, seed, config(), trigger.Knowledge{})
 		warm := newcomers(distribution, seed, config(), known)
 		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
 		if share := tail(warm, 0.99) / none; share > 0.42 {
@@ -44,23 +44,23 @@ func TestTakeOver_Newcomers(t *testing.T) {
 }
 
 // known returns the knowledge of a learner after the given number of calls.
-func known(distribution attemptDistribution, calls int) learn.Knowledge {
+func known(distribution attemptDistribution, calls int) trigger.Knowledge {
 	s := client{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
 	return s.learner.Knowledge(s.time())
 }
 
 // newcomer is a learner that starts from restored knowledge, with its own clock.
 type newcomer struct {
-	*learn.Learner
+	*trigger.Learner
 	now          time.Time
 	distribution attemptDistribution
 	id           uint64
 }
 
-func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.Config) *newcomer {
-	l := &learn.Learner{}
+func newNewcomer(distribution attemptDistribution, k trigger.Knowledge, c *trigger.Config) *newcomer {
+	l := &trigger.Learner{}
 	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
-	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now})
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now})
 	l.Run(func(choose func()) { choose() })
 	l.TakeOver(k)
 	return n
@@ -100,7 +100,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	if e := newNewcomer(slowOnes(5, .45, 8), k, c).First(n.now); e != nil {
 		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Primaries.Total())
 	}
-	if e := newNewcomer(slowOnes(5, .45, 8), learn.Knowledge{}, config()).First(n.now); e != nil {
+	if e := newNewcomer(slowOnes(5, .45, 8), trigger.Knowledge{}, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }

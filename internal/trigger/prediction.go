@@ -1,11 +1,10 @@
-package learn
+package trigger
 
 import (
 	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -13,9 +12,9 @@ import (
 // Prediction predicts the effect of hedging on unhedged calls. It assumes hedges as fast as
 // primaries and independent of them.
 type Prediction struct {
-	Plan knee.Plan // the plan that would be in force
+	Plan HedgePlan // the plan that would be in force
 
-	problem knee.Problem
+	problem Problem
 }
 
 // Predict predicts from the latency of calls. It assumes a call rate at which the bucket's capacity
@@ -30,13 +29,16 @@ func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Predic
 		return p, false
 	}
 	primary := calls.Survival()
-	p.problem = c.problem(primary, primary, budget.LeastPrice, budget.Usable(capacity)*c.BudgetPercent/100)
-	p.Plan, ok = knee.Find(p.problem)
+	p.problem = Problem{
+		Primary: primary, Hedge: primary, Price: budget.LeastPrice,
+		Load: budget.Usable(capacity) * c.BudgetPercent / 100, Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+	}
+	p.Plan, ok = Find(p.problem)
 	return p, ok
 }
 
 // Without returns the percentile, as a quantile, of unhedged calls.
-func (p Prediction) Without(q float64) time.Duration { return knee.Tail(p.problem.Primary, q) }
+func (p Prediction) Without(q float64) time.Duration { return Tail(p.problem.Primary, q) }
 
 // With returns the predicted percentile, as a quantile, of hedged calls.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
@@ -51,8 +53,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	if e == nil {
 		return nil
 	}
-	_, own := l.window.Split(now, e.since, e.since)
-	c, d := *l.config.Load(), l.withTaken(own)
+	c, d := *l.config.Load(), l.withTaken(l.window.Between(now, e.since, sketch.Latest))
 	capacity := l.owner.Budget.Balance(now).Capacity
 	var rows []stats.Forecast
 	perPercent := capacity / max(c.BudgetPercent, 1)

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
@@ -134,22 +132,17 @@ var simplerByMethod = []struct {
 
 // run returns the latency of judged calls as multiples of their method's median: for the target, and for each method.
 func (t target) run(seed uint64, quantile, medians float64) (took [][]float64, extra float64) {
-	c := config()
 	sim := t.client
-	sim.seed, sim.config = seed, c
-	switch {
-	case medians > 0:
-		c.Auto = false
+	sim.seed, sim.config = seed, config()
+	sim = sim.under(quantile)
+	if medians > 0 {
+		var delays []time.Duration
 		for _, m := range t.methods {
-			sim.known = append(sim.known, &learn.Estimate{Plan: knee.Plan{Delay: max(inMillis(medians*m.median), ms), Probability: 1, Hedges: c.MaxHedges}})
+			delays = append(delays, max(inMillis(medians*m.median), ms))
 		}
-	case quantile == never:
-		c.Auto, c.MaxHedges = false, 0
-	case quantile > 0:
-		c.Auto, c.Quantile = false, quantile
+		sim = sim.under(auto, delays...)
 	}
-	done := sim.run().done
-	done = slices.DeleteFunc(done[len(done)/10:], func(o outcome) bool { return t.faulty != nil && !t.faulty(o.at) })
+	done, _ := sim.run().judged(t.faulty)
 	took = make([][]float64, 1+len(t.methods))
 	for _, o := range done {
 		x := float64(o.took) / float64(ms) / t.methods[o.method].median

@@ -1,4 +1,4 @@
-package knee_test
+package trigger_test
 
 import (
 	"math"
@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // hedged plays calls with one hedge at age, until n of them have reached that age, and returns the
 // outcome of these n. In the given share of calls the hedge takes as long as the primary.
-func hedged(l testserver.Distribution, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
+func hedged(l testserver.Distribution, age time.Duration, n int, share float64, seed uint64) trigger.HedgedCalls {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var rest sketch.Counts
 	for rest.Total() < float64(n) {
@@ -26,21 +26,21 @@ func hedged(l testserver.Distribution, age time.Duration, n int, share float64, 
 		}
 		rest.Add(min(primary-age, hedge), 1)
 	}
-	return knee.Outcome{Age: age, Hedges: 1, Rest: rest}
+	return trigger.HedgedCalls{Age: age, Hedges: 1, Rest: rest}
 }
 
 // Outcomes that agree with the model hardly change the plan, regardless of their number.
 func TestFind_OutcomesAsPredicted(t *testing.T) {
 	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
-	want, _ := knee.Find(p)
+	want, _ := trigger.Find(p)
 	for _, n := range []int{1, 10, 100, 1000} {
 		for seed := range uint64(3) {
 			p.Outcomes = nil
 			for age := 7 * ms; age < 40*ms; age = age * 5 / 4 {
 				p.Outcomes = append(p.Outcomes, hedged(l, age, n, 0, seed))
 			}
-			got, ok := knee.Find(p)
+			got, ok := trigger.Find(p)
 			if !ok || math.Abs(got.Saved-want.Saved) > 0.15 || math.Abs(got.Load-want.Load) > 0.05 {
 				t.Errorf("%d calls a step, seed %d: %+v, without them %+v", n, seed, got, want)
 			}
@@ -59,7 +59,7 @@ func TestFind_OutcomesThatDisappoint(t *testing.T) {
 		for age := ms; age < 70*ms; age = age * 5 / 4 {
 			p.Outcomes = append(p.Outcomes, hedged(l, age, n, 1, 1))
 		}
-		plan, ok := knee.Find(p)
+		plan, ok := trigger.Find(p)
 		if !ok || plan.Saved > before+0.02 {
 			t.Errorf("%d calls a step: %.2f is to be saved, %.2f with fewer", n, plan.Saved, before)
 		}
@@ -75,11 +75,11 @@ func TestFind_OutcomesThatDisappoint(t *testing.T) {
 func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
-	alone, _ := knee.Find(p)
+	alone, _ := trigger.Find(p)
 	for age := 7 * ms; age < 15*ms; age = age * 11 / 10 {
 		p.Outcomes = append(p.Outcomes, hedged(l, age, 1000, 1, 1))
 	}
-	plan, _ := knee.Find(p)
+	plan, _ := trigger.Find(p)
 	if alone.Delay > 15*ms || plan.Delay < 15*ms || plan.Delay > 40*ms {
 		t.Errorf("the delay is %v, and was %v before hedges below 15ms disappointed", plan.Delay, alone.Delay)
 	}
@@ -92,9 +92,9 @@ func TestFind_OutcomesAtAnEdge(t *testing.T) {
 	p := problem(l, 0.10, 1)
 	edge := sketch.UpperEdge(sketch.Bucket(5 * ms))
 	for _, age := range []time.Duration{edge - 1, edge, edge + 1} {
-		p.Outcomes = []knee.Outcome{hedged(l, edge, 300, 0, 1)}
+		p.Outcomes = []trigger.HedgedCalls{hedged(l, edge, 300, 0, 1)}
 		p.Outcomes[0].Age = age
-		if plan := p.Predict(knee.Plan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
+		if plan := p.Predict(trigger.HedgePlan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
 			t.Errorf("at %v: %.2f is kept of what independent hedges save", age, plan.Kept)
 		}
 	}

@@ -1,4 +1,4 @@
-package learn_test
+package trigger_test
 
 import (
 	"cmp"
@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
@@ -256,31 +254,22 @@ var simpler = []struct {
 	{name: "15 ms", delay: 15 * ms}, {name: "25 ms", delay: 25 * ms}, {name: "50 ms", delay: 50 * ms},
 }
 
-// run returns the sorted latencies of the judged calls, in ms, and the load.
+// run returns the sorted latencies of the judged calls, in ms, and the load. A delay replaces the
+// quantile.
 func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []float64, extra float64) {
 	c := config()
 	c.BudgetPercent = cmp.Or(w.budget, 10)
 	sim := client{
-		distribution: w.law, calls: cmp.Or(w.calls, 40_000), rate: w.rate, seed: seed, config: c, deadline: w.deadline, servers: w.servers,
-	}
-	switch {
-	case delay > 0:
-		c.Auto = false
-		sim.known = []*learn.Estimate{{Plan: knee.Plan{Delay: delay, Probability: 1, Hedges: c.MaxHedges}}}
-	case quantile == never:
-		c.Auto, c.MaxHedges = false, 0
-	case quantile > 0:
-		c.Auto, c.Quantile = false, quantile
+		distribution: w.law, calls: cmp.Or(w.calls, 40_000), rate: w.rate, seed: seed, config: c,
+		deadline: w.deadline, servers: w.servers,
+	}.under(quantile)
+	if delay > 0 {
+		sim = sim.under(auto, delay)
 	}
 	if !longtest.Long() && w.faulty == nil {
 		sim.calls = min(sim.calls, 15_000)
 	}
-	done := sim.run().done
-	done = slices.DeleteFunc(done[len(done)/10:], func(o outcome) bool { return w.faulty != nil && !w.faulty(o.at) })
-	for _, o := range done {
-		took = append(took, float64(o.took)/float64(ms))
-	}
-	slices.Sort(took)
+	done, took := sim.run().judged(w.faulty)
 	return took, load(done)
 }
 

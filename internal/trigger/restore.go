@@ -1,12 +1,10 @@
-package learn
+package trigger
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
@@ -14,26 +12,20 @@ import (
 type Knowledge struct {
 	Primaries sketch.Counts // latency of primaries
 	Hedges    sketch.Counts // latency of hedges, from when they were sent
-	Outcomes  []Outcome
+	Outcomes  []HedgedCalls
 }
-
-// Outcome is the remaining latency of hedged calls with about the same age at their first hedge.
-type Outcome = knee.Outcome
 
 // Plus merges k and o, weighted by their numbers of calls. Outcomes of the same kind are merged;
 // outcomes beyond maxOutcomes are dropped.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
 	all := slices.Concat(k.Outcomes, o.Outcomes)
-	// Sorted by kind, so that no kind is inserted, evicted and inserted a second time.
-	slices.SortFunc(all, func(a, b Outcome) int { return cmp.Or(cmp.Compare(a.Hedges, b.Hedges), cmp.Compare(a.Age, b.Age)) })
+	slices.SortFunc(all, byKind) // so that no kind is inserted, evicted and inserted a second time
 	var r outcomes
-	r.take(all, 1)
+	for _, h := range all {
+		r.add(h)
+	}
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
-
-// fades is the number of the learner's own calls after which restored knowledge has lost all of its
-// weight, and the most calls that it counts for.
-const fades = 1000
 
 // takenCalls returns the number of calls that restored knowledge counts for. It is constant until
 // the knowledge is dropped, because the learner's own calls contradict it or number fades.
@@ -54,7 +46,9 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	l.taken.Store(&Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)})
 	if l.config.Load().Auto {
-		l.outcomes.take(k.Outcomes, scale)
+		for _, h := range k.Outcomes {
+			l.outcomes.add(HedgedCalls{h.Age, h.Hedges, h.Rest.Times(scale)})
+		}
 	}
 }
 
@@ -85,33 +79,6 @@ func (l *Learner) withTaken(d *sketch.Distribution) *sketch.Distribution {
 	return d.Plus(l.left().Primaries)
 }
 
-// checkTaken returns calls with restored knowledge added. If calls contradict the knowledge, it is
-// dropped. earlier holds the calls from before the last step. Of calls that began together the
-// fastest end first, so slower is tested on all calls, and faster on earlier only.
-func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
-	t, own := l.taken.Load(), l.schedule.learned.Load()
-	if t == nil {
-		return calls
-	}
-	expected := new(sketch.Distribution).Plus(t.Primaries)
-	slower, _ := knee.Changed(expected, calls, true)
-	_, faster := knee.Changed(expected, earlier, true)
-	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
-		faster = false // if calls are slow, earlier may hold only the fastest
-	}
-	switch {
-	case own >= fades:
-		l.taken.Store(nil)
-	case slower || faster:
-		l.taken.Store(nil)
-		l.forgetHedges()
-		if own < int64(l.config.Load().WarmupCalls) {
-			l.current.Store(nil)
-		}
-	}
-	return l.withTaken(calls)
-}
-
 // Knowledge returns the current knowledge, including what remains of restored knowledge. It is safe
 // for concurrent use.
 func (l *Learner) Knowledge(now time.Time) Knowledge {
@@ -119,7 +86,7 @@ func (l *Learner) Knowledge(now time.Time) Knowledge {
 	if e := l.current.Load(); e != nil {
 		since = e.since
 	}
-	_, own := l.window.Split(now, since, since)
+	own := l.window.Between(now, since, sketch.Latest)
 	return Knowledge{
 		Primaries: l.withTaken(own).Counts(),
 		Hedges:    l.knownHedges(now).Counts(),

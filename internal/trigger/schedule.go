@@ -1,7 +1,6 @@
-package learn
+package trigger
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -15,13 +14,6 @@ type schedule struct {
 	lastSize atomic.Int64 // learned at the last estimate
 	busy     atomic.Bool  // an estimate is being computed
 }
-
-const (
-	// An estimate is recomputed once newCalls calls have ended since the last, or after stale intervals.
-	newCalls     = 50
-	stale        = 9
-	staleForNext = 4 // at the start of a call: the estimate may stem from a burst's fastest calls
-)
 
 // interval is the least time between two estimates: a second in the default window.
 func (c *Config) interval() time.Duration { return c.Window / 30 }
@@ -44,12 +36,6 @@ func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 	}
 	s.nextTime.Store(at + int64(c.interval()))
 	s.lastSize.Store(n)
-}
-
-// postpone schedules another try soon, because Pace refused the choice.
-func (s *schedule) postpone(c *Config, at int64) {
-	s.nextSize.Store(math.MaxInt64)
-	s.nextTime.Store(at + int64(c.interval()/10))
 }
 
 // Pace bounds the choices of all learners of a scheduler together to about 1% of a core, however many

@@ -1,4 +1,4 @@
-package learn
+package trigger
 
 import "time"
 
@@ -12,5 +12,16 @@ func (l *Learner) Run(run func(choose func())) { l.run = run }
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
 func (p *Pace) Took(d time.Duration)       { p.took(d) }
 
+// Changed returns when latencies last changed, or zero.
+func (l *Learner) Changed() time.Time { return l.changed }
+
 // Outcomes returns the number of distinct outcomes.
 func (l *Learner) Outcomes() int { return len(l.outcomes.of) }
+
+// Predict returns a plan with the predictions for its delay, probability and number of hedges.
+func (p Problem) Predict(plan HedgePlan) HedgePlan {
+	s := p.search()
+	plan.Kept, plan.Load = s.kept(plan.Delay), s.load(plan)
+	plan, _ = s.weigh(plan)
+	return plan
+}

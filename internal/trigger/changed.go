@@ -1,0 +1,100 @@
+package trigger
+
+import (
+	"math"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/sketch"
+)
+
+const (
+	unlikely = 1e-7 // that chance explains a difference
+	newest   = 16   // calls at least to compare with the calls before
+	complete = 0.95 // share of its calls that a cohort must have ended
+)
+
+// Changed reports whether the calls since a moment are slower or faster than the calls before it,
+// so that the earlier calls no longer predict latency. As in the Kolmogorov-Smirnov test, it
+// compares the largest difference of the distributions. The difference must exceed least, and the
+// bound that independent samples of one distribution exceed with probability unlikely (Dvoretzky,
+// Kiefer and Wolfowitz 1956, with Massart's constant): by chance once in millions of comparisons.
+func Changed(before, since *sketch.Distribution, least float64) (slower, faster bool) {
+	earlier, newer := before.Survival(), since.Survival()
+	if earlier == nil || newer == nil { // calls that were all cut short do not show a latency
+		return false, false
+	}
+	n, m := float64(before.Total()), float64(since.Total())
+	least = max(least, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
+	up, down := sketch.Distance(earlier, newer)
+	return up > least, down > least
+}
+
+// changedAt returns the mark of the newest calls if they are slower or faster than the calls before,
+// and the difference is at least least. The newest calls are n or more, of at least the given number
+// of window steps.
+//
+// Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
+// cohort can only prove to be slower. Cohorts older than age are complete.
+func (l *Learner) changedAt(
+	now time.Time, age time.Duration, least float64, n int64, steps int,
+) (at sketch.Mark, ok bool) {
+	for _, age := range []time.Duration{0, age} {
+		from, to := l.window.Newest(now, age, n, steps)
+		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
+		if slower, faster := Changed(before, since, least); age == 0 && slower || age > 0 && faster {
+			return from, true
+		}
+	}
+	return 0, false
+}
+
+// lately returns the calls of the window since latencies last changed, with restored knowledge.
+//
+// At once, a change is one of half of all calls (matters): a backend among several that stalls for
+// a second now and then is part of the distribution, and the reason to hedge. A smaller change
+// counts (mattersInDoubt) if it lasts, or soon after a change, when few calls from before it may be
+// left. What is known of hedges survives a change that was noticed because it lasted.
+func (l *Learner) lately(now time.Time) *sketch.Distribution {
+	all := l.window.Between(now, l.since, sketch.Latest)
+	age := Tail(l.withTaken(all).Survival(), complete)
+	least := matters
+	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
+		least = mattersInDoubt
+	}
+	at, changed := l.changedAt(now, age, least, newest, 1)
+	if changed {
+		l.forgetHedges(l.config.Load())
+	} else {
+		at, changed = l.changedAt(now, age, mattersInDoubt, lasting, sketch.Steps)
+	}
+	if !changed {
+		_, to := l.window.Newest(now, age, newest, 1)
+		return l.checkTaken(all, l.window.Between(now, l.since, to))
+	}
+	l.since, l.changed = at, now
+	l.taken.Store(nil)
+	return l.window.Between(now, at, sketch.Latest)
+}
+
+// checkTaken returns calls with restored knowledge added. If calls contradict the knowledge, it is
+// dropped. complete holds the calls of complete cohorts.
+func (l *Learner) checkTaken(calls, complete *sketch.Distribution) *sketch.Distribution {
+	c, t, own := l.config.Load(), l.taken.Load(), l.schedule.learned.Load()
+	if t == nil {
+		return calls
+	}
+	expected := new(sketch.Distribution).Plus(t.Primaries)
+	slower, _ := Changed(expected, calls, mattersInDoubt)
+	_, faster := Changed(expected, complete, mattersInDoubt)
+	switch {
+	case own >= fades:
+		l.taken.Store(nil)
+	case slower || faster:
+		l.taken.Store(nil)
+		l.forgetHedges(c)
+		if own < int64(c.WarmupCalls) {
+			l.current.Store(nil)
+		}
+	}
+	return l.withTaken(calls)
+}

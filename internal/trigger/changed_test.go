@@ -1,0 +1,130 @@
+package trigger_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/trigger"
+)
+
+func TestChanged(t *testing.T) {
+	usual := testserver.DistributionT(t, "straggler")
+	later := testserver.Add(usual, testserver.Constant(time.Second))
+	for _, tc := range []struct {
+		name          string
+		before, since testserver.Distribution
+		n, m          int
+		least         float64
+		want          string
+	}{
+		{"nothing", usual, usual, 5000, 1000, .5, ""},
+		{"nothing, and in doubt", usual, usual, 1000, 2000, .15, ""},
+		{"an outage", usual, later, 5000, 60, .5, "slower"},
+		{"its end", later, usual, 5000, 60, .5, "faster"},
+		{"an outage, from a few calls", usual, later, 5000, 16, .5, "slower"},
+		{"too few to tell", usual, later, 5000, 8, .15, ""},
+		{"nothing before", usual, later, 0, 1000, .15, ""},
+		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, .5, "slower"},
+		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, .5, ""},
+		{"the same, and in doubt", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, .15, "slower"},
+		{"a quarter of the base, from few calls, and in doubt", usual, testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, .15, "faster"},
+		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, .15, ""},
+		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, .15, ""},
+	} {
+		for seed := range uint64(20) {
+			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1), tc.least)
+			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
+				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
+			}
+		}
+	}
+}
+
+// Calls that were all cut short are no change: no latency was observed.
+func TestChanged_NothingAnswered(t *testing.T) {
+	w, now := sketch.New(time.Hour), time.Now()
+	for range 100 {
+		w.Record(now, time.Millisecond, false)
+	}
+	if slower, faster := trigger.Changed(observed(testserver.Exponential(10*ms), 1000, 1), w.Snapshot(now), .15); slower || faster {
+		t.Errorf("slower %v, faster %v", slower, faster)
+	}
+}
+
+// TestChanged_NotByChance compares samples of one distribution, including the smallest.
+func TestChanged_NotByChance(t *testing.T) {
+	for seed := range uint64(1000) {
+		n := 50 + int(seed%100)
+		slower, faster := trigger.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), .15)
+		if slower || faster {
+			t.Errorf("seed %d: %d calls and 60 of the same distribution are taken to differ", seed, n)
+		}
+	}
+}
+
+// An outage and its end are detected from a few calls, however low the rate.
+func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
+	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
+		l, at := manual(t)
+		random := simulation.Generator(1, 1, 1)
+		usual := testserver.DistributionT(t, "straggler")
+		calls := func(n int, plus time.Duration) *trigger.Estimate {
+			for range n {
+				at = at.Add(every)
+				l.EstimateFor(at)
+				d := usual.Draw(random) + plus
+				l.PrimaryEnded(at.Add(d), d, true)
+			}
+			return l.Estimate()
+		}
+		if e := calls(longtest.Size(400, 1500), 0); e.Median > 10*ms {
+			t.Fatalf("every %v: median %v", every, e.Median)
+		}
+		if e := calls(120, time.Second); e.Median < 900*ms {
+			t.Errorf("every %v: median %v after 120 calls of an outage", every, e.Median)
+		}
+		if e := calls(240, 0); e.Median > 10*ms {
+			t.Errorf("every %v: median %v after 240 calls since its end", every, e.Median)
+		}
+	}
+}
+
+// The fast calls of a burst end first, and its slow calls last. Neither is a change.
+func TestChangeOfDistribution_NotInIdenticalBursts(t *testing.T) {
+	for _, median := range longtest.First(1, []float64{1000, 5, 4000}) {
+		s := client{
+			distribution: slowOnes(median, .45, 8), calls: 24_000, gathered: 1000, every: 2 * time.Minute, seed: 1, config: config(),
+		}.run()
+		if at := s.learner.Changed(); !at.IsZero() {
+			t.Errorf("median %v ms: a change was noticed after %v of identical bursts", median, at.Sub(s.epoch))
+		}
+	}
+}
+
+// At one call per second, calls that become 1.45 times slower are a change within five minutes.
+func TestChangeOfDistribution_AFactor(t *testing.T) {
+	const from = 2000 * second
+	changing := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := slowTrickle(seed, id, attempt, at)
+		if at >= from {
+			d = d * 145 / 100
+		}
+		return d
+	}
+	for seed := range uint64(longtest.Size(4, 20)) {
+		s := client{distribution: changing, calls: 2000, rate: 1, seed: seed, config: config()}.run()
+		if at := s.learner.Changed(); !at.IsZero() && at.Before(s.epoch.Add(from)) {
+			t.Errorf("seed %d: a change was noticed at %v, before there was one", seed, at.Sub(s.epoch))
+		}
+		s = client{distribution: changing, calls: 2900, rate: 1, seed: seed, config: config()}.run()
+		after := s.learner.Changed().Sub(s.epoch.Add(from))
+		t.Logf("seed %d: noticed after %v; p99 since is %.1f ms", seed, after, tail(s.done[2000:], .99))
+		if after < 0 || after > 5*time.Minute {
+			t.Errorf("seed %d: the last change was noticed after %v, want 5m at most", seed, after)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package trigger
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/sketch"
+)
+
+// HedgedCalls is the remaining latency of hedged calls with the same bound on their hedges and
+// about the same age at their first hedge.
+//
+// The remaining latency assumes nothing about how a hedge depends on its primary, and is never
+// censored: a hedged call ends with the first answer of any attempt, and that moment is recorded.
+type HedgedCalls struct {
+	Age    time.Duration // at which the first hedge was sent: the geometric mean
+	Hedges int           // bound on the hedges of these calls
+	Rest   sketch.Counts // remaining latency after the first hedge
+}
+
+// step returns the age in thirds of an octave.
+func (h *HedgedCalls) step() int {
+	return int(math.Round(3 / math.Ln2 * math.Log(float64(max(h.Age, 1)))))
+}
+
+// byKind orders hedged calls by the step of their age, then by their bound on hedges.
+func byKind(a, b HedgedCalls) int {
+	return cmp.Or(cmp.Compare(a.step(), b.step()), cmp.Compare(a.Hedges, b.Hedges))
+}
+
+// outcomes holds hedged calls by kind.
+type outcomes struct {
+	mu    sync.Mutex    // uncontended: most calls are not hedged
+	of    []HedgedCalls // sorted by kind
+	faded time.Time
+	calls int64 // of the method, at the last fade
+}
+
+// maxOutcomes bounds the memory of a method: 48 histograms of at most 8 KB, far more than there are
+// delays worth trying.
+const maxOutcomes = 48
+
+// add adds h to the calls of its kind. If outcomes is full, the kind with the fewest calls is
+// evicted.
+func (r *outcomes) add(h HedgedCalls) {
+	calls := h.Rest.Total()
+	if !(calls > 0) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, found := slices.BinarySearchFunc(r.of, h, byKind)
+	if found {
+		o := &r.of[i]
+		share := calls / (calls + o.Rest.Total())
+		o.Age = time.Duration(math.Round(math.Pow(float64(max(o.Age, 1)), 1-share) * math.Pow(float64(max(h.Age, 1)), share)))
+		o.Rest.Take(h.Rest)
+		return
+	}
+	if len(r.of) == maxOutcomes {
+		least := slices.MinFunc(r.of, func(a, b HedgedCalls) int { return cmp.Compare(a.Rest.Total(), b.Rest.Total()) })
+		r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return byKind(o, least) == 0 })
+		i, _ = slices.BinarySearchFunc(r.of, h, byKind)
+	}
+	r.of = slices.Insert(r.of, i, HedgedCalls{h.Age, h.Hedges, slices.Clone(h.Rest)})
+}
+
+// fade decays all outcomes by the time or the calls since the last fade, whichever decays less.
+func (r *outcomes) fade(now time.Time, calls int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.faded.IsZero() {
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fadeTime.Seconds(), float64(calls-r.calls)/fadeCalls))
+		for i := range r.of {
+			r.of[i].Rest = r.of[i].Rest.Times(factor)
+		}
+		r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return o.Rest.Total() < 0.5 })
+	}
+	r.faded, r.calls = now, calls
+}
+
+func (r *outcomes) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of, r.faded, r.calls = nil, time.Time{}, 0
+}
+
+// export returns copies of all outcomes, sorted by kind.
+func (r *outcomes) export() []HedgedCalls {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.of)
+	for i := range all {
+		all[i].Rest = slices.Clone(all[i].Rest)
+	}
+	return all
+}
+
+// observed is the share of the predicted savings that hedges at an age achieved (kept), and the
+// number of calls that it stems from.
+type observed struct {
+	age   time.Duration
+	kept  float64
+	calls float64
+}
+
+// kept returns the expected share of the predicted savings, 0 to 1, for a first hedge at age.
+func (s *search) kept(age time.Duration) float64 {
+	calls, sum := assumed+0.0, assumed+0.0
+	for _, o := range s.outcomes {
+		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
+		if near := 1 - apart/unrelated; near > 0 {
+			calls += near * o.calls
+			sum += near * o.calls * o.kept
+		}
+	}
+	return min(max(sum/calls, 0), 1)
+}
+
+// observe compares the outcomes with the predicted latency without hedges, and with hedges that are
+// independent of their primaries. Each time is weighted by the effect of a small change of the
+// share on the tail: the derivative of the logarithm.
+func (s *search) observe() {
+	for _, o := range s.Outcomes {
+		// Ages are averages of delays, which are bucket edges. Without the added thousandth,
+		// rounding could move an age into the bucket below.
+		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
+		if rest == nil || due <= 0 {
+			continue
+		}
+		every := HedgePlan{Delay: o.Age, Probability: 1, Hedges: o.Hedges}
+		predicted, saved := 0.0, 0.0
+		for _, p := range s.points {
+			if p.at <= o.Age || p.share <= 0 {
+				continue
+			}
+			without, weight := p.share/due, p.width/p.share
+			predicted += weight * without * s.answered(every, p.at)
+			saved += weight * (without - rest.At(p.at-o.Age))
+		}
+		if predicted > 0 {
+			s.outcomes = append(s.outcomes, observed{o.Age, saved / predicted, o.Rest.Total()})
+		}
+	}
+}
