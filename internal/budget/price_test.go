@@ -20,13 +20,13 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		"half of the budget":  {.05, nil, budget.LeastPrice, budget.LeastPrice},
 		"twice the budget":    {.2, nil, 2, 20},
 		"an outage":           {1, nil, 2, 20},
-		"all are refunded":    {.2, func(b *budget.Bucket, saved bool) { b.Refund(saved, 1) }, budget.LeastPrice, budget.LeastPrice},
-		"all are turned away": {.2, func(b *budget.Bucket, saved bool) { b.TurnedAway(saved, 1) }, budget.LeastPrice, budget.LeastPrice},
+		"all are refunded":    {.2, func(b *budget.Bucket, saved bool) { b.Refund(saved, false, 1) }, budget.LeastPrice, budget.LeastPrice},
+		"all are turned away": {.2, func(b *budget.Bucket, saved bool) { b.Refund(saved, true, 1) }, budget.LeastPrice, budget.LeastPrice},
 	} {
 		b, now, asked := budget.New(10), time.Duration(0), 0.0
 		run := func(length time.Duration, share float64) float64 {
 			for end := now + length; now < end; now += 2 * time.Millisecond {
-				b.Earn(at(now), 1)
+				b.Earn(at(now), 1, 0)
 				for asked += share; asked >= 1; asked-- {
 					if paid, saved := b.Pay(at(now), false, 1); paid && tc.after != nil {
 						tc.after(b, saved)

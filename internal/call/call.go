@@ -139,7 +139,7 @@ func decide(c *Call, o options) {
 	default:
 		m.Counters.Warmup.Add(1)
 		c.why = stats.Warmup
-		c.payment.Earn(c.Start)
+		c.payment.Earn(c.Start, 0)
 	}
 }
 
@@ -174,8 +174,9 @@ func (c *Call) learnedDelay() bool {
 // arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
 func (c *Call) arm(delay time.Duration) {
 	s := c.settings
+	c.Delay = min(delay, race.Longest)
 	if !s.Unbudgeted() { // calls whose hedges are free must not pay for other hedges
-		c.payment.Earn(c.Start)
+		c.payment.Earn(c.Start, c.Delay)
 	}
 	c.maxHedges = s.MaxHedges
 	switch {
@@ -184,7 +185,6 @@ func (c *Call) arm(delay time.Duration) {
 	case c.estimate != nil:
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)
 	}
-	c.Delay = min(delay, race.Longest)
 	switch {
 	case c.maxHedges == 0 || s.Learning.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured

@@ -18,21 +18,21 @@ type Payment struct {
 	savedTarget, savedOwn uint8 // the hedges that were paid from savings, a bit each
 }
 
-// Earn adds the share of the call to the budgets, unless its cost is still to come.
-func (p *Payment) Earn(now time.Time) {
+// Earn adds the share of a call with the given delay to the budgets, unless its cost is unknown.
+func (p *Payment) Earn(now time.Time, delay time.Duration) {
 	if p.Owes = !p.Priced; p.Owes {
 		return
 	}
-	p.Target.Earn(now, p.Cost)
+	p.Target.Earn(now, p.Cost, delay)
 	if p.Own != nil {
-		p.Own.Earn(now, p.Cost)
+		p.Own.Earn(now, p.Cost, delay)
 	}
 }
 
-func (p *Payment) SetCost(now time.Time, cost float64) {
+func (p *Payment) SetCost(now time.Time, cost float64, delay time.Duration) {
 	p.Cost, p.Priced = cost, true
 	if p.Owes {
-		p.Earn(now)
+		p.Earn(now, delay)
 	}
 }
 
@@ -45,7 +45,7 @@ func (p *Payment) Pay(now time.Time, n int, urgent, again bool) bool {
 	}
 	paid := p.pay(p.Target, &p.savedTarget, now, urgent, again)
 	if !paid && p.Own != nil {
-		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
+		p.Own.Refund(p.saved(p.savedOwn, p.last), false, p.Cost)
 	}
 	return paid
 }
@@ -71,18 +71,15 @@ func (p *Payment) Pretend(now time.Time) bool {
 }
 
 // Refund returns the price of the hedge that was paid last, which is not sent.
-func (p *Payment) Refund() {
-	p.Target.Refund(p.saved(p.savedTarget, p.last), p.Cost)
-	if p.Own != nil {
-		p.Own.Refund(p.saved(p.savedOwn, p.last), p.Cost)
-	}
-}
+func (p *Payment) Refund() { p.refund(p.last, false) }
 
 // TurnedAway returns nine tenths of the price of hedge n, which its server turned away.
-func (p *Payment) TurnedAway(n int) {
-	p.Target.TurnedAway(p.saved(p.savedTarget, uint8(n)), p.Cost)
+func (p *Payment) TurnedAway(n int) { p.refund(uint8(n), true) }
+
+func (p *Payment) refund(n uint8, sent bool) {
+	p.Target.Refund(p.saved(p.savedTarget, n), sent, p.Cost)
 	if p.Own != nil {
-		p.Own.TurnedAway(p.saved(p.savedOwn, uint8(n)), p.Cost)
+		p.Own.Refund(p.saved(p.savedOwn, n), sent, p.Cost)
 	}
 }
 

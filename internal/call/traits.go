@@ -52,7 +52,7 @@ func (c *Call) TraitsOf(request any) Traits {
 // the first hedge is due, and not concurrently with other methods.
 func (c *Call) SetTraits(t Traits) {
 	if c.payment.Owes {
-		c.payment.SetCost(c.Start, t.cost)
+		c.payment.SetCost(c.Start, t.cost, c.Delay)
 	}
 	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
 		return
