@@ -100,8 +100,12 @@ func (b *intervals) win() {
 // next to nothing. Payments and balance together never exceed the earnings and the first token.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	longtest.Computation(t)
-	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}, {0.03}, {0.03, 1e-6, 0.031, 1}}
-	delays := [][]time.Duration{{0}, {0, 10 * time.Millisecond, 3 * time.Second}, {time.Second, 2 * time.Second}, {0, time.Hour}}
+	menus := [][]float64{
+		{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}, {0.03}, {0.03, 1e-6, 0.031, 1},
+	}
+	delays := [][]time.Duration{
+		{0}, {0, 10 * time.Millisecond, 3 * time.Second}, {time.Second, 2 * time.Second}, {0, time.Hour},
+	}
 	paid, owed := 0.0, 0
 	for seed := range uint64(longtest.Size(120, 1_000)) {
 		r := rand.New(rand.NewPCG(seed, 17))
