@@ -52,8 +52,8 @@ var sizes = func() (names [registry.MaxClasses]string) {
 // cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
 // counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
 //
-// Choose the unit so that a typical call costs about 1. The burst is two seconds of earnings, and
-// at least the price of the costliest call of the last 30 to 60 seconds.
+// Choose the unit so that a typical call costs about 1. The burst is at least the price of
+// the costliest call of the last 30 to 60 seconds.
 //
 // of runs on the caller's goroutine, once for each call that can be hedged, and must meet the
 // conditions of [WithClass]. The request of [Do] is nil.

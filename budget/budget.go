@@ -27,9 +27,10 @@ type Bucket struct{ in *inner.Bucket }
 // never pays, to 400. A percentage out of range is clamped, and NaN counts as 0.
 func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 
-// Earn adds the share of a call that begins at now. cost is the cost of the call, in calls: 0 to
-// 10,000; more counts as 10,000. A cost that is negative or not finite counts as 1.
-func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
+// Earn adds the share of a call that begins at now, which lives for two seconds. cost is the cost of
+// the call, in calls: 0 to 10,000; more counts as 10,000. A cost that is negative or not finite
+// counts as 1.
+func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost, 0) }
 
 // Pay takes the price of a hedge at now, and reports whether the bucket held it. cost is the cost
 // of the hedge's call, in calls. A hedge that is not urgent must leave a reserve: a quarter of the

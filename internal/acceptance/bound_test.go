@@ -38,7 +38,12 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 				w.faults = append(w.faults, f)
 			}
 			c := w.start(t, w.hedging(t))
-			c.until(time.Minute)
+			for second := range 60 {
+				c.until(time.Duration(second+1) * time.Second)
+				for _, m := range w.scheduler.Methods() {
+					w.book.delay = max(w.book.delay, m.Delay)
+				}
+			}
 			c.end(t)
 			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
 				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
@@ -58,6 +63,7 @@ type attemptBook struct {
 	began  time.Time
 	first  map[uint64]bool // calls with an attempt at a server
 	events []event
+	delay  time.Duration // the longest
 }
 
 // event is a call that begins, an attempt beyond the first that arrives, or a hedge that wins.
@@ -107,7 +113,7 @@ func (b *attemptBook) over(share float64, repeated int64) (over float64, at time
 	over = math.Inf(-1)
 	for i := 0; i < len(b.events); {
 		now := b.events[i].at
-		burst := burstBefore(b.events[:i], now, share)
+		burst := burstBefore(b.events[:i], now, share, max(2*time.Second, 5*b.delay))
 		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated)*costliest)
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
@@ -120,14 +126,14 @@ func (b *attemptBook) over(share float64, repeated int64) (over float64, at time
 	return over, at
 }
 
-// burstBefore is the budget of two seconds of calls, and at least the costliest call of a minute.
-func burstBefore(events []event, now time.Duration, share float64) float64 {
+// burstBefore is the budget of the calls of a time, and at least the costliest call of a minute.
+func burstBefore(events []event, now time.Duration, share float64, life time.Duration) float64 {
 	earned, costliest := 0.0, 1.0
 	for _, e := range slices.Backward(events) {
 		if e.at < now-time.Minute {
 			break
 		}
-		if e.at >= now-2*time.Second {
+		if e.at >= now-life {
 			earned += share * e.call
 		}
 		costliest = max(costliest, e.call)

@@ -9,16 +9,21 @@ import (
 )
 
 const (
-	// maxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second
-	// earn at 10 percent.
+	// maxBurst is the most tokens that a bucket holds: two seconds of earnings at 500,000 calls per
+	// second and 10 percent.
 	maxBurst = 100_000
 
 	maxPercent = 400
 	token      = 1_000_000_000 // tokens are counted in nano-tokens
 
-	// The burst is the earnings of the last steps, including the current one.
-	steps = 8
-	step  = 250 * time.Millisecond
+	// A call's share lives for steps-1 to steps steps of its class, including the current step. A
+	// step of class k takes step<<k.
+	steps   = 8
+	step    = 250 * time.Millisecond
+	classes = 6 // the last one lives for about a minute
+
+	// prompt is the longest delay in class 0: second hedges are due while the share lives.
+	prompt = (steps - 1) * step / 2
 
 	// The costliest call counts until the end of the half that follows its own. At 10 percent, a
 	// target with a costly call each six seconds earns the price of one such call in a minute.
@@ -28,26 +33,26 @@ const (
 	maxLate    = time.Minute
 )
 
-// Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the earnings of the last 1.75
-// to 2 seconds, at most 100,000 tokens, and at least the price of one hedge of the costliest call
-// of the last 30 to 60 seconds.
+// Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the sum of the shares that
+// live, at most 100,000 tokens, and at least the price of one hedge of the costliest call of the
+// last 30 to 60 seconds.
 //
 // Times come from one clock, within 290 years of the first. A time up to a minute behind the latest
 // counts as the latest. After a time more than a minute behind, the bucket follows the new time,
 // and its burst starts over.
 //
-// All methods are safe for concurrent use, and none allocates. The zero Bucket never pays.
+// All methods are safe for concurrent use, and none allocates. The zero Bucket pays only for hedges
+// that cost nothing.
 type Bucket struct {
 	mu      sync.Mutex
 	perCall int64   // earnings of a call of cost 1
-	opened  bool    // a percentage above 0 was set
 	calls   float64 // total cost of all calls so far
-	held    int64   // below 0 where more was taken back than held
+	held    int64   // below 0 if more was taken back than held
 	debt    int64   // tokens that Owe borrowed and earnings have not repaid
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
-	earned [steps]int64
+	earned [classes][steps]int64
 	recent int64 // the sum of earned
 
 	half      int64    // the latest, after the origin
@@ -63,14 +68,15 @@ type Bucket struct {
 func New(percent float64) *Bucket {
 	b := &Bucket{}
 	b.SetPercent(percent)
-	if b.opened {
+	if b.perCall > 0 {
 		b.held = token
 	}
 	return b
 }
 
 // SetPercent changes the share that each call earns from now on, as in New. The tokens stay, and
-// the burst stays for two seconds. With 0 percent the bucket still pays out its tokens.
+// shares that were earned before live as long as before. With 0 percent the bucket still pays out
+// its tokens.
 func (b *Bucket) SetPercent(percent float64) {
 	if !(percent > 0) {
 		percent = 0
@@ -78,33 +84,42 @@ func (b *Bucket) SetPercent(percent float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.perCall = int64(math.Round(min(percent, maxPercent) / 100 * token))
-	b.opened = b.opened || b.perCall > 0
 }
 
 // Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most
-// [MaxCost]. A cost that is not finite, or is less than 0, counts as 1. For half a minute at least,
-// and for a minute at most, the bucket can then hold the price of one hedge of that cost. After a
-// minute without calls it can hold one token.
-func (b *Bucket) Earn(now time.Time, cost float64) {
+// [MaxCost]. A cost that is not finite, or is less than 0, counts as 1.
+//
+// The share lives for two seconds. If the call's delay exceeds [prompt], it lives for two to five
+// delays, at most a minute. For half a minute at least, and for a minute at most, the bucket can
+// then hold the price of one hedge of that cost.
+func (b *Bucket) Earn(now time.Time, cost float64, delay time.Duration) {
 	cost = counted(cost)
 	price := priceOf(cost)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls += cost
+	b.market.calls++
 	b.settle(now)
 	if price > b.minBurst() {
 		b.cap() // tokens beyond the current burst are no part of a larger one
 	}
-	share := b.share(cost)
-	slot := &b.earned[b.step&(steps-1)]
+	b.costliest[0] = max(b.costliest[0], price)
+	class := 0
+	for class < classes-1 && delay > prompt<<class {
+		class++
+	}
+	b.add(b.share(cost), class)
+}
+
+// add adds a share to the bucket, or repays debt with it. b.mu must be held.
+func (b *Bucket) add(share int64, class int) {
+	slot := &b.earned[class][(b.step>>class)&(steps-1)]
 	added := min(share, maxBurst*token-*slot) // so that no sum overflows
 	b.market.earned += float64(added) / token
-	b.market.calls++
 	*slot += added
 	b.recent += added
-	b.costliest[0] = max(b.costliest[0], price)
 	repaid := min(b.debt, added)
-	if b.held < b.burst() { // of a debt of busy times, all that is earned in quiet ones would leave no hedge for long
+	if b.held < b.burst() { // half: a debt of busy times would use up all earnings of quiet times
 		repaid = min(b.debt, added/2)
 	}
 	b.debt -= repaid
@@ -115,27 +130,21 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 // that no cost is too small to count.
 func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
 
-const (
-	// expected is how many tokens a bucket begins with at most, whatever traffic is expected.
-	expected = 8
-	// expectedCalls bounds the calls that it takes, where a call earns next to nothing.
-	expectedCalls = 10_000
-)
+// maxExpected is the most tokens that a bucket begins with, whatever the expected traffic.
+const maxExpected = 8
 
 // Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds,
-// eight at most. It comes before the first call. A rate that is not above 0 is ignored.
+// eight at most. It comes before the first call. A rate that is not above 0 is
+// ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
-	b.mu.Lock()
-	perCall := b.perCall
-	b.mu.Unlock()
-	if perCall == 0 || !(perSecond > 0) {
+	if !(perSecond > 0) {
 		return
 	}
-	const before = (steps - 1) * step // so that all of the calls still count at now
-	calls := int(min(2*perSecond, expectedCalls, math.Ceil(expected*token/float64(perCall))))
-	for n := range calls {
-		b.Earn(now.Add(-before+time.Duration(n)*before/time.Duration(calls)), 1)
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle(now)
+	b.add(int64(min(2*perSecond*float64(b.perCall), maxExpected*token)), 0)
+	b.cap()
 }
 
 // Calls returns the total cost of all calls so far, in calls of cost 1. It never falls, and does
@@ -160,13 +169,8 @@ func counted(cost float64) float64 {
 	return min(cost, MaxCost)
 }
 
-// priceOf returns the price of a hedge, in nano-tokens.
-func priceOf(cost float64) int64 {
-	if cost == 1 { // nearly always
-		return token
-	}
-	return int64(math.Ceil(cost * token))
-}
+// priceOf returns the price of a hedge of a call of the given cost, in nano-tokens.
+func priceOf(cost float64) int64 { return int64(math.Ceil(counted(cost) * token)) }
 
 // Forfeit takes the share of a call of that cost out of the bucket.
 func (b *Bucket) Forfeit(cost float64) {
@@ -186,12 +190,9 @@ func (b *Bucket) Forfeit(cost float64) {
 // first, at most eight. The reserve pays for urgent hedges, of the slowest calls, when more hedges
 // are due than calls earn.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	price := priceOf(counted(cost))
+	price := priceOf(cost)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.opened {
-		return false, false
-	}
 	b.settle(now)
 	b.cap()
 	savingsFirst := 2*b.held < b.burst()
@@ -226,7 +227,7 @@ func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
 // it. The bucket may owe at most one burst. Half of all earnings repay the debt, or all of them
 // while the bucket is full.
 func (b *Bucket) Owe(now time.Time, cost float64) bool {
-	price := priceOf(counted(cost))
+	price := priceOf(cost)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.perCall == 0 {
@@ -242,32 +243,21 @@ func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	return true
 }
 
-// Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay
-// returned.
-func (b *Bucket) Refund(saved bool, cost float64) {
-	price := priceOf(counted(cost))
+// Refund gives back the price of a hedge that was paid for and not sent. If it was sent and its
+// server turned it away, Refund gives back nine tenths, and a hedge that savings paid for remains
+// without a win. saved is what Pay returned.
+func (b *Bucket) Refund(saved, sent bool, cost float64) {
+	price := priceOf(cost)
+	if sent {
+		price -= priceOf(counted(cost) / 10)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.market.spent -= float64(price) / token
 	if saved {
-		b.savings.refund(price)
+		b.savings.refund(price, sent)
 	} else {
 		b.held += price
-	}
-}
-
-// TurnedAway gives back nine tenths of the price of a hedge that its server turned away. saved is
-// what Pay returned. A hedge that savings paid for stays one that no win has proven.
-func (b *Bucket) TurnedAway(saved bool, cost float64) {
-	cost = counted(cost)
-	rest := priceOf(cost) - priceOf(cost/10)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.market.spent -= float64(rest) / token
-	if saved {
-		b.savings.tokens += rest
-	} else {
-		b.held += rest
 	}
 }
 
@@ -286,6 +276,8 @@ type Balance struct {
 	Burst    float64 // the most tokens that the bucket can hold, 100,000 at most
 	Saved    float64 // between 0 and four times Burst
 	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
+
+	PerSecond float64 // earnings per second while the shares that live were earned
 }
 
 // Balance returns the contents of the bucket; zero while calls earn nothing.
@@ -298,11 +290,19 @@ func (b *Bucket) Balance(now time.Time) Balance {
 	b.settle(now)
 	burst := b.burst()
 	over := max(b.held-burst, 0) // is saved when the next step begins, or a hedge is paid
+	perSecond := 0.0
+	for class, earned := range b.earned {
+		for _, e := range earned {
+			perSecond += float64(e) / token / (steps * step << class).Seconds()
+		}
+	}
 	return Balance{
 		Tokens:   float64(max(0, b.held-over)) / token,
 		Burst:    float64(burst) / token,
 		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
 		Capacity: (1 + savedBursts) * float64(burst) / token,
+
+		PerSecond: perSecond,
 	}
 }
 
@@ -315,14 +315,17 @@ func (b *Bucket) settle(now time.Time) {
 	if late := b.step - n; late >= 0 && late <= int64(maxLate/step) {
 		return
 	}
-	passed := n - b.step
-	if passed < 0 || passed > steps {
-		passed = steps
-	}
-	for i := range passed {
-		slot := &b.earned[(b.step+1+i)&(steps-1)]
-		b.recent -= *slot
-		*slot = 0
+	for class := range b.earned {
+		from, to := b.step>>class, n>>class
+		passed := min(to-from, steps)
+		if passed < 0 {
+			passed = steps
+		}
+		for i := range passed {
+			slot := &b.earned[class][(from+1+i)&(steps-1)]
+			b.recent -= *slot
+			*slot = 0
+		}
 	}
 	b.step = n
 	if h := n / int64(half/step); h != b.half {

@@ -17,11 +17,11 @@ func at(d time.Duration) time.Time { return origin.Add(d) }
 // earn lets n calls begin evenly between from and to.
 func earn(b *budget.Bucket, n int, from, to time.Duration) {
 	for i := range n {
-		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1)
+		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1, 0)
 	}
 }
 
-// drain spends until refused and returns how often it was paid.
+// drain spends until refused and returns the number of hedges.
 func drain(b *budget.Bucket, now time.Duration, urgent bool) (n int) {
 	for b.Spend(at(now), urgent, 1) {
 		n++
@@ -32,92 +32,99 @@ func drain(b *budget.Bucket, now time.Duration, urgent bool) (n int) {
 func near(got, want, tolerance float64) bool { return math.Abs(got-want) <= tolerance }
 
 func TestNew(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, tt := range []struct {
-		name     string
-		bucket   *budget.Bucket
-		tokens   float64 // at the start
-		after    float64 // tokens after 10 calls in 1 s
-		maxBurst float64 // burst then
+	for _, tc := range []struct {
+		bucket *budget.Bucket
+		start  float64 // tokens
+		after  float64 // tokens, and burst, after 10 calls in 1 s
 	}{
-		{"zero value", new(budget.Bucket), 0, 0, 0},
-		{"0%", budget.New(0), 0, 0, 0},
-		{"-1%", budget.New(-1), 0, 0, 0},
-		{"NaN%", budget.New(nan), 0, 0, 0},
-		{"too small to count", budget.New(1e-8), 0, 0, 0},
-		{"1%", budget.New(1), 1, 1, 1},
-		{"10%", budget.New(10), 1, 1, 1},
-		{"50%", budget.New(50), 1, 5, 5},
-		{"400%", budget.New(400), 1, 40, 40},
-		{"401%", budget.New(401), 1, 40, 40},
-		{"Inf%", budget.New(inf), 1, 40, 40},
+		{new(budget.Bucket), 0, 0},
+		{budget.New(0), 0, 0},
+		{budget.New(-1), 0, 0},
+		{budget.New(math.NaN()), 0, 0},
+		{budget.New(1e-8), 0, 0}, // too little to count
+		{budget.New(1), 1, 1},
+		{budget.New(10), 1, 1},
+		{budget.New(50), 1, 5},
+		{budget.New(400), 1, 40},
+		{budget.New(401), 1, 40},
+		{budget.New(math.Inf(1)), 1, 40},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.bucket.Balance(at(0)).Tokens; got != tt.tokens {
-				t.Errorf("Tokens at the start = %v, want %v", got, tt.tokens)
-			}
-			earn(tt.bucket, 10, 0, time.Second)
-			if got := tt.bucket.Balance(at(time.Second)).Tokens; !near(got, tt.after, 1e-6) {
-				t.Errorf("Tokens = %v, want %v", got, tt.after)
-			}
-			if got := tt.bucket.Balance(at(time.Second)).Burst; !near(got, tt.maxBurst, 1e-6) {
-				t.Errorf("Burst = %v, want %v", got, tt.maxBurst)
-			}
-			win(tt.bucket)
-			if pays(tt.bucket, at(time.Second), true) != (tt.after > 0) {
-				t.Errorf("paid from savings or the burst, with %v tokens", tt.after)
-			}
-			tt.bucket.Refund(false, 1)
-			paid := drain(tt.bucket, time.Second, false)
-			if got, want := paid+drain(tt.bucket, time.Second, true), int(tt.after+1e-6); got != want {
-				t.Errorf("paid for %d hedges, want %d", got, want)
-			}
-		})
+		start := tc.bucket.Balance(at(0)).Tokens
+		earn(tc.bucket, 10, 0, time.Second)
+		after := tc.bucket.Balance(at(time.Second))
+		win(tc.bucket)
+		paid, _ := tc.bucket.Pay(at(time.Second), true, 1)
+		if start != tc.start || !near(after.Tokens, tc.after, 1e-6) || !near(after.Burst, tc.after, 1e-6) || paid != (tc.after > 0) {
+			t.Errorf("want %v tokens, then %v: got %v, %+v, paid: %v", tc.start, tc.after, start, after, paid)
+		}
 	}
 }
 
-// The burst is what the last 1.75 to 2 s of calls earned.
+// The burst is the earnings of the last 1.75 to 2 s.
 func TestRule12_BurstFollowsTraffic(t *testing.T) {
 	longtest.Computation(t)
-	for _, tt := range []struct {
+	for _, tc := range []struct {
 		rate     int
 		percent  float64
 		min, max float64
 	}{
 		{1, 10, 1, 1},
 		{1, 400, 7, 8},
-		{5, 10, 1, 1},
 		{20, 10, 3.5, 4},
 		{1000, 0.01, 1, 1},
 		{1000, 10, 175, 200},
-		{100_000, 1, 1750, 2000},
 		{100_000, 10, 17_500, 20_000},
 		{100_000, 400, budget.MaxBurst, budget.MaxBurst},
 	} {
-		b := budget.New(tt.percent)
-		pause := time.Second / time.Duration(tt.rate)
+		b := budget.New(tc.percent)
+		pause := time.Second / time.Duration(tc.rate)
 		for now := time.Duration(0); now <= 4*time.Second; now += pause {
-			b.Earn(at(now), 1)
-			if now < 2*time.Second {
-				continue
-			}
-			if got := b.Balance(at(now)).Burst; got < tt.min-1e-6 || got > tt.max+1e-6 {
-				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tt.rate, tt.percent, now, got, tt.min, tt.max)
+			b.Earn(at(now), 1, 0)
+			if got := b.Balance(at(now)).Burst; now >= 2*time.Second && (got < tc.min-1e-6 || got > tc.max+1e-6) {
+				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tc.rate, tc.percent, now, got, tc.min, tc.max)
 			}
 		}
-		if got, want := b.Balance(at(4*time.Second)).Tokens, tt.min; got < want-1e-6 {
-			t.Errorf("%d calls/s, %v%%: Tokens = %v, want %v or more", tt.rate, tt.percent, got, want)
+		got, perSecond := b.Balance(at(4*time.Second)), tc.percent/100*float64(tc.rate)
+		if got.Tokens < tc.min-1e-6 || !near(got.PerSecond, perSecond, .15*perSecond) {
+			t.Errorf("%d calls/s, %v%%: %+v, want %v tokens or more, and %v per second", tc.rate, tc.percent, got, tc.min, perSecond)
 		}
 	}
 }
 
-// At few calls a second a token is saved up for, however long that takes.
+// The shares of a burst of calls pay for all of its hedges, whatever its delay, until the second
+// hedges are due, and not for long after that.
+func TestRule12_TokensLiveAsLongAsCalls(t *testing.T) {
+	for _, tc := range []struct {
+		delay, paysAt, gone time.Duration
+	}{
+		{0, 1750 * time.Millisecond, 2 * time.Second},
+		{100 * time.Millisecond, 1750 * time.Millisecond, 2 * time.Second},
+		{time.Second, 2 * time.Second, 5 * time.Second},
+		{1600 * time.Millisecond, 3200 * time.Millisecond, 8 * time.Second},
+		{10 * time.Second, 20 * time.Second, 50 * time.Second},
+		{time.Hour, 55 * time.Second, 64 * time.Second},
+	} {
+		for _, start := range []time.Duration{0, 999 * time.Millisecond, time.Hour + 123*time.Millisecond} {
+			b := budget.New(10)
+			b.Earn(at(0), 1, 0)
+			for range 1000 {
+				b.Earn(at(start), 1, tc.delay)
+			}
+			late, gone := b.Balance(at(start+tc.paysAt)), b.Balance(at(start+tc.gone))
+			if late.Tokens < 100 || gone.Burst != 1 {
+				t.Errorf("delay %v, start %v: %+v when hedges are due, %+v later", tc.delay, start, late, gone)
+			}
+		}
+	}
+}
+
+// At a low rate, a token is saved up for, however long that takes.
 func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b := budget.New(2)
 	b.Spend(at(0), true, 1)
 	for i := range 100 {
 		now := time.Duration(i) * time.Minute
-		b.Earn(at(now), 1)
+		b.Earn(at(now), 1, 0)
 		if paid := b.Spend(at(now), false, 1); paid != (i%50 == 49) {
 			t.Errorf("after %d calls Spend = %v", i+1, paid)
 		}
@@ -125,23 +132,14 @@ func TestSlowTrafficSavesForOneToken(t *testing.T) {
 }
 
 func TestReserveIsForUrgentHedges(t *testing.T) {
-	for _, tt := range []struct {
+	for _, tc := range []struct {
 		calls        int // in a second, at 10%
 		paid, urgent int
-	}{
-		{0, 1, 0},
-		{10, 1, 0},
-		{20, 1, 1},    // the reserve is 0.25
-		{50, 4, 1},    // 1
-		{1000, 92, 8}, // never more than 8
-	} {
+	}{{0, 1, 0}, {10, 1, 0}, {20, 1, 1}, {50, 4, 1}, {1000, 92, 8}} {
 		b := budget.New(10)
-		earn(b, tt.calls, 0, time.Second)
-		if got := drain(b, time.Second, false); got != tt.paid {
-			t.Errorf("%d calls: paid for %d hedges that are not urgent, want %d", tt.calls, got, tt.paid)
-		}
-		if got := drain(b, time.Second, true); got != tt.urgent {
-			t.Errorf("%d calls: paid for %d urgent hedges then, want %d", tt.calls, got, tt.urgent)
+		earn(b, tc.calls, 0, time.Second)
+		if paid, urgent := drain(b, time.Second, false), drain(b, time.Second, true); paid != tc.paid || urgent != tc.urgent {
+			t.Errorf("%d calls: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls, paid, urgent, tc.paid, tc.urgent)
 		}
 	}
 }
@@ -149,99 +147,177 @@ func TestReserveIsForUrgentHedges(t *testing.T) {
 func TestTimesInAnyOrder(t *testing.T) {
 	const second = time.Second
 	for _, tc := range []struct {
-		name   string
-		run    func(*budget.Bucket)
-		at     time.Duration
-		tokens [2]float64 // at least and at most
+		name  string
+		late  time.Duration // of one call
+		delay time.Duration
+		burst [2]float64 // after four seconds of 1,000 calls per second, at 10%
 	}{
-		{"a clock set back", func(b *budget.Bucket) {
-			earn(b, 1000, time.Hour, time.Hour+second)
-			earn(b, 4000, 0, 4*second)
-		}, 4 * second, [2]float64{175, 200}},
-		{"a call late by as long as is remembered", func(b *budget.Bucket) {
-			b.Earn(at(0), 1)
-			earn(b, 1000, 10*second, 10*second+time.Millisecond)
-			b.Earn(at(8*second), 1)
-		}, 10 * second, [2]float64{100.1 - 1e-6, 100.1 + 1e-6}},
-		{"a call from the next second", aheadBy(second), 6*second - 1, [2]float64{175, 200}},
-		{"a call from an hour ahead", aheadBy(time.Hour), 6*second - 1, [2]float64{175, 200}},
-		{"a call from 250 years ahead", aheadBy(250 * 365 * 24 * time.Hour), 6*second - 1, [2]float64{175, 200}},
+		{"a call from the next second", -second, 0, [2]float64{175, 200}},
+		{"a call from an hour ahead", -time.Hour, 0, [2]float64{175, 200}},
+		{"a call from 250 years ahead", -250 * 365 * 24 * time.Hour, 0, [2]float64{175, 200}},
+		{"slow calls, and a call from an hour ahead", -time.Hour, 30 * second, [2]float64{400, 401}},
+		{"a late call", 15 * second, 0, [2]float64{175, 200.1}},
+		{"the clock set back by an hour", time.Hour, 0, [2]float64{175, 200}},
+		{"the clock set back by an hour, of slow calls", time.Hour, 30 * second, [2]float64{400, 401}},
 	} {
-		b := budget.New(10)
-		tc.run(b)
-		if got := b.Balance(at(tc.at)).Tokens; got < tc.tokens[0] || got > tc.tokens[1] {
-			t.Errorf("%s: Tokens = %v, want %v", tc.name, got, tc.tokens)
-		}
-	}
-	b, latest := budget.New(10), 12*second-time.Millisecond
-	earn(b, 1000, 10*second, latest)
-	for _, late := range []time.Duration{time.Millisecond, second, 3 * second, 15 * second} {
-		want := b.Balance(at(latest)).Tokens + 0.1
-		b.Earn(at(latest-late), 1)
-		for _, now := range []time.Duration{latest, latest - late} {
-			if got := b.Balance(at(now)).Tokens; !near(got, want, 1e-6) {
-				t.Errorf("a call %v late: Tokens at %v = %v, want %v", late, now, got, want)
+		for _, epoch := range []time.Time{origin, time.Unix(0, 0)} { // with and without a monotonic reading
+			b := budget.New(10)
+			b.Earn(epoch, 1, 0)
+			for range 1000 {
+				b.Earn(epoch.Add(time.Minute), 1, tc.delay)
+			}
+			b.Earn(epoch.Add(time.Minute-tc.late), 1, tc.delay)
+			back := time.Minute + second
+			if tc.late > time.Minute {
+				back -= tc.late
+			}
+			if tc.delay > 0 && tc.late < time.Minute { // the clock was set back from the call ahead
+				back -= time.Minute
+			}
+			for n := range 4000 {
+				b.Earn(epoch.Add(back+time.Duration(n)*time.Millisecond), 1, tc.delay)
+			}
+			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] || got.Tokens > got.Burst {
+				t.Errorf("%s: %+v, want a burst of %v", tc.name, got, tc.burst)
 			}
 		}
 	}
-	wall, epoch := budget.New(10), time.Unix(0, 0) // without a monotonic reading
-	for i := range 4000 {
-		wall.Earn(epoch.Add(time.Duration(i)*time.Millisecond), 1)
+}
+
+// A costly call raises the burst to the price of its hedge, for half a minute at least and a minute
+// at most.
+func TestBurst_OfACostlyCall(t *testing.T) {
+	for name, tc := range map[string]struct {
+		begin time.Duration // of the costly call, after the first one
+		cost  float64
+		after time.Duration
+		want  float64
+	}{
+		"at once":                         {0, 50, 0, 50},
+		"half a minute":                   {29 * time.Second, 50, 30 * time.Second, 50},
+		"a minute":                        {0, 50, time.Minute, 1},
+		"a minute, late in its half":      {29 * time.Second, 50, time.Minute, 1},
+		"a day":                           {0, 50, 24 * time.Hour, 1},
+		"the most":                        {0, 10_000, 29 * time.Second, 10_000},
+		"more than the most":              {0, math.MaxFloat64, 29 * time.Second, 10_000},
+		"cheap":                           {0, 0.5, 0, 1},
+		"nothing":                         {0, 0, 0, 1},
+		"minus infinity":                  {0, math.Inf(-1), 0, 1},
+		"infinity":                        {0, math.Inf(1), 0, 1},
+		"no number":                       {0, math.NaN(), 0, 1},
+		"a late time":                     {31 * time.Second, 50, -5 * time.Second, 50},
+		"the clock set back by an hour":   {time.Hour, 50, -time.Hour, 1},
+		"late, and counts with the newer": {-time.Second, 50, 30 * time.Second, 50},
+	} {
+		b := budget.New(0.1)
+		b.Earn(at(0), 1, 0)
+		b.Earn(at(tc.begin), tc.cost, 0)
+		if got := b.Balance(at(tc.begin + tc.after)).Burst; !near(got, tc.want, .02*tc.want) || got < tc.want {
+			t.Errorf("%s: the burst is %v, want %v", name, got, tc.want)
+		}
 	}
-	if got := wall.Balance(epoch.Add(4 * second)).Tokens; got < 175 || got > 200 {
-		t.Errorf("by a wall clock Tokens = %v, want 175 to 200", got)
+	b := budget.New(10)
+	for range 9 { // 0.9 tokens beyond the first, which a costly call does not bring back
+		b.Earn(at(0), 1, 0)
+	}
+	b.Earn(at(0), 100, 0)
+	if got := b.Balance(at(0)).Tokens; got != 11 {
+		t.Errorf("%v tokens, want the first and the ten of the call", got)
 	}
 }
 
-// aheadBy has a thousand calls a second, one of them too far ahead.
-func aheadBy(ahead time.Duration) func(*budget.Bucket) {
-	return func(b *budget.Bucket) {
-		earn(b, 1000, 0, time.Second)
-		b.Earn(at(time.Second+ahead), 1)
-		earn(b, 5000, time.Second, 6*time.Second)
+func TestExpect(t *testing.T) {
+	for _, tc := range []struct{ percent, perSecond, tokens float64 }{
+		{10, 30, 6}, {10, 1, 1}, {10, 10_000, 8}, {400, 1e300, 8}, {0.001, 1e9, 8}, {10, 0, 1}, {10, -1, 1},
+		{10, math.NaN(), 1}, {10, math.Inf(1), 8}, {0, 100, 0},
+	} {
+		b := budget.New(tc.percent)
+		b.Expect(at(0), tc.perSecond)
+		if got := b.Balance(at(0)).Tokens; !near(got, tc.tokens, 0.2) || drain(b, 0, true) > 8 {
+			t.Errorf("%v%% of %v calls per second: %v tokens, want %v", tc.percent, tc.perSecond, got, tc.tokens)
+		}
+	}
+}
+
+// If a share is lowered, or becomes 0, the tokens live for two seconds. Then one token is left.
+func TestSetPercent_WhatIsHeldPays(t *testing.T) {
+	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
+		for after, want := range map[time.Duration]int{0: 20, 1500 * time.Millisecond: 20, 3 * time.Second: 1} {
+			b := budget.New(100)
+			earn(b, 20, 0, 1)
+			for _, p := range percents {
+				b.SetPercent(p)
+			}
+			if paid := drain(b, after, true); paid < want || paid > want+want/20 {
+				t.Errorf("%v percent, after %v: %d hedges, want %d", percents, after, paid, want)
+			}
+		}
+	}
+}
+
+// A demand of four fifths of the earnings is never refused after the first two seconds of traffic.
+func TestRule12_ModestDemandIsMet(t *testing.T) {
+	longtest.Computation(t)
+	for _, tc := range []struct {
+		rate     int
+		length   time.Duration
+		percents []float64
+	}{
+		{1, 600 * time.Second, []float64{0.5, 10, 50, 400}},
+		{10, 120 * time.Second, []float64{0.5, 10, 50, 400}},
+		{1000, 30 * time.Second, []float64{0.5, 10, 50, 400}},
+		{longtest.Size(5_000, 100_000), 11 * time.Second, []float64{10}},
+	} {
+		for _, within := range []time.Duration{time.Second, 10 * time.Millisecond} { // the calls of each second
+			for _, percent := range tc.percents {
+				b := budget.New(percent)
+				for _, busySince := range []time.Duration{0, time.Hour} {
+					demand := 0.0
+					for i := range tc.rate * int(tc.length/time.Second) {
+						now := time.Duration(i/tc.rate)*time.Second + within*time.Duration(i%tc.rate)/time.Duration(tc.rate)
+						b.Earn(at(busySince+now), 1, 0)
+						for demand += 0.8 * percent / 100; demand >= 1; demand-- {
+							if !b.Spend(at(busySince+now), false, 1) && now > 2*time.Second {
+								t.Fatalf("%d per second within %v, %v%%: refused at %v", tc.rate, within, percent, now)
+							}
+						}
+					}
+				}
+			}
+		}
 	}
 }
 
 func TestNoAllocations(t *testing.T) {
 	b, now := budget.New(10), origin
-	b.Earn(now, 1)
 	if n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(100 * time.Millisecond)
-		b.Earn(now, 1)
-		b.Spend(now, false, 1)
-		b.Spend(now, true, 1)
-		b.SpendSaved(now, 1)
+		b.Earn(now, 1, time.Second)
 		b.Pay(now, true, 1)
+		b.Owe(now, 1)
 		b.Hedged(true)
-		b.Refund(true, 1)
+		b.Refund(true, false, 1)
 		b.Balance(now)
+		b.Market(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
-	paid, _ := b.Pay(now, urgent, 1)
-	return paid
-}
-
-// TestRule21_ADebtOfBusyTimes has a target owe a burst of 2,000 calls a second, and then have two
-// calls a second: half of what they earn pays for hedges at once. If none is due, all of it pays
-// the debt.
+// TestRule21_ADebtOfBusyTimes has a target owe a burst of 2,000 calls per second, and then have two
+// calls per second: half of their earnings pay for hedges at once. If no hedge is due, all of their
+// earnings repay the debt.
 func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 	for _, due := range []bool{true, false} {
-		b, now, owed, paid := budget.New(10), time.Duration(0), 0, 0
-		for ; now < 10*time.Second; now += time.Second / 2000 {
-			b.Earn(at(now), 1)
-		}
-		for b.Spend(at(now), true, 1) {
-		}
+		b, now, owed, paid := budget.New(10), 10*time.Second, 0, 0
+		earn(b, 20_000, 0, now)
+		drain(b, now, true)
 		for b.Owe(at(now), 1) {
 			owed++
 		}
-		first, free := time.Duration(0), time.Duration(0) // after the debt was made: a hedge is paid, and something owed
+		first, free := time.Duration(0), time.Duration(0) // until a hedge is paid, and until the bucket lends
 		for quiet := time.Duration(0); free == 0 && quiet < 2*time.Hour; quiet += time.Second / 2 {
-			b.Earn(at(now+quiet), 1)
+			b.Earn(at(now+quiet), 1, 0)
 			switch {
 			case due && b.Spend(at(now+quiet), true, 1):
 				paid++
@@ -251,9 +327,9 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 			}
 		}
 		earned := 0.2 * free.Seconds()
-		t.Logf("hedges are due: %v; %d owed, the first of %d hedges after %v, a debt again after %v", due, owed, paid, first, free)
-		if math.Abs(float64(owed+paid)-earned) > 3 || due && (first > 15*time.Second || paid < owed-3) || !due && free > 30*time.Minute {
-			t.Errorf("%d owed and %d hedges of %v that was earned in %v, the first after %v", owed, paid, earned, free, first)
+		t.Logf("hedges are due: %v; %d owed, the first of %d hedges after %v, lends again after %v", due, owed, paid, first, free)
+		if !near(float64(owed+paid), earned, 3) || due && (first > 15*time.Second || paid < owed-3) || !due && free > 30*time.Minute {
+			t.Errorf("%d owed and %d hedges, %v earned in %v, the first after %v", owed, paid, earned, free, first)
 		}
 	}
 }

@@ -10,7 +10,7 @@ func (b *Bucket) Spend(now time.Time, urgent bool, cost float64) bool {
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	return b.opened && b.payFromBurst(urgent, priceOf(counted(cost)))
+	return b.payFromBurst(urgent, priceOf(cost))
 }
 
 // SpendSaved pays from the savings alone.
@@ -19,5 +19,5 @@ func (b *Bucket) SpendSaved(now time.Time, cost float64) bool {
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	return b.opened && b.savings.pay(priceOf(counted(cost)))
+	return b.savings.pay(priceOf(cost))
 }

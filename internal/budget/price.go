@@ -22,11 +22,10 @@ const (
 
 // market sets the price of hedges for all methods of a target.
 type market struct {
-	price         float64 // 0 before it is first set
-	calls         float64 // so far
-	earned, spent float64 // tokens, by all calls so far
-	refused       float64 // tokens that hedges asked for in vain since the price was set
-	before        struct{ earned, spent float64 }
+	price float64 // 0 before it is first set
+	calls float64 // so far
+
+	earned, spent, refused float64 // tokens, since the price was set
 }
 
 // Market is the input of a method's plan.
@@ -45,13 +44,14 @@ func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUs
 // Market returns the market at now. The price rises while hedges spend or request more than the
 // usable share of the earnings, and falls while they spend less.
 func (b *Bucket) Market(now time.Time) Market {
-	capacity := b.Balance(now).Capacity
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle(now)
+	capacity := (1 + savedBursts) * float64(b.burst()) / token
 	m, usable := &b.market, Usable(capacity)
-	earned := usable * (m.earned - m.before.earned)
-	excess := min(m.spent-m.before.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
-	m.before.earned, m.before.spent, m.refused = m.earned, m.spent, 0
+	earned := usable * m.earned
+	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
+	m.earned, m.spent, m.refused = 0, 0, 0
 	price := max(m.price, LeastPrice) * math.Exp(excess/max(capacity, settling))
 	m.price = min(max(price, LeastPrice), mostPrice)
 	return Market{Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Usable: usable, Capacity: capacity}

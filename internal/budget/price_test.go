@@ -7,26 +7,34 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// The price follows what hedges spend and ask for: it rises until the budget holds, and falls to
-// the least price while tokens are left. A hedge that was not sent spends nothing, and a hedge that
-// a server turned away a tenth.
+// The price follows what hedges spend and request: it rises until the budget holds, and falls to
+// the least price while tokens are left, in a time that is bounded at each rate. A hedge that was
+// not sent spends nothing, and a hedge that a server turned away a tenth.
 func TestMarket_PriceFollowsSpending(t *testing.T) {
+	given := func(sent bool) func(*budget.Bucket, bool) {
+		return func(b *budget.Bucket, saved bool) { b.Refund(saved, sent, 1) }
+	}
 	for name, tc := range map[string]struct {
-		share      float64 // of calls that ask for a hedge
+		rate       int
+		share      float64 // of calls that request a hedge
 		after      func(b *budget.Bucket, saved bool)
 		least, top float64
+		back       time.Duration
 	}{
-		"nothing":             {0, nil, budget.LeastPrice, budget.LeastPrice},
-		"half of the budget":  {.05, nil, budget.LeastPrice, budget.LeastPrice},
-		"twice the budget":    {.2, nil, 2, 20},
-		"an outage":           {1, nil, 2, 20},
-		"all are refunded":    {.2, func(b *budget.Bucket, saved bool) { b.Refund(saved, 1) }, budget.LeastPrice, budget.LeastPrice},
-		"all are turned away": {.2, func(b *budget.Bucket, saved bool) { b.TurnedAway(saved, 1) }, budget.LeastPrice, budget.LeastPrice},
+		"nothing":             {500, 0, nil, budget.LeastPrice, budget.LeastPrice, 0},
+		"half of the budget":  {500, .05, nil, budget.LeastPrice, budget.LeastPrice, 0},
+		"twice the budget":    {500, .2, nil, 2, 20, 45 * time.Second},
+		"an outage":           {500, 1, nil, 2, 20, 45 * time.Second},
+		"an outage, 50/s":     {50, 1, nil, 2, 20, 45 * time.Second},
+		"an outage, 5/s":      {5, 1, nil, 1, 20, 2 * time.Minute},
+		"an outage, 1/s":      {1, 1, nil, .8, 20, 9 * time.Minute},
+		"all are refunded":    {500, .2, given(false), budget.LeastPrice, budget.LeastPrice, 0},
+		"all are turned away": {500, .2, given(true), budget.LeastPrice, budget.LeastPrice, 0},
 	} {
 		b, now, asked := budget.New(10), time.Duration(0), 0.0
 		run := func(length time.Duration, share float64) float64 {
-			for end := now + length; now < end; now += 2 * time.Millisecond {
-				b.Earn(at(now), 1)
+			for end := now + length; now < end; now += time.Second / time.Duration(tc.rate) {
+				b.Earn(at(now), 1, 0)
 				for asked += share; asked >= 1; asked-- {
 					if paid, saved := b.Pay(at(now), false, 1); paid && tc.after != nil {
 						tc.after(b, saved)
@@ -44,13 +52,13 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		if price := run(30*time.Second, tc.share); price < tc.least || price > tc.top {
 			t.Errorf("%s: the price is %.2f, want %v to %v", name, price, tc.least, tc.top)
 		}
-		if price := run(45*time.Second, 0); price != budget.LeastPrice {
-			t.Errorf("%s: the price is %.2f three quarters of a minute later", name, price)
+		if price := run(tc.back, 0); price != budget.LeastPrice {
+			t.Errorf("%s: the price is %.2f after %v", name, price, tc.back)
 		}
 	}
 }
 
-// Usable leaves room for chance where a bucket is small.
+// Usable leaves room for chance if a bucket is small.
 func TestUsable(t *testing.T) {
 	for capacity, want := range map[float64]float64{0: 0, 1: .5, 4: .8, 1000: .95} {
 		if got := budget.Usable(capacity); !near(got, want, 1e-9) {

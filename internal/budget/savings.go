@@ -30,9 +30,11 @@ func (s *savings) pay(price int64) bool {
 	return true
 }
 
-func (s *savings) refund(price int64) {
+func (s *savings) refund(price int64, sent bool) {
 	s.tokens += price
-	s.unproven = max(s.unproven-1, 0)
+	if !sent {
+		s.unproven = max(s.unproven-1, 0)
+	}
 }
 
 func (s *savings) hedged(won bool) {

@@ -147,7 +147,7 @@ func decide(c *Call, o options) {
 	default:
 		m.Counters.Warmup.Add(1)
 		c.why = stats.Warmup
-		c.payment.earn(c.Start)
+		c.payment.earn(c.Start, 0)
 	}
 }
 
@@ -182,8 +182,9 @@ func learnedDelay(c *Call) bool {
 // arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
 func arm(c *Call, delay time.Duration) {
 	s := c.settings
+	c.Delay = min(delay, race.Longest)
 	if !s.Unbudgeted() { // calls with free hedges must not pay for other hedges
-		c.payment.earn(c.Start)
+		c.payment.earn(c.Start, c.Delay)
 	}
 	c.maxHedges = s.MaxHedges
 	switch {
@@ -192,7 +193,6 @@ func arm(c *Call, delay time.Duration) {
 	case c.estimate != nil:
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)
 	}
-	c.Delay = min(delay, race.Longest)
 	switch {
 	case c.maxHedges == 0 || s.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured

@@ -16,17 +16,18 @@ type payment struct {
 	last    uint8             // the hedge that was paid last
 }
 
-// earn adds the share of the call to the budgets. With an unknown cost, setCost does so later.
-func (p *payment) earn(now time.Time) {
+// earn adds the share of a call with the given delay to the budgets. With an unknown cost, setCost
+// does so later.
+func (p *payment) earn(now time.Time, delay time.Duration) {
 	if p.owes = !p.priced; !p.owes {
-		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost) })
+		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost, delay) })
 	}
 }
 
-func (p *payment) setCost(now time.Time, cost float64) {
+func (p *payment) setCost(now time.Time, cost float64, delay time.Duration) {
 	p.cost, p.priced = cost, true
 	if p.owes {
-		p.earn(now)
+		p.earn(now, delay)
 	}
 }
 
@@ -52,7 +53,7 @@ func (p *payment) pay(now time.Time, n int, urgent, again bool) bool {
 		}
 		if !paid {
 			if own := p.buckets[0]; i > 0 && own != nil {
-				own.Refund(p.fromSavings(0, n), p.cost)
+				own.Refund(p.fromSavings(0, n), false, p.cost)
 			}
 			return false
 		}
@@ -75,12 +76,12 @@ func (p *payment) pretend(now time.Time) bool {
 
 // refund returns the price of the hedge that was paid last, which is not sent.
 func (p *payment) refund() {
-	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), p.cost) })
+	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), false, p.cost) })
 }
 
 // turnedAway returns nine tenths of the price of hedge n, which its server turned away.
 func (p *payment) turnedAway(n int) {
-	p.each(func(b *budget.Bucket, i int) { b.TurnedAway(p.fromSavings(i, n), p.cost) })
+	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true, p.cost) })
 }
 
 // forfeit takes back the share of the call.

@@ -47,7 +47,7 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 		}
 	}
 	if price {
-		c.payment.setCost(c.Start, cost)
+		c.payment.setCost(c.Start, cost, c.Delay)
 	}
 	if !classify || class == "" && !c.method.HasClasses() {
 		return

@@ -204,12 +204,11 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 	if expected := t.expected.Load(); expected > 0 {
 		return expected // restored, and not called
 	}
-	const seconds = 2 // of calls, which make the burst
-	burst, percent := t.Budget.Balance(now).Burst, r.config.Load().ForTarget(t.Name).BudgetPercent
-	if burst <= 1 || percent == 0 {
+	held, percent := t.Budget.Balance(now), r.config.Load().ForTarget(t.Name).BudgetPercent
+	if held.Burst <= 1 || percent == 0 {
 		return 0
 	}
-	return burst / (percent / 100) / seconds
+	return held.PerSecond / (percent / 100)
 }
 
 // WriteSnapshot writes the latencies of every method, for another registry to restore. It collects

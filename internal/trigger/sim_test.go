@@ -226,7 +226,6 @@ func (s *simulator) begin() {
 		client = simulation.Generator(s.seed, id, -3).IntN(s.clients)
 	}
 	c.learner, c.budget = &s.learners[client*s.methods+c.method], s.budgets[client]
-	c.budget.Earn(s.time(), 1)
 	switch {
 	case s.known != nil:
 		c.estimate = s.known[c.method]
@@ -235,8 +234,11 @@ func (s *simulator) begin() {
 			c.estimate = c.learner.First(s.time())
 		}
 	}
+	if c.estimate != nil {
+		c.delay = c.estimate.Delay
+	}
+	c.budget.Earn(s.time(), 1, c.delay)
 	if e := c.estimate; e != nil {
-		c.delay = e.Delay
 		if s.config.MaxHedges > 0 {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
 		}
