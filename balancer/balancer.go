@@ -68,11 +68,8 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	// The target as the user wrote it, which is the scheduler's name for it. The target in opts is
-	// parsed.
-	//lint:ignore SA1019 nothing else has it.
-	target := cc.Target()
-	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
+	//lint:ignore SA1019 Nothing else has the target as the user wrote it: the one in opts is parsed.
+	return &policy{parent: cc, opts: opts, place: place.Enter(cc.Target())}
 }
 
 type config struct {

@@ -1,6 +1,4 @@
-// Package resets bounds the hedges of a target at a server that counts resets. Each hedge makes one
-// loser, which is reset on the wire.
-package resets
+package guard
 
 import (
 	"cmp"
@@ -15,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Limit is WithResetLimit: at most N hedges in any time of Per.
-type Limit struct {
+// ResetLimit is WithResetLimit: at most N hedges in any time of Per.
+type ResetLimit struct {
 	N   int
 	Per time.Duration
 }
@@ -51,11 +49,11 @@ const (
 	cleared   = 30 * time.Minute
 )
 
-// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent
-// use.
+// Resets bounds the hedges of one target at a server that counts resets: each hedge makes one loser,
+// which is reset on the wire. The zero Resets has no limit. It is safe for concurrent use.
 type Resets struct {
 	mu      sync.Mutex
-	option  *Limit // WithResetLimit; nil: none
+	option  *ResetLimit // WithResetLimit; nil: none
 	learned [causes]learned
 	level   float64   // of the token bucket that enforces the limits
 	at      time.Time // of level and sent
@@ -71,7 +69,7 @@ type learned struct {
 }
 
 // SetLimit sets the limit of WithResetLimit. nil is no limit.
-func (r *Resets) SetLimit(l *Limit) {
+func (r *Resets) SetLimit(l *ResetLimit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.option = l

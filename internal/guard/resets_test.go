@@ -1,4 +1,4 @@
-package resets_test
+package guard_test
 
 import (
 	"errors"
@@ -8,14 +8,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/resets"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // server is a target to which hedges are due at a rate, and a server that counts the resets of
 // their losers.
 type server struct {
-	limits resets.Resets
+	limits guard.Resets
 	now    time.Time
 	sent   []time.Time // hedges since the last cut
 	all    int         // hedges
@@ -164,7 +164,7 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 
 // TestResets_WithResetLimit: at most n hedges in any time of per, and as many on average.
 func TestResets_WithResetLimit(t *testing.T) {
-	for _, limit := range []resets.Limit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
+	for _, limit := range []guard.ResetLimit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
 		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
 		s, most, total := newServer(), 0, 0
 		s.limits.SetLimit(&limit)
@@ -196,7 +196,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 // TestResets_BothLimits: a learned limit does not replace the option's limit.
 func TestResets_BothLimits(t *testing.T) {
 	s := newServer()
-	s.limits.SetLimit(&resets.Limit{N: 20, Per: time.Second})
+	s.limits.SetLimit(&guard.ResetLimit{N: 20, Per: time.Second})
 	s.serves(5*time.Minute, 10, 0, 0)
 	s.limits.NoteFailure(tooMany, s.now)
 	s.sent = nil
@@ -209,7 +209,7 @@ func TestResets_BothLimits(t *testing.T) {
 // TestResets_WhatIsGivenBack can be used again.
 func TestResets_WhatIsGivenBack(t *testing.T) {
 	s := newServer()
-	s.limits.SetLimit(&resets.Limit{N: 2, Per: time.Hour})
+	s.limits.SetLimit(&guard.ResetLimit{N: 2, Per: time.Hour})
 	for range 10 {
 		if !s.limits.Admit(s.now) {
 			t.Fatal("a hedge is held back, and none was sent")
