@@ -116,11 +116,22 @@ func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult
 	return p[h.Sum32()%uint32(len(p))].State.Picker.Pick(info)
 }
 
-// counts has the counts of the counting children. Tests that use them must not run in parallel.
+// counts has the counts of the counting children, and of shards. Tests that use them must not run in
+// parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
 	failed               atomic.Int64 // Dones with an error
 	twice                atomic.Bool  // a Done was called twice
+}
+
+type counted struct{ picks, dones, unused, failed int64 }
+
+func countsNow() counted {
+	return counted{counts.picks.Load(), counts.dones.Load(), counts.unused.Load(), counts.failed.Load()}
+}
+
+func (c counted) minus(b counted) counted {
+	return counted{c.picks - b.picks, c.dones - b.dones, c.unused - b.unused, c.failed - b.failed}
 }
 
 type countingPicker struct {

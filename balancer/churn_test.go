@@ -58,7 +58,7 @@ func TestChurn_EveryField(t *testing.T) {
 			for calm.Err() == nil {
 				id := next.Add(1)
 				k := kinds[id%10/9]
-				ctx, cancel := contextFor(t, time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				if _, err := k.call(ctx, client, &testpb.Request{Id: uint64(id)}); err != nil {
 					t.Errorf("call %d: %v", id, err)
 				}

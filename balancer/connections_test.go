@@ -172,32 +172,41 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and
-// there is no policy.
+// TestSingleConnection checks that SingleConnection is reported if the hedges of a connection, or of
+// each connection of a client library's pool, cannot leave it.
 func TestSingleConnection(t *testing.T) {
 	for _, tc := range []struct {
-		policy string
+		option grpc.DialOption
+		pool   int
 		calls  uint64
 		want   bool
 	}{
-		{pickFirst, 16, true},
-		{pickFirst, 15, false},
-		{roundRobin, 40, false},
+		{bare(pickFirst), 1, 16, true},
+		{bare(pickFirst), 1, 15, false},
+		{bare(roundRobin), 1, 40, false},
+		{bare(pickFirst), 10, 40, true},
+		{bare(roundRobin), 10, 40, false},
+		{over(pickFirst), 10, 40, true},
+		{over(roundRobin), 10, 40, false},
+		{with(pickFirst, `"connections": 2`), 10, 40, false},
 	} {
-		t.Run(fmt.Sprintf("%s,%d", tc.policy, tc.calls), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-				s := hedgetest.Fixed(t, 10*ms)
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
-				synctest.Wait()
-				for id := range tc.calls {
-					k.must(t, client, id)
-				}
-				synctest.Wait()
-				if row := s.Methods()[0]; row.SingleConnection != tc.want {
-					t.Errorf("%+v", row)
-				}
-			})
+		inBubble(t, func(t *testing.T, k kind) {
+			s := hedgetest.Fixed(t, 10*ms)
+			cluster, client := play(t, testserver.Config{Backends: 3, Script: lastAnswers(1)}, s, tc.option)
+			clients := []testpb.TestServiceClient{client}
+			for len(clients) < tc.pool {
+				conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), tc.option)...)
+				testserver.ConnectT(t, conn)
+				clients = append(clients, testpb.NewTestServiceClient(conn))
+			}
+			synctest.Wait()
+			for id := range tc.calls {
+				k.must(t, clients[id%uint64(tc.pool)], id)
+			}
+			synctest.Wait()
+			if row := s.Methods()[0]; row.SingleConnection != tc.want {
+				t.Errorf("%+v: %+v", tc, row.Backends)
+			}
 		})
 	}
 }
@@ -235,42 +244,6 @@ func TestServiceAddress(t *testing.T) {
 			t.Errorf("p99 %v plain, %v over two connections", plain, two)
 		}
 	})
-}
-
-// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a
-// hedge cannot leave its ClientConn, with the policy or without.
-func TestSingleConnection_OfAPool(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		option grpc.DialOption
-		want   bool
-	}{
-		{"pick_first", bare(pickFirst), true},
-		{"round_robin", bare(roundRobin), false},
-		{"policy over pick_first", bare(wrapped(pickFirst)), true},
-		{"policy over round_robin", bare(wrapped(roundRobin)), false},
-		{"policy with two connections", with(pickFirst, `"connections": 2`), false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				const pool = 10
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-				s := hedgetest.Fixed(t, 10*ms)
-				var clients []testpb.TestServiceClient
-				for range pool {
-					clients = append(clients, testpb.NewTestServiceClient(dial(t, cluster, s, tc.option)))
-				}
-				synctest.Wait()
-				for id := range uint64(4 * pool) {
-					k.must(t, clients[id%pool], id)
-				}
-				synctest.Wait()
-				if row := s.Methods()[0]; row.SingleConnection != tc.want {
-					t.Errorf("%+v", row.Backends)
-				}
-			})
-		})
-	}
 }
 
 // TestVanishingPackets drops the packets of the first connection during traffic. It compares the

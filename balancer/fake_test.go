@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -89,7 +90,6 @@ type fakeBuilder struct{ name string }
 func init() {
 	grpcbalancer.Register(fakeBuilder{"test_fake_a"})
 	grpcbalancer.Register(fakeBuilder{"test_fake_b"})
-	grpcbalancer.Register(fakeBuilder{"outlier_detection_experimental"})
 }
 
 func (b fakeBuilder) Name() string { return b.name }
@@ -144,11 +144,45 @@ func (s *fakeSubConn) RegisterHealthListener(l func(grpcbalancer.SubConnState)) 
 	s.health = l
 }
 
-// onePicker picks one connection.
-type onePicker struct{ sc grpcbalancer.SubConn }
+// funcPicker picks by a function.
+type funcPicker func() (grpcbalancer.PickResult, error)
 
-func (p onePicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
-	return grpcbalancer.PickResult{SubConn: p.sc}, nil
+func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
+
+// picksOne picks one connection.
+func picksOne(sc grpcbalancer.SubConn) funcPicker {
+	return func() (grpcbalancer.PickResult, error) { return grpcbalancer.PickResult{SubConn: sc}, nil }
+}
+
+// inTurn picks connections in turn. *open counts the picks that are not done.
+func inTurn(open *int, of ...grpcbalancer.SubConn) funcPicker {
+	next := -1
+	return func() (grpcbalancer.PickResult, error) {
+		next++
+		*open++
+		return grpcbalancer.PickResult{SubConn: of[next%len(of)], Done: func(grpcbalancer.DoneInfo) { *open-- }}, nil
+	}
+}
+
+// buildReady returns the parent and the child fakeA of a policy, with n connections of the child that
+// are ready.
+func buildReady(t *testing.T, n int) (*fakeConn, *fakeChild, []grpcbalancer.SubConn) {
+	t.Helper()
+	conn, b, configure := build(t)
+	t.Cleanup(b.Close)
+	_ = configure(fakeA)
+	child := fakes["test_fake_a"]
+	var made []grpcbalancer.SubConn
+	for i := range n {
+		made = append(made, newSubConn(t, child, string(rune('a'+i)), nil))
+		conn.made[i].listener(state(connectivity.Ready))
+	}
+	return conn, child, made
+}
+
+// pick picks with a context.
+func (c *fakeConn) pick(ctx context.Context) (grpcbalancer.PickResult, error) {
+	return c.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx})
 }
 
 // build returns a policy with a fake parent, and the function to configure it.

@@ -14,7 +14,6 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestRule11_AfterAHedgeThatWasTurnedAway has busy backends turn hedges away. The next hedge goes
@@ -42,10 +41,8 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: turnsHedgesAway})
 				s := hedgetest.Fixed(t, 10*ms, tc.opts...)
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
-				synctest.Wait()
+				cluster, client := play(t, testserver.Config{Backends: tc.backends, Script: turnsHedgesAway}, s, tc.option)
 				began := time.Now()
 				if reply := k.must(t, client, 1); reply.Attempt != 0 || time.Since(began) != 100*ms {
 					t.Errorf("answered by attempt %d after %v", reply.Attempt, time.Since(began))
@@ -83,16 +80,12 @@ func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
 // TestTurnedAway_OneAnswers has all backends but one turn hedges away: that one answers at once.
 func TestTurnedAway_OneAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t,
-			testserver.Config{Backends: 5, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-				if a.Number > 0 && a.Backend == 4 {
-					return testserver.Plan{}
-				}
-				return turnsHedgesAway(a)
-			}})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
-		synctest.Wait()
+		cluster, client := play(t, testserver.Config{Backends: 5, Script: func(a testserver.Attempt) testserver.Plan {
+			if a.Number > 0 && a.Backend == 4 {
+				return testserver.Plan{}
+			}
+			return turnsHedgesAway(a)
+		}}, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), over(roundRobin))
 		for id := range uint64(10) {
 			began := time.Now()
 			if reply := k.must(t, client, id); visited(cluster, id)[0] != 4 &&
@@ -107,10 +100,9 @@ func TestTurnedAway_OneAnswers(t *testing.T) {
 // that follows is due at once, and not because the one before was late.
 func TestTurnedAway_IsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 1, InMemory: true, Latency: testserver.Constant(10 * ms)})
 		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, with(roundRobin, `"connections": 2`)))
-		synctest.Wait()
+		cluster, client := play(t, testserver.Config{Backends: 1, Latency: testserver.Constant(10 * ms)},
+			s, with(roundRobin, `"connections": 2`))
 		for id := range uint64(2000) { // so that the delay is learned
 			kinds[0].must(t, client, id)
 		}
@@ -145,15 +137,66 @@ func TestTurnedAway_IsNoSilence(t *testing.T) {
 // eject busy backends.
 func TestTurnedAway_IsNoFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: turnsHedgesAway})
 		s := hedgetest.Fixed(t, 10*ms)
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
-		synctest.Wait()
-		failed, dones := counts.failed.Load(), counts.dones.Load()
+		_, client := play(t, testserver.Config{Backends: 3, Script: turnsHedgesAway}, s, over(counting))
+		before := countsNow()
 		k.must(t, client, 1)
 		synctest.Wait()
-		if n := counts.failed.Load() - failed; n > 0 || counts.dones.Load() == dones || s.Stats().PushedBack != 4 {
-			t.Errorf("the child is told of %d failures; %+v", n, s.Stats())
+		if n := countsNow().minus(before); n.failed > 0 || n.dones == 0 || s.Stats().PushedBack != 4 {
+			t.Errorf("the child is told of failures: %+v; %+v", n, s.Stats())
 		}
 	})
+}
+
+// TestRule12_EveryHedgeIsTurnedAway has slow primaries, and servers that answer each hedge with a
+// pushback of 0, at once or as late as they can. A call has at most five attempts, and the hedges
+// cost a tenth each: together at most the budget's share of the calls, the burst and two hedges. A
+// primary that fails with a pushback of 0 is not sent again.
+func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		takes  time.Duration // a hedge, before it is turned away
+		option grpc.DialOption
+		fails  bool
+		opts   []hedge.Option
+	}{
+		{"at once", 0, over(roundRobin), false, nil},
+		{"late", 80 * ms, over(roundRobin), false, nil},
+		{"connections", 0, with(roundRobin, `"connections": 8`), false, nil},
+		{"other backends only", 0, over(roundRobin), false, []hedge.Option{hedge.WithOtherBackendOnly(true)}},
+		{"no policy", 0, plain, false, nil},
+		{"primaries too", 0, over(roundRobin), true, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				script := func(a testserver.Attempt) testserver.Plan {
+					p := turnsHedgesAway(a)
+					if a.Number > 0 {
+						p.Delay = tc.takes
+					} else if tc.fails {
+						a.Number++
+						p = turnsHedgesAway(a)
+					}
+					return p
+				}
+				s := hedgetest.All(t, append(tc.opts, hedge.WithTrigger(hedge.Fixed(10*ms)))...)
+				cluster, client := play(t, testserver.Config{Backends: 5, Script: script}, s, tc.option)
+				all := traffic{kind: k, rate: 50, calls: 1_000, rng: generator(1, 2),
+					may: []codes.Code{codes.ResourceExhausted}}.run(t, client)
+				synctest.Wait()
+				attempts := map[uint64]int{}
+				for _, r := range cluster.Records() {
+					// A stream that is canceled before its request has arrived has no id.
+					if attempts[r.ID]++; attempts[r.ID] > 5 && r.ID > 0 {
+						t.Fatalf("call %d has %d attempts", r.ID, attempts[r.ID])
+					}
+				}
+				const budget, burst, tenth = 0.1, 2 * 50 * 0.1 * 1.5, 0.1 // the rate varies
+				extra := len(cluster.Records()) - len(all)
+				if cost := tenth * float64(extra); cost > budget*float64(len(all))+burst+2 || tc.fails != (extra == 0) {
+					t.Errorf("%d attempts beyond the first of %d calls", extra, len(all))
+				}
+			})
+		})
+	}
 }

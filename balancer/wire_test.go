@@ -123,7 +123,3 @@ func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals
 func idleLimit(d time.Duration) grpc.ServerOption {
 	return grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: d})
 }
-
-func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), d)
-}
