@@ -36,15 +36,14 @@ func TestConnections(t *testing.T) {
 		{pickFirst, `"connections": 8, "spread": true`, 1, 8, 8, 3, 0},
 		{roundRobin, `"connections": 3`, 1, 3, 1, 3, 0},
 		{roundRobin, `"connections": 2, "spread": true`, 2, 4, 4, 3, 0},
-		{leastRequest, `"connections": 3`, 1, 3, 1, 3, 0},
 		{stubborn, `"connections": 3`, 1, 3, 1, 3, 0},
 	} {
 		t.Run(fmt.Sprintf("%s,%s", tc.child, tc.fields), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				const backends = 8 // each connection is dealt one of its own
+				const backends, calls, unhedged = 8, 40, 1000 // each connection is dealt a backend of its own
 				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true,
 					Script: func(a testserver.Attempt) testserver.Plan {
-						if a.ID >= 1000 {
+						if a.ID >= unhedged {
 							return testserver.Plan{}
 						}
 						return lastAnswers(2)(a)
@@ -53,25 +52,21 @@ func TestConnections(t *testing.T) {
 				conn, d, _ := dialDealt(t, cluster, tc.addresses, true,
 					append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
-				if open := len(d.open()); open != tc.want {
-					t.Fatalf("%d connections, want %d", open, tc.want)
-				}
-				client := testpb.NewTestServiceClient(conn)
+				open, client := len(d.open()), testpb.NewTestServiceClient(conn)
 				primaries := map[int]bool{}
-				const calls = 40
 				for id := range uint64(calls) {
 					k.must(t, client, id)
-					at := visited(cluster, id)
-					if different(at) < tc.met {
+					if at := visited(cluster, id); different(at) < tc.met {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
-				for id := range uint64(calls) { // without hedges, which are picks of the child's too
-					k.must(t, client, 1000+id, hedge.Off())
-					primaries[visited(cluster, 1000+id)[0]] = true
+				for id := uint64(unhedged); id < unhedged+calls; id++ { // hedges are picks of the child's too
+					k.must(t, client, id, hedge.Off())
+					primaries[visited(cluster, id)[0]] = true
 				}
-				if len(primaries) != tc.primaries {
-					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
+				if open != tc.want || len(primaries) != tc.primaries {
+					t.Errorf("%d connections, want %d; primaries met %d backends, want %d", open, tc.want,
+						len(primaries), tc.primaries)
 				}
 				row := s.Methods()[0]
 				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses ||
@@ -94,10 +89,9 @@ func TestConnections_Resized(t *testing.T) {
 			append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), over(roundRobin))...)
 		client := testpb.NewTestServiceClient(conn)
 		for i, step := range []struct {
-			addresses int
-			child     string
-			fields    string
-			want      int
+			addresses     int
+			child, fields string
+			want          int
 		}{
 			{3, roundRobin, `"connections": 2`, 6},
 			{2, roundRobin, `"connections": 2`, 4},
@@ -107,10 +101,7 @@ func TestConnections_Resized(t *testing.T) {
 			{3, pickFirst, `"connections": 2`, 2},
 			{3, roundRobin, `"silence": false`, 3},
 		} {
-			state := addresses(cluster, step.addresses, 0)
-			state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
-				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], %s}}]}`, step.child, step.fields))
-			names.UpdateState(state)
+			reconfigure(names, addresses(cluster, step.addresses, 0), step.child, step.fields)
 			synctest.Wait()
 			if open := len(d.open()); open != step.want {
 				t.Errorf("step %d: %d connections, want %d", i, open, step.want)

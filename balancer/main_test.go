@@ -39,8 +39,10 @@ func TestMain(m *testing.M) {
 func over(child string) grpc.DialOption { return bare(wrapped(child)) }
 
 // with is the same with further fields of the policy's configuration.
-func with(child, fields string) grpc.DialOption {
-	return bare(fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields))
+func with(child, fields string) grpc.DialOption { return bare(policy(child, fields)) }
+
+func policy(child, fields string) string {
+	return fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields)
 }
 
 func wrapped(child string) string {

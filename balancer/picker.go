@@ -15,8 +15,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// picker returns picks of the child only. It asks the child again for a hedge whose call has used
-// the picked connection, and for a primary whose connection is silent.
+// picker returns picks of the child only. It asks the child again for a hedge if its call has used the
+// picked connection, and for a primary if the picked connection is silent.
 type picker struct {
 	place  *place.Roster
 	all    []balancer.Picker // of each copy of the child, by its number

@@ -68,9 +68,9 @@ func TestPassesThrough(t *testing.T) {
 	conn.made[0].listener(state(connectivity.Ready))
 	conn.made[1].listener(state(connectivity.Connecting))
 	a.say(connectivity.Ready, picksOne(sc))
-	//lint:ignore SA1019 it passes through all the same.
+	//lint:ignore SA1019 a child may use it.
 	a.cc.UpdateAddresses(old, nil)
-	//lint:ignore SA1019 it passes through all the same.
+	//lint:ignore SA1019 a child may use it.
 	a.cc.RemoveSubConn(old)
 	a.cc.ResolveNow(resolver.ResolveNowOptions{})
 	if got := a.heard(); heard != "READY " || got != "state CONNECTING" {

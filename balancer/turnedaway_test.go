@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"testing"
@@ -77,26 +78,7 @@ func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
 	return testserver.Plan{Code: codes.ResourceExhausted, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "0")}
 }
 
-// TestTurnedAway_OneAnswers has all backends but one turn hedges away: that one answers at once.
-func TestTurnedAway_OneAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, k kind) {
-		cluster, client := play(t, testserver.Config{Backends: 5, Script: func(a testserver.Attempt) testserver.Plan {
-			if a.Number > 0 && a.Backend == 4 {
-				return testserver.Plan{}
-			}
-			return turnsHedgesAway(a)
-		}}, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), over(roundRobin))
-		for id := range uint64(10) {
-			began := time.Now()
-			if reply := k.must(t, client, id); visited(cluster, id)[0] != 4 &&
-				(reply.Backend != 4 || time.Since(began) != 10*ms) {
-				t.Errorf("backend %d after %v", reply.Backend, time.Since(began))
-			}
-		}
-	})
-}
-
-// TestTurnedAway_IsNoSilence makes two calls whose hedges are turned away after a while. The hedge
+// TestTurnedAway_IsNoSilence makes two calls. Their hedges are turned away after a while. The hedge
 // that follows is due at once, and not because the one before was late.
 func TestTurnedAway_IsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +107,7 @@ func TestTurnedAway_IsNoSilence(t *testing.T) {
 			t.Errorf("%d turned away", row.PushedBack)
 		}
 		for _, b := range row.Silent {
-			if b.Connections > 1 { // that of the primaries may be
+			if b.Connections > 1 { // the connection of the primaries may be silent
 				t.Errorf("silent: %v", b)
 			}
 		}
@@ -155,34 +137,45 @@ func TestTurnedAway_IsNoFailure(t *testing.T) {
 func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		takes  time.Duration // a hedge, before it is turned away
 		option grpc.DialOption
-		fails  bool
+		budget float64
+		takes  time.Duration // a hedge, before it is turned away
+		silent bool          // a backend answers nothing
+		fails  bool          // a primary
 		opts   []hedge.Option
 	}{
-		{"at once", 0, over(roundRobin), false, nil},
-		{"late", 80 * ms, over(roundRobin), false, nil},
-		{"connections", 0, with(roundRobin, `"connections": 8`), false, nil},
-		{"other backends only", 0, over(roundRobin), false, []hedge.Option{hedge.WithOtherBackendOnly(true)}},
-		{"no policy", 0, plain, false, nil},
-		{"primaries too", 0, over(roundRobin), true, nil},
+		{name: "at once", option: over(roundRobin)},
+		{name: "late", option: over(roundRobin), takes: 80 * ms},
+		{name: "connections", option: with(roundRobin, `"connections": 8`)},
+		{name: "other backends only", option: over(roundRobin), opts: []hedge.Option{hedge.WithOtherBackendOnly(true)}},
+		{name: "no policy", option: plain},
+		{name: "a small budget", option: over(roundRobin), budget: 1},
+		{name: "a large budget", option: over(roundRobin), budget: 100},
+		{name: "a silent backend", option: over(roundRobin), silent: true},
+		{name: "primaries fail", option: over(roundRobin), fails: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				script := func(a testserver.Attempt) testserver.Plan {
 					p := turnsHedgesAway(a)
-					if a.Number > 0 {
+					switch {
+					case tc.silent && a.Backend == stalled:
+						return testserver.Plan{Ending: testserver.Hang}
+					case a.Number > 0:
 						p.Delay = tc.takes
-					} else if tc.fails {
+					case tc.fails:
 						a.Number++
-						p = turnsHedgesAway(a)
+						return turnsHedgesAway(a)
 					}
 					return p
 				}
-				s := hedgetest.All(t, append(tc.opts, hedge.WithTrigger(hedge.Fixed(10*ms)))...)
+				const rate = 50
+				budget := cmp.Or(tc.budget, 10)
+				s := hedgetest.All(t, append(tc.opts, hedge.WithBudgetPercent(budget),
+					hedge.WithTrigger(hedge.Fixed(10*ms)))...)
 				cluster, client := play(t, testserver.Config{Backends: 5, Script: script}, s, tc.option)
-				all := traffic{kind: k, rate: 50, calls: 1_000, rng: generator(1, 2),
-					may: []codes.Code{codes.ResourceExhausted}}.run(t, client)
+				all := traffic{kind: k, rate: rate, calls: 1_000, rng: generator(1, 2), deadline: time.Second,
+					may: []codes.Code{codes.ResourceExhausted, codes.DeadlineExceeded}}.run(t, client)
 				synctest.Wait()
 				attempts := map[uint64]int{}
 				for _, r := range cluster.Records() {
@@ -191,10 +184,11 @@ func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
 						t.Fatalf("call %d has %d attempts", r.ID, attempts[r.ID])
 					}
 				}
-				const budget, burst, tenth = 0.1, 2 * 50 * 0.1 * 1.5, 0.1 // the rate varies
-				extra := len(cluster.Records()) - len(all)
-				if cost := tenth * float64(extra); cost > budget*float64(len(all))+burst+2 || tc.fails != (extra == 0) {
-					t.Errorf("%d attempts beyond the first of %d calls", extra, len(all))
+				extra := float64(len(cluster.Records()) - len(all))
+				cost := 0.1*extra + 0.9*float64(s.Stats().Hedges-s.Stats().PushedBack) // of which some were canceled
+				burst := max(1, 1.5*2*rate*budget/100)                                 // the rate varies
+				if cost > budget/100*float64(len(all))+burst+2 || tc.fails != (extra == 0) {
+					t.Errorf("%v attempts beyond the first of %d calls cost %v", extra, len(all), cost)
 				}
 			})
 		})

@@ -155,8 +155,8 @@ func (c *counting) UnaryIdempotent(context.Context, *testpb.Request) (*testpb.Re
 	return &testpb.Reply{}, nil
 }
 
-// BenchmarkServe measures what calls over one connection cost client and server together: one that
-// is served, and a hedge that is turned away.
+// BenchmarkServe measures the cost of calls over one connection, for client and server together: of a
+// call that is served, and of a hedge that is turned away.
 func BenchmarkServe(b *testing.B) {
 	bound, err := shed.New(shed.WithMaxHedges(0))
 	if err != nil {

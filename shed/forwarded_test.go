@@ -26,7 +26,7 @@ func forwarded(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), md)
 }
 
-// arrivals notes, at a server, what each attempt says of itself.
+// arrivals notes, at a server, the metadata of each attempt.
 type arrivals struct {
 	mu   sync.Mutex
 	seen []string

@@ -112,8 +112,7 @@ func TestNew_Busy(t *testing.T) {
 }
 
 // TestBound sends primaries and hedges one by one, while those before are in flight, twice. p is a
-// primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with nonsense in its
-// metadata.
+// primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with invalid metadata.
 func TestBound(t *testing.T) {
 	marks := map[rune][]string{
 		'h': {"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"},
@@ -169,8 +168,8 @@ func TestBound_APanicIsCountedOut(t *testing.T) {
 	}
 }
 
-// TestBound_TheLastHopeIsServed has every fifth call fail once. What is sent then is the only
-// attempt of its call in flight. No more calls fail than without the bound: none.
+// TestBound_TheLastHopeIsServed has every fifth call fail once. The next attempt is the only
+// one of its call in flight. No more calls fail than without the bound: none.
 func TestBound_TheLastHopeIsServed(t *testing.T) {
 	const name = `"name": [{"service": "hedgetest.TestService"}]`
 	hedges := hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{`+name+

@@ -143,7 +143,7 @@ func (r *Resets) Admit(now time.Time) bool {
 	return true
 }
 
-// Refund returns the reset of a hedge that was not sent, or that its server turned away: such an
+// Refund returns the reset of a hedge that was not sent, or that its server turned away: the
 // attempt has ended, and is not reset.
 func (r *Resets) Refund() {
 	r.mu.Lock()
@@ -152,8 +152,8 @@ func (r *Resets) Refund() {
 }
 
 // NoteFailure records that an attempt failed with err. It reports whether the call may be sent
-// again, because the server cut the connection and gave resets as the reason. Such a cut, and a
-// second silent one, set a limit. NoteFailure reads the text of err, which a server may have
+// again, because the server cut the connection and gave resets as the reason. A cut with that
+// reason, and a second silent cut, set a limit. NoteFailure reads the text of err, which a server may have
 // relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	c, cut := causeOf(err)
