@@ -22,26 +22,12 @@ type fakeChild struct {
 	cc   grpcbalancer.ClientConn
 
 	before *fakeChild // that was built before it
-	during func()     // an update; nil: nothing
 
-	calls sync.Mutex // held in one
-	mu    sync.Mutex
-	told  []string
+	mu   sync.Mutex
+	told []string
 }
 
-// call records a call to the child, and whether it overlaps another one.
-func (c *fakeChild) call(what string, during func()) {
-	c.note(what)
-	if !c.calls.TryLock() {
-		c.note("(at once)")
-		return
-	}
-	defer c.calls.Unlock()
-	if during != nil {
-		during()
-	}
-}
-
+// note records a call to the child.
 func (c *fakeChild) note(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,15 +46,16 @@ func (c *fakeChild) heard() string {
 var errFake = errors.New("what the child returned")
 
 func (c *fakeChild) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
-	c.call("update "+state.BalancerConfig.(fakeConfig).Mark+" "+state.ResolverState.Endpoints[0].Addresses[0].Addr, c.during)
+	address := state.ResolverState.Endpoints[0].Addresses[0].Addr
+	c.note("update " + state.BalancerConfig.(fakeConfig).Mark + " " + address)
 	return errFake
 }
-func (c *fakeChild) ResolverError(err error) { c.call("error "+err.Error(), nil) }
+func (c *fakeChild) ResolverError(err error) { c.note("error " + err.Error()) }
 func (c *fakeChild) UpdateSubConnState(_ grpcbalancer.SubConn, state grpcbalancer.SubConnState) {
 	c.note("state " + state.ConnectivityState.String())
 }
-func (c *fakeChild) Close()    { c.call("close", nil) }
-func (c *fakeChild) ExitIdle() { c.call("exit", nil) }
+func (c *fakeChild) Close()    { c.note("close") }
+func (c *fakeChild) ExitIdle() { c.note("exit") }
 
 func (c *fakeChild) say(state connectivity.State, p grpcbalancer.Picker) {
 	c.cc.UpdateState(grpcbalancer.State{ConnectivityState: state, Picker: p})
@@ -82,9 +69,6 @@ type fakeConfig struct {
 // fakes has the last child of each fake builder, by the builder's name.
 var fakes = map[string]*fakeChild{}
 
-// building, if not nil, is called with a fake that is being built.
-var building func(*fakeChild)
-
 type fakeBuilder struct{ name string }
 
 func init() {
@@ -95,9 +79,6 @@ func init() {
 func (b fakeBuilder) Name() string { return b.name }
 func (b fakeBuilder) Build(cc grpcbalancer.ClientConn, _ grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	fakes[b.name] = &fakeChild{name: b.name, cc: cc, before: fakes[b.name]}
-	if building != nil {
-		building(fakes[b.name])
-	}
 	return fakes[b.name]
 }
 func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {

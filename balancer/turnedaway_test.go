@@ -150,7 +150,6 @@ func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
 		{name: "other backends only", option: over(roundRobin), opts: []hedge.Option{hedge.WithOtherBackendOnly(true)}},
 		{name: "no policy", option: plain},
 		{name: "a small budget", option: over(roundRobin), budget: 1},
-		{name: "a large budget", option: over(roundRobin), budget: 100},
 		{name: "a silent backend", option: over(roundRobin), silent: true},
 		{name: "primaries fail", option: over(roundRobin), fails: true},
 	} {
@@ -174,7 +173,7 @@ func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
 				s := hedgetest.All(t, append(tc.opts, hedge.WithBudgetPercent(budget),
 					hedge.WithTrigger(hedge.Fixed(10*ms)))...)
 				cluster, client := play(t, testserver.Config{Backends: 5, Script: script}, s, tc.option)
-				all := traffic{kind: k, rate: rate, calls: 1_000, rng: generator(1, 2), deadline: time.Second,
+				all := traffic{kind: k, rate: rate, calls: 300, rng: generator(1, 2), deadline: time.Second,
 					may: []codes.Code{codes.ResourceExhausted, codes.DeadlineExceeded}}.run(t, client)
 				synctest.Wait()
 				attempts := map[uint64]int{}

@@ -193,37 +193,6 @@ func TestGuard_LargeRequests(t *testing.T) {
 	}
 }
 
-// TestGuard_Limit: where hedges use up a rate limit, hardly more calls fail than without hedges,
-// for one method and for many that share the limit.
-func TestGuard_Limit(t *testing.T) {
-	longtest.Computation(t)
-	for _, methods := range longtest.First(2, []int{1, 50, 5}) {
-		for _, offered := range longtest.First(2, []float64{240, 480, 440, 460}) {
-			perSecond := 500.0
-			if offered == 240 {
-				perSecond = 250
-			}
-			seeds := longtest.Table(1, 6, 20)
-			sum := 0.0
-			for seed := range uint64(seeds) {
-				run := func(wanted float64) float64 {
-					w := newWorld(seed)
-					for range methods {
-						w.add(always(offered/float64(methods)), wanted)
-					}
-					w.refuses = limit(perSecond, 50)
-					w.pass(10 * time.Minute)
-					return 100 * float64(w.failed) / float64(w.made)
-				}
-				sum += run(0.1) - run(0)
-			}
-			if sum/float64(seeds) > 0.1 {
-				t.Errorf("%d methods, %v calls a second: %.3f points more calls fail", methods, offered, sum/float64(seeds))
-			}
-		}
-	}
-}
-
 // TestGuard_AfterTheCause: 15 minutes after any cause has ended, at least 90% of hedges are sent,
 // under any traffic.
 func TestGuard_AfterTheCause(t *testing.T) {
