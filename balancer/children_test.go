@@ -81,7 +81,8 @@ func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) err
 
 func (s *sharding) UpdateState(state grpcbalancer.State) {
 	if s.idle || state.ConnectivityState == connectivity.Ready {
-		of := slices.DeleteFunc(endpointsharding.ChildStatesFromPicker(state.Picker), func(c endpointsharding.ChildState) bool {
+		of := endpointsharding.ChildStatesFromPicker(state.Picker)
+		of = slices.DeleteFunc(of, func(c endpointsharding.ChildState) bool {
 			return !s.idle && c.State.ConnectivityState != connectivity.Ready
 		})
 		slices.SortFunc(of, func(a, b endpointsharding.ChildState) int {

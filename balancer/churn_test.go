@@ -31,7 +31,8 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 
 // reconfigure changes the addresses and the configuration of a connection.
 func reconfigure(names *manual.Resolver, state resolver.State, child, fields string) {
-	state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, policy(child, fields)))
+	state.ServiceConfig = names.CC().ParseServiceConfig(
+		fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, policy(child, fields)))
 	names.UpdateState(state)
 }
 

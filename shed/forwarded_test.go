@@ -40,7 +40,8 @@ func (a *arrivals) note(ctx context.Context) {
 		md.Get("hedge-primary-in-flight"), md.Get("tenant")))
 }
 
-func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
+	any, error) {
 	a.note(ctx)
 	return handler(ctx, req)
 }

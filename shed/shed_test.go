@@ -2,6 +2,7 @@ package shed_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,7 +112,33 @@ func TestNew_Busy(t *testing.T) {
 	}
 }
 
-// TestBound sends primaries and hedges one by one, while those before are in flight, twice. p is a
+// TestNew_AfterAHandler has a hedge arrive when another handler has returned. If that was a moment
+// ago, a tenth of the wait is a sign that the hedge waited for that handler.
+func TestNew_AfterAHandler(t *testing.T) {
+	defer waiting.Store(0)
+	for _, tc := range []struct {
+		wait, ago time.Duration
+		shed      bool
+	}{
+		{ms / 10, 0, false}, {ms/10 + 1, ms/5 - 1, true}, {ms/10 + 1, ms / 5, false},
+	} {
+		for kind, ctx := range map[string]context.Context{"primary": context.Background(), "hedge": aHedge()} {
+			hedgetest.Run(t, fmt.Sprintf("%s, waits %v, %v ago", kind, tc.wait, tc.ago), func(t *testing.T) {
+				b, served := newBound(t, 1), 0
+				handler := func(context.Context, any) (any, error) { served++; return nil, nil }
+				waiting.Store(int64(tc.wait))
+				time.Sleep(ms) // no handler has returned yet, whenever the process began
+				_, _ = b.Unary(ctx, nil, nil, handler)
+				time.Sleep(tc.ago)
+				if _, _ = b.Unary(aHedge(), nil, nil, handler); served == 2 == tc.shed {
+					t.Errorf("%d served", served)
+				}
+			})
+		}
+	}
+}
+
+// TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
 // primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with invalid metadata.
 func TestBound(t *testing.T) {
 	marks := map[rune][]string{

@@ -209,8 +209,9 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// Spare reports whether there is a ready backend that the call has not used. It is false for a nil
-// record, and before the primary's first pick.
+// Spare reports whether a hedge can go to a ready backend that the call has not used. It is false if
+// the child returned a used one for an earlier hedge, for a nil record, and before the primary's
+// first pick.
 func (r *Record) Spare() bool {
 	if r == nil {
 		return false
@@ -218,7 +219,7 @@ func (r *Record) Spare() bool {
 	r.Lock()
 	defer r.Unlock()
 	first := r.primary.Load()
-	return first != nil && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
+	return first != nil && !r.repeated && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
 }
 
 // Pick is a pick of the child, and the backend that was picked.
