@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 )
@@ -291,6 +291,6 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
-	limit := &resets.Limit{N: n, Per: per}
+	limit := &guard.ResetLimit{N: n, Per: per}
 	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = limit })
 }

@@ -22,19 +22,19 @@
 //
 // # Silence
 //
-// A connection is silent after two late calls with no answer between them. A share of its primaries
-// is then moved to other connections that the child returns, primaries of unhedged calls included.
-// Some primaries still go to the silent connection as probes. Any answer ends the silence. If
-// hedging is paused or off for a call, the child alone places the call. The field "silence": false
-// turns all of it off. docs/other-backends.md has the details.
+// A connection is silent from its second late call, with no answer between the two, to its next
+// answer. A share of its primaries is then moved to other connections that the child returns,
+// primaries of unhedged calls included; others are probes. If hedging is paused or off for a call,
+// the child alone places the call. The field "silence": false turns all of it off.
 //
 // # Several connections
 //
 // With "connections": n, 2 to 8, the policy runs n copies of the child, and each copy makes
 // connections of its own. Primaries use the first copy that is ready, or all in turn with "spread":
 // true. A hedge goes to another address if the child returns one, and otherwise over a connection
-// that its call has not used, which counts as another backend. Set a keepalive: see
-// docs/other-backends.md.
+// that its call has not used, which counts as another backend. Set a keepalive.
+//
+// docs/other-backends.md has the details.
 package balancer
 
 import (
@@ -50,8 +50,8 @@ import (
 )
 
 // Name is the name of the policy in a service config. Its configuration has one required field,
-// childPolicy: a list of policies as in loadBalancingConfig, of which the first registered one
-// becomes the child. The optional fields are connections (1 to 8, default 1), spread (default
+// childPolicy: a list of policies as in loadBalancingConfig. The first registered one is the child.
+// The optional fields are connections (1 to 8, default 1), spread (default
 // false, needs connections above 1) and silence (default true). A later configuration may name
 // another child. The new child takes effect when it is ready, or when the current child no longer
 // is.
@@ -68,11 +68,8 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	// The target as the user wrote it, which is the scheduler's name for it. The target in opts is
-	// parsed.
-	//lint:ignore SA1019 nothing else has it.
-	target := cc.Target()
-	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
+	//lint:ignore SA1019 Nothing else has the target as the user wrote it: the one in opts is parsed.
+	return &policy{parent: cc, opts: opts, place: place.Enter(cc.Target())}
 }
 
 type config struct {

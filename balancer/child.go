@@ -11,14 +11,17 @@ import (
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/internal/place"
 )
 
-// child is a wrapped policy, and its ClientConn.
+// child is a copy of the wrapped policy, and its ClientConn.
 type child struct {
 	balancer.ClientConn // the parent's, for what passes through
 
-	family   *family
-	number   int // of the copy in the family, and of the copy's connections
+	policy   *policy
+	builder  balancer.Builder
+	number   int // of the copy, and of its connections
 	balancer balancer.Balancer
 
 	// Guarded by policy.mu.
@@ -31,17 +34,15 @@ type child struct {
 	closed  bool
 }
 
-func newChild(f *family, number int) *child {
-	state := balancer.State{ConnectivityState: connectivity.Connecting,
-		Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
-	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
+func newChild(p *policy, builder balancer.Builder, number int) *child {
+	return &child{ClientConn: p.parent, policy: p, builder: builder, number: number, subConns: map[*subConn]struct{}{},
+		state: balancer.State{ConnectivityState: connectivity.Connecting,
+			Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}}
 }
 
 // build builds the child, which may call UpdateState before build returns, as gRPC's package lazy
 // does.
-func (c *child) build() {
-	c.tell(func() { c.balancer = c.family.builder.Build(c, c.family.policy.opts) })
-}
+func (c *child) build() { c.tell(func() { c.balancer = c.builder.Build(c, c.policy.opts) }) }
 
 // tell runs call, which calls the child, unless the child is closed.
 func (c *child) tell(call func()) {
@@ -54,43 +55,46 @@ func (c *child) tell(call func()) {
 
 // alive reports whether the child is in use or may take effect later. policy.mu must be held.
 func (c *child) alive() bool {
-	p := c.family.policy
-	return (c.family == p.current || c.family == p.pending) && slices.Contains(c.family.copies, c)
+	return slices.Contains(c.policy.current, c) || slices.Contains(c.policy.pending, c)
 }
 
-// UpdateState updates the state of the family.
+// UpdateState updates the state of the policy.
 func (c *child) UpdateState(state balancer.State) {
-	p := c.family.policy
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.state = state
-	if c.alive() {
-		c.family.changed()
+	c.policy.mu.Lock()
+	defer c.policy.mu.Unlock()
+	if c.state = state; c.alive() {
+		c.policy.changed(c)
 	}
 }
 
 // ResolveNow passes the request of the latest child to the parent. Other children get no new
 // addresses.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
-	if c.family == c.family.policy.latest() {
-		c.family.policy.parent.ResolveNow(opts)
+	if slices.Contains(c.policy.latest(), c) {
+		c.policy.parent.ResolveNow(opts)
 	}
 }
 
 func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	p := c.family.policy
-	s := &subConn{child: c}
+	p, s := c.policy, &subConn{child: c}
 	listener := opts.StateListener
 	if listener == nil {
 		listener = func(state balancer.SubConnState) { c.balancer.UpdateSubConnState(s, state) }
 	}
-	opts.StateListener = func(state balancer.SubConnState) { s.changed(state, listener) }
+	opts.StateListener = func(state balancer.SubConnState) {
+		s.deliver(state, listener, func() {
+			// The child registers a health listener each time that the connection becomes ready.
+			s.connected, s.unhealthy = state.ConnectivityState == connectivity.Ready, false
+			if state.ConnectivityState == connectivity.Shutdown {
+				delete(c.subConns, s)
+			}
+		})
+	}
 	sc, err := p.parent.NewSubConn(addresses, opts)
 	if err != nil {
 		return nil, err
 	}
-	s.SubConn = sc
-	s.backend.Store(p.place.NewBackend(sc, addresses, c.number))
+	s.SubConn, s.backend = sc, p.place.NewBackend(sc, addresses, c.number)
 
 	p.mu.Lock()
 	alive := c.alive()
@@ -100,7 +104,7 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 	p.mu.Unlock()
 	if !alive {
 		sc.Shutdown()
-		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.family.builder.Name())
+		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.builder.Name())
 	}
 	return s, nil
 }
@@ -113,18 +117,76 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 	sc.UpdateAddresses(addresses)
 }
 
-// close closes the child and then its remaining connections.
-func (c *child) close() {
-	c.tell(func() {
-		c.closed = true
-		c.balancer.Close()
-	})
-
-	c.family.policy.mu.Lock()
-	left := c.subConns
-	c.subConns = nil
-	c.family.policy.mu.Unlock()
-	for s := range left {
-		s.SubConn.Shutdown()
+// closeAll closes each child and then its remaining connections.
+func closeAll(children []*child) {
+	for _, c := range children {
+		c.tell(func() {
+			c.closed = true
+			c.balancer.Close()
+		})
+		c.policy.mu.Lock()
+		left := c.subConns
+		c.subConns = nil
+		c.policy.mu.Unlock()
+		for s := range left {
+			s.SubConn.Shutdown()
+		}
 	}
+}
+
+// subConn is a child's connection. It has its backend, so that a pick needs no lookup.
+type subConn struct {
+	balancer.SubConn // the parent's
+
+	child   *child
+	backend *place.Backend
+
+	// Guarded by policy.mu.
+	connected bool
+	unhealthy bool // the child listens for the health, and the last report is not READY
+}
+
+// ready reports whether the connection is in the list of ready connections. policy.mu must be held.
+func (s *subConn) ready() bool { return s.connected && !s.unhealthy }
+
+// deliver runs change and then passes state to the child, unless the child is closed. In this
+// order, the list of ready connections is no older than the child's picker.
+func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
+	s.child.tell(func() {
+		s.update(change)
+		listener(state)
+	})
+}
+
+// RegisterHealthListener registers a listener that also updates the list of ready connections.
+func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	s.update(func() { s.unhealthy = listener != nil })
+	if listener == nil {
+		s.SubConn.RegisterHealthListener(nil)
+		return
+	}
+	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
+		s.deliver(state, listener, func() { s.unhealthy = state.ConnectivityState != connectivity.Ready })
+	})
+}
+
+// Shutdown removes the connection from the list at once: its last state comes later.
+func (s *subConn) Shutdown() {
+	s.update(func() { s.connected = false })
+	s.SubConn.Shutdown()
+}
+
+// update runs change, and updates the list of ready connections.
+func (s *subConn) update(change func()) {
+	p := s.child.policy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := s.ready()
+	if change(); s.ready() == before {
+		return
+	}
+	if s.ready() {
+		s.backend.Answered() // it has just connected, or reported its health
+	}
+	p.show()
 }

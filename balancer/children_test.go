@@ -26,23 +26,23 @@ const (
 )
 
 func init() {
-	grpcbalancer.Register(shardingBuilder{"test_stubborn", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
-		return ready[0].State.Picker
-	}})
-	grpcbalancer.Register(shardingBuilder{"test_counting", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
-		return &countingPicker{ready: ready}
-	}})
-	grpcbalancer.Register(shardingBuilder{"test_shards", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
-		return &shardPicker{ready: ready}
-	}})
-	grpcbalancer.Register(hashingBuilder{})
+	type states = []endpointsharding.ChildState
+	for _, b := range []shardingBuilder{
+		{"test_stubborn", false, func(ready states) grpcbalancer.Picker { return ready[0].State.Picker }},
+		{"test_counting", false, func(ready states) grpcbalancer.Picker { return &countingPicker{ready: ready} }},
+		{"test_shards", false, func(ready states) grpcbalancer.Picker { return &shardPicker{ready: ready} }},
+		{"test_hashing", true, func(all states) grpcbalancer.Picker { return hashingPicker(all) }},
+	} {
+		grpcbalancer.Register(b)
+	}
 	grpcbalancer.Register(parentBuilder{})
 }
 
 // shardingBuilder builds policies over one pick_first for each endpoint, as gRPC's own are.
 type shardingBuilder struct {
 	name   string
-	picker func(ready []endpointsharding.ChildState) grpcbalancer.Picker
+	idle   bool // endpoints connect for a pick, and the picker gets all of them, as in ring_hash
+	picker func([]endpointsharding.ChildState) grpcbalancer.Picker
 }
 
 func (b shardingBuilder) Name() string { return b.name }
@@ -52,15 +52,26 @@ func (b shardingBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalanci
 }
 
 func (b shardingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	s := &sharding{ClientConn: cc, picker: b.picker}
-	s.Balancer = endpointsharding.NewBalancer(s, opts, grpcbalancer.Get(pickfirst.Name).Build, endpointsharding.Options{})
+	s, build := &sharding{ClientConn: cc, shardingBuilder: b}, grpcbalancer.Get(pickfirst.Name).Build
+	if b.idle {
+		build = func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+			return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
+		}
+	}
+	s.Balancer = endpointsharding.NewBalancer(s, opts, build, endpointsharding.Options{DisableAutoReconnect: b.idle})
 	return s
 }
 
 type sharding struct {
 	grpcbalancer.ClientConn
 	grpcbalancer.Balancer
-	picker func(ready []endpointsharding.ChildState) grpcbalancer.Picker
+	shardingBuilder
+}
+
+func (s *sharding) ExitIdle() {
+	if !s.idle {
+		s.Balancer.ExitIdle()
+	}
 }
 
 func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
@@ -69,42 +80,17 @@ func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) err
 }
 
 func (s *sharding) UpdateState(state grpcbalancer.State) {
-	if state.ConnectivityState == connectivity.Ready {
-		var ready []endpointsharding.ChildState
-		for _, c := range endpointsharding.ChildStatesFromPicker(state.Picker) {
-			if c.State.ConnectivityState == connectivity.Ready {
-				ready = append(ready, c)
-			}
-		}
-		state.Picker = s.picker(ready)
+	if s.idle || state.ConnectivityState == connectivity.Ready {
+		of := endpointsharding.ChildStatesFromPicker(state.Picker)
+		of = slices.DeleteFunc(of, func(c endpointsharding.ChildState) bool {
+			return !s.idle && c.State.ConnectivityState != connectivity.Ready
+		})
+		slices.SortFunc(of, func(a, b endpointsharding.ChildState) int {
+			return strings.Compare(a.Endpoint.Addresses[0].Addr, b.Endpoint.Addresses[0].Addr)
+		})
+		state.Picker = s.picker(of)
 	}
 	s.ClientConn.UpdateState(state)
-}
-
-type hashingBuilder struct{}
-
-func (hashingBuilder) Name() string { return "test_hashing" }
-
-func (hashingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts,
-		func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-			return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
-		}, endpointsharding.Options{DisableAutoReconnect: true})}
-}
-
-type hashingPolicy struct{ grpcbalancer.Balancer }
-
-func (hashingPolicy) ExitIdle() {}
-
-type hashingConn struct{ grpcbalancer.ClientConn }
-
-func (c hashingConn) UpdateState(state grpcbalancer.State) {
-	all := endpointsharding.ChildStatesFromPicker(state.Picker)
-	slices.SortFunc(all, func(a, b endpointsharding.ChildState) int {
-		return strings.Compare(a.Endpoint.Addresses[0].Addr, b.Endpoint.Addresses[0].Addr)
-	})
-	state.Picker = hashingPicker(all)
-	c.ClientConn.UpdateState(state)
 }
 
 type hashingPicker []endpointsharding.ChildState
@@ -116,11 +102,22 @@ func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult
 	return p[h.Sum32()%uint32(len(p))].State.Picker.Pick(info)
 }
 
-// counts has the counts of the counting children. Tests that use them must not run in parallel.
+// counts has the counts of the counting children, and of shards. Tests that use them must not run in
+// parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
 	failed               atomic.Int64 // Dones with an error
 	twice                atomic.Bool  // a Done was called twice
+}
+
+type counted struct{ picks, dones, unused, failed int64 }
+
+func countsNow() counted {
+	return counted{counts.picks.Load(), counts.dones.Load(), counts.unused.Load(), counts.failed.Load()}
+}
+
+func (c counted) minus(b counted) counted {
+	return counted{c.picks - b.picks, c.dones - b.dones, c.unused - b.unused, c.failed - b.failed}
 }
 
 type countingPicker struct {

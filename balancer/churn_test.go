@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -28,10 +29,17 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 	return state
 }
 
+// reconfigure changes the addresses and the configuration of a connection.
+func reconfigure(names *manual.Resolver, state resolver.State, child, fields string) {
+	state.ServiceConfig = names.CC().ParseServiceConfig(
+		fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, policy(child, fields)))
+	names.UpdateState(state)
+}
+
 // TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in
 // a hundred never ends by itself, so that backends become silent and answer again while their
 // connections are made, copied and closed. The race detector reports any field that is not guarded.
-// No call may fail, because a backend whose address is removed lets its calls end. The test runs in
+// No call may fail, because a backend with a removed address lets its calls end. The test runs in
 // real time: it has more timers than the race detector of Go 1.26 can handle in a bubble.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
@@ -58,7 +66,7 @@ func TestChurn_EveryField(t *testing.T) {
 			for calm.Err() == nil {
 				id := next.Add(1)
 				k := kinds[id%10/9]
-				ctx, cancel := contextFor(t, time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				if _, err := k.call(ctx, client, &testpb.Request{Id: uint64(id)}); err != nil {
 					t.Errorf("call %d: %v", id, err)
 				}
@@ -68,12 +76,8 @@ func TestChurn_EveryField(t *testing.T) {
 	}
 	children := []string{roundRobin, leastRequest, pickFirst, stubborn}
 	for n := range updates {
-		state := addresses(cluster, 2+n%(backends-1), n)
-		state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
-			`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], "connections": %d, "spread": `+
-				`%v, "silence": %v}}]}`,
-			children[n/16%len(children)], 1+n%4, n%4 > 0 && n%3 == 0, n%8 != 0))
-		names.UpdateState(state)
+		reconfigure(names, addresses(cluster, 2+n%(backends-1), n), children[n/16%len(children)],
+			fmt.Sprintf(`"connections": %d, "spread": %v, "silence": %v`, 1+n%4, n%4 > 0 && n%3 == 0, n%8 != 0))
 		for at := next.Load() + 2; next.Load() < at; { // some calls between updates
 			runtime.Gosched()
 		}

@@ -36,15 +36,14 @@ func TestConnections(t *testing.T) {
 		{pickFirst, `"connections": 8, "spread": true`, 1, 8, 8, 3, 0},
 		{roundRobin, `"connections": 3`, 1, 3, 1, 3, 0},
 		{roundRobin, `"connections": 2, "spread": true`, 2, 4, 4, 3, 0},
-		{leastRequest, `"connections": 3`, 1, 3, 1, 3, 0},
 		{stubborn, `"connections": 3`, 1, 3, 1, 3, 0},
 	} {
 		t.Run(fmt.Sprintf("%s,%s", tc.child, tc.fields), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				const backends = 8 // each connection is dealt one of its own
+				const backends, calls, unhedged = 8, 40, 1000 // each connection is dealt a backend of its own
 				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true,
 					Script: func(a testserver.Attempt) testserver.Plan {
-						if a.ID >= 1000 {
+						if a.ID >= unhedged {
 							return testserver.Plan{}
 						}
 						return lastAnswers(2)(a)
@@ -53,25 +52,21 @@ func TestConnections(t *testing.T) {
 				conn, d, _ := dialDealt(t, cluster, tc.addresses, true,
 					append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
-				if open := len(d.open()); open != tc.want {
-					t.Fatalf("%d connections, want %d", open, tc.want)
-				}
-				client := testpb.NewTestServiceClient(conn)
+				open, client := len(d.open()), testpb.NewTestServiceClient(conn)
 				primaries := map[int]bool{}
-				const calls = 40
 				for id := range uint64(calls) {
 					k.must(t, client, id)
-					at := visited(cluster, id)
-					if different(at) < tc.met {
+					if at := visited(cluster, id); different(at) < tc.met {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
-				for id := range uint64(calls) { // without hedges, which are picks of the child's too
-					k.must(t, client, 1000+id, hedge.Off())
-					primaries[visited(cluster, 1000+id)[0]] = true
+				for id := uint64(unhedged); id < unhedged+calls; id++ { // hedges are picks of the child's too
+					k.must(t, client, id, hedge.Off())
+					primaries[visited(cluster, id)[0]] = true
 				}
-				if len(primaries) != tc.primaries {
-					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
+				if open != tc.want || len(primaries) != tc.primaries {
+					t.Errorf("%d connections, want %d; primaries met %d backends, want %d", open, tc.want,
+						len(primaries), tc.primaries)
 				}
 				row := s.Methods()[0]
 				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses ||
@@ -94,10 +89,9 @@ func TestConnections_Resized(t *testing.T) {
 			append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), over(roundRobin))...)
 		client := testpb.NewTestServiceClient(conn)
 		for i, step := range []struct {
-			addresses int
-			child     string
-			fields    string
-			want      int
+			addresses     int
+			child, fields string
+			want          int
 		}{
 			{3, roundRobin, `"connections": 2`, 6},
 			{2, roundRobin, `"connections": 2`, 4},
@@ -107,10 +101,7 @@ func TestConnections_Resized(t *testing.T) {
 			{3, pickFirst, `"connections": 2`, 2},
 			{3, roundRobin, `"silence": false`, 3},
 		} {
-			state := addresses(cluster, step.addresses, 0)
-			state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
-				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], %s}}]}`, step.child, step.fields))
-			names.UpdateState(state)
+			reconfigure(names, addresses(cluster, step.addresses, 0), step.child, step.fields)
 			synctest.Wait()
 			if open := len(d.open()); open != step.want {
 				t.Errorf("step %d: %d connections, want %d", i, open, step.want)
@@ -172,32 +163,41 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and
-// there is no policy.
+// TestSingleConnection checks that SingleConnection is reported if the hedges of a connection, or of
+// each connection of a client library's pool, cannot leave it.
 func TestSingleConnection(t *testing.T) {
 	for _, tc := range []struct {
-		policy string
+		option grpc.DialOption
+		pool   int
 		calls  uint64
 		want   bool
 	}{
-		{pickFirst, 16, true},
-		{pickFirst, 15, false},
-		{roundRobin, 40, false},
+		{bare(pickFirst), 1, 16, true},
+		{bare(pickFirst), 1, 15, false},
+		{bare(roundRobin), 1, 40, false},
+		{bare(pickFirst), 10, 40, true},
+		{bare(roundRobin), 10, 40, false},
+		{over(pickFirst), 10, 40, true},
+		{over(roundRobin), 10, 40, false},
+		{with(pickFirst, `"connections": 2`), 10, 40, false},
 	} {
-		t.Run(fmt.Sprintf("%s,%d", tc.policy, tc.calls), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-				s := hedgetest.Fixed(t, 10*ms)
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
-				synctest.Wait()
-				for id := range tc.calls {
-					k.must(t, client, id)
-				}
-				synctest.Wait()
-				if row := s.Methods()[0]; row.SingleConnection != tc.want {
-					t.Errorf("%+v", row)
-				}
-			})
+		inBubble(t, func(t *testing.T, k kind) {
+			s := hedgetest.Fixed(t, 10*ms)
+			cluster, client := play(t, testserver.Config{Backends: 3, Script: lastAnswers(1)}, s, tc.option)
+			clients := []testpb.TestServiceClient{client}
+			for len(clients) < tc.pool {
+				conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), tc.option)...)
+				testserver.ConnectT(t, conn)
+				clients = append(clients, testpb.NewTestServiceClient(conn))
+			}
+			synctest.Wait()
+			for id := range tc.calls {
+				k.must(t, clients[id%uint64(tc.pool)], id)
+			}
+			synctest.Wait()
+			if row := s.Methods()[0]; row.SingleConnection != tc.want {
+				t.Errorf("%+v: %+v", tc, row.Backends)
+			}
 		})
 	}
 }
@@ -237,42 +237,6 @@ func TestServiceAddress(t *testing.T) {
 	})
 }
 
-// TestSingleConnection_OfAPool has a client library's pool of ClientConns with one backend each: a
-// hedge cannot leave its ClientConn, with the policy or without.
-func TestSingleConnection_OfAPool(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		option grpc.DialOption
-		want   bool
-	}{
-		{"pick_first", bare(pickFirst), true},
-		{"round_robin", bare(roundRobin), false},
-		{"policy over pick_first", bare(wrapped(pickFirst)), true},
-		{"policy over round_robin", bare(wrapped(roundRobin)), false},
-		{"policy with two connections", with(pickFirst, `"connections": 2`), false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				const pool = 10
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-				s := hedgetest.Fixed(t, 10*ms)
-				var clients []testpb.TestServiceClient
-				for range pool {
-					clients = append(clients, testpb.NewTestServiceClient(dial(t, cluster, s, tc.option)))
-				}
-				synctest.Wait()
-				for id := range uint64(4 * pool) {
-					k.must(t, clients[id%pool], id)
-				}
-				synctest.Wait()
-				if row := s.Methods()[0]; row.SingleConnection != tc.want {
-					t.Errorf("%+v", row.Backends)
-				}
-			})
-		})
-	}
-}
-
 // TestVanishingPackets drops the packets of the first connection during traffic. It compares the
 // latency in the next seconds with the time that gRPC needs to notice.
 func TestVanishingPackets(t *testing.T) {
@@ -285,10 +249,8 @@ func TestVanishingPackets(t *testing.T) {
 	}{
 		{"both ways", true, true, false},
 		{"both ways, with keepalive", true, true, true},
-		{"what is sent", true, false, false},
-		{"what is sent, with keepalive", true, false, true},
-		{"what comes", false, true, false},
-		{"what comes, with keepalive", false, true, true},
+		{"sent", true, false, false},
+		{"received, with keepalive", false, true, true},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {

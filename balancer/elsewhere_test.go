@@ -16,7 +16,6 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestHedgeGoesElsewhere makes calls with an answer to the last attempt only, and checks the
@@ -49,11 +48,9 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.policy, tc.backends, tc.hedges), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				calls := int64(longtest.Size(12, 40))
-				cluster := testserver.StartT(t,
-					testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
-				synctest.Wait()
+				cluster, client := play(t, testserver.Config{Backends: tc.backends, Script: lastAnswers(tc.hedges)},
+					s, bare(tc.policy))
 				for id := range uint64(calls) {
 					reply := k.must(t, client, id, tc.options...)
 					at := visited(cluster, id)
@@ -91,12 +88,10 @@ func TestOtherBackendOnly(t *testing.T) {
 		for _, after := range []time.Duration{0, 10 * ms} {
 			t.Run(fmt.Sprintf("%s,after=%v", tc.name, after), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
-					cluster := testserver.StartT(t, testserver.Config{Backends: tc.count, InMemory: true,
-						Latency: testserver.Constant(time.Second)})
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
-					client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
-					synctest.Wait()
 					const calls = 10
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
+					_, client := play(t, testserver.Config{Backends: tc.count, Latency: testserver.Constant(time.Second)},
+						s, tc.option)
 					for id := range uint64(calls) {
 						k.must(t, client, id, hedge.After(after))
 					}
@@ -123,15 +118,10 @@ func TestOtherBackendOnly(t *testing.T) {
 // TestOtherBackendOnly_ComesBack restarts the other backend while a call waits for it.
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
-		synctest.Wait()
+		cluster, client := play(t, testserver.Config{Backends: 2, Script: lastAnswers(1)}, s, over(roundRobin))
 		cluster.Stop(0)
 		synctest.Wait()
-		if b := s.Methods(); len(b) != 0 {
-			t.Fatalf("%+v", b)
-		}
 		time.AfterFunc(time.Second, func() {
 			if err := cluster.Restart(0); err != nil {
 				t.Error(err)
@@ -152,24 +142,22 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 // TestRetriesCount has gRPC retry a primary: both backends count as used.
 func TestRetriesCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
 		var arrived atomic.Int32
-		cluster.SetScript(func(testserver.Attempt) testserver.Plan {
+		script := func(testserver.Attempt) testserver.Plan {
 			switch arrived.Add(1) {
 			case 1: // the primary
 				return testserver.Plan{Code: codes.Unavailable}
-			case 2: // the primary, as gRPC tries it again
+			case 2: // its retry
 				return testserver.Plan{Ending: testserver.Hang}
 			}
 			return testserver.Plan{}
-		})
-		s := hedgetest.Fixed(t, time.Second, hedge.WithMaxHedges(1))
-		conn := dial(t, cluster, s, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{
-			"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s]}}],
+		}
+		cluster, client := play(t, testserver.Config{Backends: 3, Script: script},
+			hedgetest.Fixed(t, time.Second, hedge.WithMaxHedges(1)), grpc.WithDefaultServiceConfig(fmt.Sprintf(`{
+			"loadBalancingConfig": [%s],
 			"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s",
-				"backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`, roundRobin)))
-		synctest.Wait()
-		k.must(t, testpb.NewTestServiceClient(conn), 1)
+				"backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`, wrapped(roundRobin))))
+		k.must(t, client, 1)
 		if at := visited(cluster, 1); len(at) != 3 || different(at) != 3 {
 			t.Errorf("met %v", at)
 		}

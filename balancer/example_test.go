@@ -60,39 +60,6 @@ func Example() {
 	// hedges that met the same backend again: 0
 }
 
-// A hedge is not sent if it could only go to the backend of its primary.
-func Example_singleBackend() {
-	cluster, err := testserver.Start(testserver.Config{Backends: 3, Latency: testserver.Constant(300 * time.Millisecond)})
-	if err != nil {
-		panic(err)
-	}
-	defer cluster.Close()
-	s, err := hedge.New(
-		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
-		hedge.WithOtherBackendOnly(true),
-		hedge.WithWarmup(20, 10*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
-	conn, err := cluster.Client(
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
-			{"hedge_other_backend": {"childPolicy": [{"pick_first": {}}]}}]}`)) // three addresses, one backend
-	if err != nil {
-		panic(err)
-	}
-	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1},
-		grpc.WaitForReady(true)); err != nil {
-		panic(err)
-	}
-	row := s.Methods()[0]
-	fmt.Println("single connection:", row.SingleConnection)
-	fmt.Println("hedges:", row.Hedges, "held back:", row.NoOtherBackend)
-	// Output:
-	// single connection: true
-	// hedges: 0 held back: 1
-}
-
 // Behind one address, with gRPC's default pick_first, all calls share one connection. With two, a
 // hedge takes the other one.
 func Example_connections() {

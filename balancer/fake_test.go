@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -21,26 +22,12 @@ type fakeChild struct {
 	cc   grpcbalancer.ClientConn
 
 	before *fakeChild // that was built before it
-	during func()     // an update; nil: nothing
 
-	calls sync.Mutex // held in one
-	mu    sync.Mutex
-	told  []string
+	mu   sync.Mutex
+	told []string
 }
 
-// call records a call to the child, and whether it overlaps another one.
-func (c *fakeChild) call(what string, during func()) {
-	c.note(what)
-	if !c.calls.TryLock() {
-		c.note("(at once)")
-		return
-	}
-	defer c.calls.Unlock()
-	if during != nil {
-		during()
-	}
-}
-
+// note records a call to the child.
 func (c *fakeChild) note(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,15 +46,16 @@ func (c *fakeChild) heard() string {
 var errFake = errors.New("what the child returned")
 
 func (c *fakeChild) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
-	c.call("update "+state.BalancerConfig.(fakeConfig).Mark+" "+state.ResolverState.Endpoints[0].Addresses[0].Addr, c.during)
+	address := state.ResolverState.Endpoints[0].Addresses[0].Addr
+	c.note("update " + state.BalancerConfig.(fakeConfig).Mark + " " + address)
 	return errFake
 }
-func (c *fakeChild) ResolverError(err error) { c.call("error "+err.Error(), nil) }
+func (c *fakeChild) ResolverError(err error) { c.note("error " + err.Error()) }
 func (c *fakeChild) UpdateSubConnState(_ grpcbalancer.SubConn, state grpcbalancer.SubConnState) {
 	c.note("state " + state.ConnectivityState.String())
 }
-func (c *fakeChild) Close()    { c.call("close", nil) }
-func (c *fakeChild) ExitIdle() { c.call("exit", nil) }
+func (c *fakeChild) Close()    { c.note("close") }
+func (c *fakeChild) ExitIdle() { c.note("exit") }
 
 func (c *fakeChild) say(state connectivity.State, p grpcbalancer.Picker) {
 	c.cc.UpdateState(grpcbalancer.State{ConnectivityState: state, Picker: p})
@@ -81,23 +69,16 @@ type fakeConfig struct {
 // fakes has the last child of each fake builder, by the builder's name.
 var fakes = map[string]*fakeChild{}
 
-// building, if not nil, is called with a fake that is being built.
-var building func(*fakeChild)
-
 type fakeBuilder struct{ name string }
 
 func init() {
 	grpcbalancer.Register(fakeBuilder{"test_fake_a"})
 	grpcbalancer.Register(fakeBuilder{"test_fake_b"})
-	grpcbalancer.Register(fakeBuilder{"outlier_detection_experimental"})
 }
 
 func (b fakeBuilder) Name() string { return b.name }
 func (b fakeBuilder) Build(cc grpcbalancer.ClientConn, _ grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	fakes[b.name] = &fakeChild{name: b.name, cc: cc, before: fakes[b.name]}
-	if building != nil {
-		building(fakes[b.name])
-	}
 	return fakes[b.name]
 }
 func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
@@ -144,11 +125,45 @@ func (s *fakeSubConn) RegisterHealthListener(l func(grpcbalancer.SubConnState)) 
 	s.health = l
 }
 
-// onePicker picks one connection.
-type onePicker struct{ sc grpcbalancer.SubConn }
+// funcPicker picks by a function.
+type funcPicker func() (grpcbalancer.PickResult, error)
 
-func (p onePicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
-	return grpcbalancer.PickResult{SubConn: p.sc}, nil
+func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
+
+// picksOne picks one connection.
+func picksOne(sc grpcbalancer.SubConn) funcPicker {
+	return func() (grpcbalancer.PickResult, error) { return grpcbalancer.PickResult{SubConn: sc}, nil }
+}
+
+// inTurn picks connections in turn. *open counts the picks that are not done.
+func inTurn(open *int, of ...grpcbalancer.SubConn) funcPicker {
+	next := -1
+	return func() (grpcbalancer.PickResult, error) {
+		next++
+		*open++
+		return grpcbalancer.PickResult{SubConn: of[next%len(of)], Done: func(grpcbalancer.DoneInfo) { *open-- }}, nil
+	}
+}
+
+// buildReady returns the parent and the child fakeA of a policy, with n connections of the child that
+// are ready.
+func buildReady(t *testing.T, n int) (*fakeConn, *fakeChild, []grpcbalancer.SubConn) {
+	t.Helper()
+	conn, b, configure := build(t)
+	t.Cleanup(b.Close)
+	_ = configure(fakeA)
+	child := fakes["test_fake_a"]
+	var made []grpcbalancer.SubConn
+	for i := range n {
+		made = append(made, newSubConn(t, child, string(rune('a'+i)), nil))
+		conn.made[i].listener(state(connectivity.Ready))
+	}
+	return conn, child, made
+}
+
+// pick picks with a context.
+func (c *fakeConn) pick(ctx context.Context) (grpcbalancer.PickResult, error) {
+	return c.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx})
 }
 
 // build returns a policy with a fake parent, and the function to configure it.

@@ -39,8 +39,10 @@ func TestMain(m *testing.M) {
 func over(child string) grpc.DialOption { return bare(wrapped(child)) }
 
 // with is the same with further fields of the policy's configuration.
-func with(child, fields string) grpc.DialOption {
-	return bare(fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields))
+func with(child, fields string) grpc.DialOption { return bare(policy(child, fields)) }
+
+func policy(child, fields string) string {
+	return fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields)
 }
 
 func wrapped(child string) string {
@@ -61,13 +63,17 @@ const (
 	pickFirst    = `{"pick_first": {}}`
 )
 
-// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the
-// policy connects to by itself is connected.
-func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
+// play starts a cluster in memory, and returns it with a client that hedges by s. Every backend that
+// the policy connects to by itself is connected.
+func play(t *testing.T, c testserver.Config, s *hedge.Scheduler, options ...grpc.DialOption) (
+	*testserver.Cluster, testpb.TestServiceClient) {
 	t.Helper()
+	c.InMemory = true
+	cluster := testserver.StartT(t, c)
 	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
 	testserver.ConnectT(t, conn)
-	return conn
+	synctest.Wait()
+	return cluster, testpb.NewTestServiceClient(conn)
 }
 
 // kind is a way to make a call of one reply.
@@ -213,11 +219,10 @@ type simulated struct {
 // simulate sends traffic to three backends in virtual time.
 func simulate(t *testing.T, c testserver.Config, option grpc.DialOption,
 	script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
-	c.Backends, c.InMemory, c.DrawByID = 3, true, true
+	c.Backends, c.DrawByID = 3, true
 	synctest.Test(t, func(t *testing.T) {
-		s, cluster := hedgetest.All(t, opts...), testserver.StartT(t, c)
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
-		synctest.Wait()
+		s := hedgetest.All(t, opts...)
+		cluster, client := play(t, c, s, option)
 		cluster.SetScript(script(time.Now()))
 		r.all = tr.run(t, client)
 		synctest.Wait()

@@ -87,7 +87,7 @@ func TestSilence_Overload(t *testing.T) {
 					}
 				}
 			}
-			// At 85% the other backends have 127% of what they can do, and chance decides a single run.
+			// At 85% the other backends have 127% of their capacity, and chance decides a single run.
 			if float64(failures) > 1.01*float64(plainFailures) {
 				t.Errorf("%d calls fail in all runs, %d plain", failures, plainFailures)
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// picker returns picks of the child only. It asks the child again for a hedge whose call has used
-// the picked connection, and for a primary whose connection is silent.
+// picker returns picks of the child only. It asks the child again for a hedge if its call has used the
+// picked connection, and for a primary if the picked connection is silent.
 type picker struct {
 	place  *place.Roster
 	all    []balancer.Picker // of each copy of the child, by its number
@@ -31,9 +31,9 @@ type picker struct {
 const maxPicks = 16
 
 // A child that picks by the request returns the same connection each time. Each pick advances it,
-// and counts as a success where it counts those. After few searches in a row that found no other
-// connection, one search in seldom is made.
-const few, seldom = 4, 32
+// and counts as a success where it counts those. After fixedAfter searches in a row that found no
+// other connection, one search in seldom is made.
+const fixedAfter, seldom = 4, 32
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, hedge := place.Of(info.Ctx, p.place.Target)
@@ -139,7 +139,7 @@ func (p *picker) search(info balancer.PickInfo, r *place.Record, got place.Pick)
 	now, first, varied := time.Now(), got.At, false
 	rank := r.Rank(first, now)
 	best := p.place.BestRank(r, rank, now)
-	if rank == best || first.Fixed.Load() >= few && rand.IntN(seldom) > 0 {
+	if rank == best || first.Fixed.Load() >= fixedAfter && rand.IntN(seldom) > 0 {
 		return got
 	}
 	for n := 1; n < maxPicks && rank > best; n++ {
@@ -171,7 +171,6 @@ func pick(child balancer.Picker, info balancer.PickInfo) (place.Pick, error) {
 	if !ok {
 		return place.Pick{PickResult: res}, nil
 	}
-	b := s.backend.Load()
-	res.SubConn = b.SubConn
-	return place.Pick{PickResult: res, At: b}, nil
+	res.SubConn = s.backend.SubConn
+	return place.Pick{PickResult: res, At: s.backend}, nil
 }

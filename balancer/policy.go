@@ -3,7 +3,9 @@ package balancer
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -13,138 +15,172 @@ import (
 )
 
 // policy is the balancer of one connection, or of one node in its tree of policies. It passes
-// everything through to the child, which is a family of copies. While one child replaces another,
-// there are two.
+// everything through to the copies of the child policy, one for each connection to an address. A
+// copy makes its own connections and does not know of the other copies, so any child can be copied.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
 	place  *place.Roster
+	turn   atomic.Uint32 // counts primaries, with spread
 
 	// mu must not be held in a call to a child, which may hold locks of its own while it calls
-	// back.
+	// back. Only the goroutine on which gRPC calls the policy adds copies.
 	mu      sync.Mutex
-	current *family // nil before the first configuration, and once closed
-	pending *family // replaces current when it is ready; usually nil
+	current []*child // empty before the first configuration, and once closed
+	pending []*child // copies of the child that replaces current when it is ready; usually empty
+	spread  bool
 	closed  bool
 
-	closing sync.WaitGroup // closes of families by replace
+	closing sync.WaitGroup // closes of replaced copies
 }
 
-// latest returns the family that gets resolver updates; nil if there is none.
-func (p *policy) latest() *family {
+// latest returns the copies that get resolver updates.
+func (p *policy) latest() []*child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.pending, p.current)
+	if len(p.pending) > 0 {
+		return p.pending
+	}
+	return p.current
 }
 
-func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
+func (p *policy) UpdateClientConnState(state balancer.ClientConnState) (first error) {
 	c, ok := state.BalancerConfig.(*config)
 	if !ok {
 		return balancer.ErrBadResolverState
 	}
-	latest := p.latest()
-	if latest == nil || latest.builder.Name() != c.builder.Name() {
-		var err error
-		if latest, err = p.switchTo(c); err != nil {
-			return err
-		}
+	if err := p.configure(c); err != nil {
+		return err
 	}
 	p.place.SetSilence(c.Silence)
-	latest.resize(c.Connections, c.Spread)
 	state.BalancerConfig = c.child
-	return latest.update(state)
+	for _, copied := range p.latest() {
+		copied.tell(func() { first = cmp.Or(first, copied.balancer.UpdateClientConnState(state)) })
+	}
+	return first
 }
 
-// switchTo builds a family, which becomes the current one, or the pending one if there is a current
-// one.
-func (p *policy) switchTo(c *config) (*family, error) {
-	f := &family{policy: p, builder: c.builder, spread: c.Spread}
-	for n := range c.Connections {
-		f.copies = append(f.copies, newChild(f, n))
-	}
+// configure builds copies, and closes extra ones, so that the latest are as many copies of the child
+// as c has connections. Copies of another child than the current one are pending.
+func (p *policy) configure(c *config) error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, fmt.Errorf("hedge: %s: closed", Name)
+		return fmt.Errorf("hedge: %s: closed", Name)
 	}
-	overtaken := p.pending
-	if p.current == nil {
-		p.current = f
-	} else {
-		p.pending = f
+	copies, extra, built := &p.current, []*child(nil), 0
+	if len(p.pending) > 0 {
+		copies = &p.pending
+	}
+	if built = len(*copies); built > 0 && (*copies)[0].builder.Name() != c.builder.Name() {
+		copies, extra, p.pending, built = &p.pending, p.pending, nil, 0
+	} else if n := c.Connections; built > n {
+		*copies, extra, built = (*copies)[:n:n], (*copies)[n:], n
+	}
+	*copies = slices.Clip(*copies)
+	for n := built; n < c.Connections; n++ {
+		*copies = append(*copies, newChild(p, c.builder, n))
+	}
+	added, spread := (*copies)[built:], p.spread
+	if p.spread = c.Spread; copies == &p.current && (len(extra) > 0 || spread != c.Spread) {
+		p.publish()
 	}
 	p.mu.Unlock()
-	if overtaken != nil {
-		overtaken.close()
+	closeAll(extra)
+	for _, copied := range added {
+		copied.build()
 	}
-	for _, c := range f.copies {
-		c.build()
-	}
-	return f, nil
+	return nil
 }
 
-// replace makes the pending family the current one. mu must be held.
-func (p *policy) replace() {
-	old := p.current
-	p.current, p.pending = p.pending, nil
-	p.show()
-	p.publish()
-	// On a goroutine: the caller may be an old copy that holds locks which its Close acquires.
-	p.closing.Go(old.close)
+// changed must be called when the state of a copy has changed. The pending copies replace the
+// current ones when those are no longer ready, or when the pending ones are no longer connecting. mu
+// must be held.
+func (p *policy) changed(c *child) {
+	if len(p.pending) > 0 && (connectivityOf(p.current) != connectivity.Ready ||
+		connectivityOf(p.pending) != connectivity.Connecting) {
+		old := p.current
+		p.current, p.pending = p.pending, nil
+		p.publish()
+		// On a goroutine: the caller may be an old copy that holds locks which its Close acquires.
+		p.closing.Go(func() { closeAll(old) })
+	} else if slices.Contains(p.current, c) {
+		p.publish()
+	}
 }
 
-// publish passes the state of the current family to the parent. mu must be held.
+// publish passes the state of the current copies to the parent, with a picker over the copies that
+// are in that state. mu must be held.
 func (p *policy) publish() {
-	state := p.current.connectivity()
-	picker := p.current.picker(state)
-	p.place.SetPicker(picker.forHedge)
-	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picker})
+	p.show()
+	state, picks := connectivityOf(p.current), &picker{place: p.place}
+	if p.spread {
+		picks.turn = &p.turn
+	}
+	for _, c := range p.current {
+		picks.all = append(picks.all, c.state.Picker)
+		if c.state.ConnectivityState == state {
+			picks.copies = append(picks.copies, c.state.Picker)
+		}
+	}
+	if len(picks.copies) == 0 { // this version knows none of the states
+		picks.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
+	}
+	p.place.SetPicker(picks.forHedge)
+	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picks})
 }
 
-// show updates the list of ready connections from the current family. mu must be held.
+// show updates the list of ready connections from the current copies. mu must be held.
 func (p *policy) show() {
 	var ready []*place.Backend
-	for _, c := range p.current.copies {
+	for _, c := range p.current {
 		for s := range c.subConns {
-			if s.listed != nil {
-				ready = append(ready, s.listed)
+			if s.ready() {
+				ready = append(ready, s.backend)
 			}
 		}
 	}
 	p.place.Show(ready)
 }
 
-func (p *policy) ResolverError(err error) {
-	if f := p.latest(); f != nil {
-		for _, c := range f.copies {
-			c.tell(func() { c.balancer.ResolverError(err) })
+// connectivityOf returns the first state of a copy in the order of gRPC's own policies over several
+// connections.
+func connectivityOf(copies []*child) connectivity.State {
+	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle} {
+		if slices.ContainsFunc(copies, func(c *child) bool { return c.state.ConnectivityState == state }) {
+			return state
 		}
-		return
 	}
-	p.parent.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
+	return connectivity.TransientFailure
+}
+
+func (p *policy) ResolverError(err error) {
+	copies := p.latest()
+	for _, c := range copies {
+		c.tell(func() { c.balancer.ResolverError(err) })
+	}
+	if len(copies) == 0 {
+		p.parent.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure,
+			Picker: base.NewErrPicker(err)})
+	}
 }
 
 // UpdateSubConnState is a no-op, because every connection has a listener.
 func (p *policy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 func (p *policy) ExitIdle() {
-	if f := p.latest(); f != nil {
-		for _, c := range f.copies {
-			c.tell(c.balancer.ExitIdle)
-		}
+	for _, c := range p.latest() {
+		c.tell(c.balancer.ExitIdle)
 	}
 }
 
 func (p *policy) Close() {
 	p.mu.Lock()
-	families := []*family{p.current, p.pending}
+	current, pending := p.current, p.pending
 	p.current, p.pending, p.closed = nil, nil, true
 	p.mu.Unlock()
 	p.place.Leave()
-	for _, f := range families {
-		if f != nil {
-			f.close()
-		}
-	}
+	closeAll(current)
+	closeAll(pending)
 	p.closing.Wait()
 }

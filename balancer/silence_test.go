@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -130,43 +129,35 @@ func TestSilence_SwitchedOff(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		off    func(s *hedge.Scheduler, target string)
+		off    func(s *hedge.Scheduler)
 		option []grpc.CallOption
 		hedged bool // only calls of kinds that may be hedged are switched off
 	}{
-		{name: "Pause", off: func(s *hedge.Scheduler, _ string) { s.Pause() }},
-		{name: "WithOff", off: func(s *hedge.Scheduler, _ string) {
+		{name: "Pause", off: func(s *hedge.Scheduler) { s.Pause() }},
+		{name: "WithOff", off: func(s *hedge.Scheduler) {
 			update(s, hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
 		}},
-		{name: "Off", off: func(*hedge.Scheduler, string) {}, option: []grpc.CallOption{hedge.Off()}},
-		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) },
+		{name: "Off", off: func(*hedge.Scheduler) {}, option: []grpc.CallOption{hedge.Off()}},
+		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler) { update(s, hedge.WithMaxHedges(0)) },
 			hedged: true},
-		{name: "WithDryRun", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithDryRun(true)) }, hedged: true},
+		{name: "WithDryRun", off: func(s *hedge.Scheduler) { update(s, hedge.WithDryRun(true)) }, hedged: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				s := hedgetest.All(t)
-				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, CountsOnly: true})
-				conn := dial(t, cluster, s, over(roundRobin))
-				client := testpb.NewTestServiceClient(conn)
-				synctest.Wait()
-				began := time.Now()
+				s, began := hedgetest.All(t), time.Now()
 				var there, primaries atomic.Int64
-				cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				script := func(a testserver.Attempt) testserver.Plan {
 					if a.Number == 0 {
-						primaries.Add(1)
+						if primaries.Add(1); a.Backend == stalled {
+							there.Add(1)
+						}
 					}
-					if a.Backend != stalled {
-						return testserver.Plan{Delay: 2 * ms}
+					if a.Backend == stalled && time.Since(began) >= 3*time.Second {
+						return testserver.Plan{Ending: testserver.Hang}
 					}
-					if a.Number == 0 {
-						there.Add(1)
-					}
-					if time.Since(began) < 3*time.Second {
-						return testserver.Plan{Delay: 2 * ms}
-					}
-					return testserver.Plan{Ending: testserver.Hang}
-				})
+					return testserver.Plan{Delay: 2 * ms}
+				}
+				_, client := play(t, testserver.Config{Backends: 3, CountsOnly: true, Script: script}, s, over(roundRobin))
 				// share makes calls for 3 s, and returns the share of them on the backend that is
 				// silent from 3 s on.
 				share := func(opts ...grpc.CallOption) float64 {
@@ -190,7 +181,7 @@ func TestSilence_SwitchedOff(t *testing.T) {
 				if share, moved := share(), s.Methods()[0].Moved; share > 0.2 || moved < 50 {
 					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 				}
-				tc.off(s, conn.Target())
+				tc.off(s)
 				before := s.Methods()[0].Moved
 				if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
 					t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)

@@ -22,7 +22,7 @@ const (
 )
 
 // runStall makes 200 calls per second at random times, for 20 seconds. again is the number of
-// hedges on the stalled backend whose calls had used it.
+// hedges of calls that had used the stalled backend before.
 func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option) (r simulated, again int) {
 	r = simulate(t, testserver.Config{Seed: 1}, option, func(began time.Time) testserver.Script {
 		script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(began)

@@ -6,11 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -117,13 +115,4 @@ func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals
 	}
 	t.Cleanup(func() { conn.Close() })
 	return conn, d, names
-}
-
-// idleLimit is the server option that closes connections on which nothing happens.
-func idleLimit(d time.Duration) grpc.ServerOption {
-	return grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: d})
-}
-
-func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), d)
 }

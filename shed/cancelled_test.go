@@ -60,15 +60,8 @@ func reached(t *testing.T, method string, sheds bool, calls int) int64 {
 		b := newBound(t, 0)
 		opts = append(opts, grpc.UnaryInterceptor(b.Unary), grpc.StreamInterceptor(b.Stream))
 	}
-	server := grpc.NewServer(opts...)
-	testpb.RegisterTestServiceServer(server, s)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-	conn, err := net.Dial("tcp", listener.Addr().String())
+	address := serve(t, s, opts...)
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +74,8 @@ func reached(t *testing.T, method string, sheds bool, calls int) int64 {
 	headers := hpack.NewEncoder(&block)
 	for n := range calls {
 		block.Reset()
-		for _, h := range []string{":method POST", ":scheme http", ":path /hedgetest.TestService/" + method, ":authority test", "content-type application/grpc", "te trailers"} {
+		for _, h := range []string{":method POST", ":scheme http", ":path /hedgetest.TestService/" + method,
+			":authority test", "content-type application/grpc", "te trailers"} {
 			name, value, _ := strings.Cut(h, " ")
 			_ = headers.WriteField(hpack.HeaderField{Name: name, Value: value})
 		}
@@ -104,17 +98,35 @@ func reached(t *testing.T, method string, sheds bool, calls int) int64 {
 		}
 	}
 	// A call of its own is answered after all of them have been dispatched.
-	client, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := dial(t, address)
 	for range 20 {
-		if _, err := testpb.NewTestServiceClient(client).UnaryIdempotent(context.Background(), &testpb.Request{}); err != nil {
+		if _, err := client.UnaryIdempotent(context.Background(), &testpb.Request{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return s.handlers.Load()
+}
+
+// serve starts a server on a socket, which ends with the test.
+func serve(tb testing.TB, s testpb.TestServiceServer, opts ...grpc.ServerOption) (address string) {
+	server := grpc.NewServer(opts...)
+	testpb.RegisterTestServiceServer(server, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	tb.Cleanup(server.Stop)
+	return listener.Addr().String()
+}
+
+func dial(tb testing.TB, address string) testpb.TestServiceClient {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return testpb.NewTestServiceClient(conn)
 }
 
 // counting counts the handlers that begin when their calls have been canceled.
@@ -143,33 +155,22 @@ func (c *counting) UnaryIdempotent(context.Context, *testpb.Request) (*testpb.Re
 	return &testpb.Reply{}, nil
 }
 
-// BenchmarkServe measures what calls over one connection cost client and server together: one that
-// is served, and a hedge that is turned away.
+// BenchmarkServe measures the cost of calls over one connection, for client and server together: of a
+// call that is served, and of a hedge that is turned away.
 func BenchmarkServe(b *testing.B) {
 	bound, err := shed.New(shed.WithMaxHedges(0))
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(bound.Unary))
-	testpb.RegisterTestServiceServer(server, &counting{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-	client, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer client.Close()
+	client := dial(b, serve(b, &counting{}, grpc.UnaryInterceptor(bound.Unary)))
 	for name, ctx := range map[string]context.Context{
-		"empty call":  context.Background(),
-		"turned away": metadata.AppendToOutgoingContext(context.Background(), "grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"),
+		"empty call": context.Background(),
+		"turned away": metadata.AppendToOutgoingContext(context.Background(),
+			"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"),
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				_, _ = testpb.NewTestServiceClient(client).Unary(ctx, &testpb.Request{})
+				_, _ = client.Unary(ctx, &testpb.Request{})
 			}
 		})
 	}

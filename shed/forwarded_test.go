@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -28,7 +26,7 @@ func forwarded(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), md)
 }
 
-// arrivals notes, at a server, what each attempt says of itself.
+// arrivals notes, at a server, the metadata of each attempt.
 type arrivals struct {
 	mu   sync.Mutex
 	seen []string
@@ -38,10 +36,12 @@ func (a *arrivals) note(ctx context.Context) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.seen = append(a.seen, fmt.Sprint(hedge.PreviousAttempts(ctx), md.Get("grpc-previous-rpc-attempts"), md.Get("hedge-primary-in-flight"), md.Get("tenant")))
+	a.seen = append(a.seen, fmt.Sprint(hedge.PreviousAttempts(ctx), md.Get("grpc-previous-rpc-attempts"),
+		md.Get("hedge-primary-in-flight"), md.Get("tenant")))
 }
 
-func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
+	any, error) {
 	a.note(ctx)
 	return handler(ctx, req)
 }
@@ -80,43 +80,39 @@ var ways = map[string]func(context.Context, *hedge.Scheduler, testpb.TestService
 func TestForwardedNumber(t *testing.T) {
 	const primary, second = "0 [] [] [blue]", "2 [2] [1] [blue]"
 	for _, tc := range []struct {
-		name  string
-		plain bool
-		bound int
-		opts  []hedge.Option
-		code  codes.Code
-		want  []string
+		name string
+		opts []hedge.Option // nil: plain gRPC
+		code codes.Code
+		want string
 	}{
-		{"plain gRPC", true, 0, nil, codes.ResourceExhausted, []string{second}},
-		{"hedged", false, 2, nil, codes.OK, []string{primary}}, // not on behalf of a hedge
-		{"watched", false, 0, []hedge.Option{hedge.WithMaxHedges(0)}, codes.OK, []string{primary}},
-		{"with a throttle", false, 0, []hedge.Option{hedge.WithMaxHedges(0), hedgetest.Throttle(10, 1)}, codes.OK, []string{primary}},
-		{"not selected", false, 0, []hedge.Option{hedge.WithIdempotentOnly()}, codes.OK, []string{primary}},
+		{"plain gRPC", nil, codes.ResourceExhausted, second},
+		{"hedged", []hedge.Option{hedge.WithMaxHedges(2)}, codes.OK, primary}, // not on behalf of a hedge
+		{"watched", []hedge.Option{hedge.WithMaxHedges(0)}, codes.OK, primary},
+		{"throttled", []hedge.Option{hedge.WithMaxHedges(0), hedgetest.Throttle(10, 1)}, codes.OK, primary},
+		{"not selected", []hedge.Option{hedge.WithIdempotentOnly()}, codes.OK, primary},
 	} {
 		for kind, call := range ways {
-			if tc.plain && kind == "Do" {
+			if tc.opts == nil && kind == "Do" {
 				continue
 			}
-			t.Run(tc.name+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, 10*ms, tc.opts...)
-					var dial []grpc.DialOption
-					if !tc.plain && kind != "Do" {
-						dial = hedgetest.Interceptors(s)
-					}
-					client, a := start(t, newBound(t, tc.bound), after(100*ms), dial...)
-					began := time.Now()
-					err := call(forwarded(t.Context()), s, client)
-					if status.Code(err) != tc.code || err == nil && time.Since(began) != 100*ms {
-						t.Errorf("%v after %v, want %v", err, time.Since(began), tc.code)
-					}
-					synctest.Wait()
-					a.mu.Lock()
-					defer a.mu.Unlock()
-					if !slices.Equal(a.seen, tc.want) {
-						t.Errorf("the server saw %q, want %q", a.seen, tc.want)
-					}
-				})
+			hedgetest.Run(t, tc.name+", "+kind, func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms, tc.opts...)
+				var dial []grpc.DialOption
+				if tc.opts != nil && kind != "Do" {
+					dial = hedgetest.Interceptors(s)
+				}
+				client, a := start(t, newBound(t, 0), after(100*ms), dial...)
+				began := time.Now()
+				err := call(forwarded(t.Context()), s, client)
+				if status.Code(err) != tc.code || err == nil && time.Since(began) != 100*ms {
+					t.Errorf("%v after %v, want %v", err, time.Since(began), tc.code)
+				}
+				synctest.Wait()
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if a.seen[0] != tc.want {
+					t.Errorf("the server saw %q, want %q", a.seen, tc.want)
+				}
 			})
 		}
 	}
@@ -125,13 +121,10 @@ func TestForwardedNumber(t *testing.T) {
 // TestForwardedNumber_WithinAHedge lets a hedge of Do make a call of its own, which is a further
 // attempt in truth: a busy server may turn it away.
 func TestForwardedNumber_WithinAHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		watching := hedgetest.All(t, hedge.WithMaxHedges(0))
+	hedgetest.Run(t, "", func(t *testing.T) {
 		b := newBound(t, 0)
-		client, _ := start(t, b, after(50*ms),
-			grpc.WithChainUnaryInterceptor(interceptor.Unary(watching)))
-		if err := ways["Do"](t.Context(), s, client); err != nil {
+		client, _ := start(t, b, after(50*ms), hedgetest.Interceptors(hedgetest.All(t, hedge.WithMaxHedges(0)))...)
+		if err := ways["Do"](t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), client); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()

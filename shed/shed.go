@@ -42,8 +42,6 @@ const (
 	handover  = 200 * time.Microsecond
 )
 
-var origin = time.Now()
-
 // Bound turns hedges away while its server is busy. It fails them with RESOURCE_EXHAUSTED and the
 // trailer grpc-retry-pushback-ms: 0, by which a client that follows gRFC A6 sends the next attempt
 // at once. Its methods may be called concurrently. Several servers of a process may share one
@@ -59,7 +57,7 @@ var origin = time.Now()
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64
-	returned atomic.Int64 // when a handler returned last, since origin
+	returned atomic.Int64 // when a handler returned last, in nanoseconds of Unix time
 	inFlight atomic.Int64
 	shed     atomic.Int64
 }
@@ -68,8 +66,8 @@ type Bound struct {
 type Option func(*Bound) error
 
 // New returns a Bound. By default a server is busy while its goroutines wait for a processor for
-// more than 1 ms, on average over the last 50 to 100 ms, or for more than .1 ms if a handler
-// returned less than .2 ms ago. New returns an error if an option has a value out of range.
+// more than 1 ms, on average over the last 50 to 100 ms, or for more than 0.1 ms if a handler
+// returned less than 0.2 ms ago. New returns an error if an option has a value out of range.
 func New(opts ...Option) (*Bound, error) {
 	b := &Bound{most: math.MaxInt64}
 	for n, o := range opts {
@@ -124,18 +122,17 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	if !rpc.IsSpare(ctx) {
-		defer b.handlerReturned()
-		return handler(ctx, req)
-	}
-	if !b.enter() {
+	spare := rpc.IsSpare(ctx)
+	if spare && !b.enter() {
 		if err := grpc.SetTrailer(ctx, turnedAway); err != nil {
 			return nil, err
 		}
 		return nil, errShed
 	}
 	defer b.handlerReturned()
-	defer b.inFlight.Add(-1)
+	if spare {
+		defer b.inFlight.Add(-1)
+	}
 	return handler(ctx, req)
 }
 
@@ -147,18 +144,18 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	if !rpc.IsSpare(ctx) {
-		defer b.handlerReturned()
-		return handler(srv, stream)
-	}
-	if !b.enter() {
+	spare := rpc.IsSpare(ctx)
+	if spare && !b.enter() {
 		stream.SetTrailer(turnedAway)
 		return errShed
 	}
-	h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
 	defer b.handlerReturned()
-	defer h.leave()
-	return handler(srv, h)
+	if spare {
+		h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
+		defer h.leave()
+		stream = h
+	}
+	return handler(srv, stream)
 }
 
 // hedge is the stream of a hedge that is in flight.
@@ -191,12 +188,10 @@ func (b *Bound) enter() bool {
 	return false
 }
 
-func (b *Bound) handlerReturned() { b.returned.Store(int64(time.Since(origin))) }
+func (b *Bound) handlerReturned() { b.returned.Store(time.Now().UnixNano()) }
 
 // isBusy reports whether the server is short of processor time.
 func (b *Bound) isBusy() bool {
 	wait := runqueue.Wait()
-	returned := b.returned.Load()
-	return wait > busyWait ||
-		wait > shortWait && returned > 0 && time.Since(origin)-time.Duration(returned) < handover
+	return wait > busyWait || wait > shortWait && time.Now().UnixNano()-b.returned.Load() < int64(handover)
 }

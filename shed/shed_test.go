@@ -2,7 +2,7 @@ package shed_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,13 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/shed"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const ms = time.Millisecond
@@ -47,7 +45,8 @@ func newBound(t *testing.T, hedges int) *shed.Bound {
 
 // start returns a client, without any hedging of its own, of a server that sheds as b says, and
 // what arrives there.
-func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (testpb.TestServiceClient, *arrivals) {
+func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (
+	testpb.TestServiceClient, *arrivals) {
 	t.Helper()
 	a := &arrivals{}
 	conn := testserver.StartT(t, testserver.Config{InMemory: true, Script: script, ServerOptions: []grpc.ServerOption{
@@ -63,7 +62,8 @@ func after(delay time.Duration) testserver.Script {
 
 // aHedge is the context of a hedge as it arrives.
 func aHedge() context.Context {
-	return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
+	return metadata.NewIncomingContext(context.Background(),
+		metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 }
 
 func TestNew_Errors(t *testing.T) {
@@ -112,89 +112,76 @@ func TestNew_Busy(t *testing.T) {
 	}
 }
 
-// TestBound sends primaries and hedges one by one, while those before are in flight.
-func TestBound(t *testing.T) {
-	attempt := func(n string) context.Context {
-		ctx := context.Background()
-		if n != "0" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strings.TrimPrefix(n, "retry "))
-		}
-		if n != "0" && !strings.HasPrefix(n, "retry") {
-			ctx = metadata.AppendToOutgoingContext(ctx, "hedge-primary-in-flight", "1")
-		}
-		return ctx
-	}
-	for _, way := range []string{"unary", "stream"} {
-		for _, tc := range []struct {
-			name     string
-			bound    int
-			attempts []string
-			shed     []int // their indexes
-		}{
-			{"within the bound", 2, []string{"1", "0", "2", "0"}, nil},
-			{"above it", 2, []string{"1", "2", "1", "4"}, []int{2, 3}},
-			{"a primary is never shed", 0, []string{"0", "0", "1", "0"}, []int{2}},
-			{"nor does it count", 1, []string{"0", "0", "1", "0"}, nil},
-			{"nonsense is a primary", 0, []string{"x", "-1"}, nil},
-			{"retries are neither shed nor counted", 1, []string{"retry 1", "retry 2", "1", "retry 1", "2"}, []int{4}},
-		} {
-			t.Run(way+", "+tc.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := newBound(t, tc.bound)
-					client, _ := start(t, b, after(time.Second))
-					for range 2 { // the second time nothing is left of the first
-						errs, trailers := make([]error, len(tc.attempts)), make([]metadata.MD, len(tc.attempts))
-						var calls sync.WaitGroup
-						for i, n := range tc.attempts {
-							calls.Go(func() { errs[i] = ways[way](attempt(n), nil, client, grpc.Trailer(&trailers[i])) })
-							synctest.Wait()
-						}
-						calls.Wait()
-						for i, err := range errs {
-							want, pushback := codes.OK, ""
-							if slices.Contains(tc.shed, i) {
-								want, pushback = codes.ResourceExhausted, "0"
-							}
-							if got := strings.Join(trailers[i].Get("grpc-retry-pushback-ms"), ","); status.Code(err) != want || got != pushback {
-								t.Errorf("attempt %d: %v, pushback %q; want %v, %q", i, err, got, want, pushback)
-							}
-						}
-						if b.InFlight() != 0 {
-							t.Errorf("%d in flight", b.InFlight())
-						}
-					}
-					if got := b.Shed(); got != int64(2*len(tc.shed)) {
-						t.Errorf("%d shed", got)
-					}
-				})
+// TestNew_AfterAHandler has a hedge arrive when another handler has returned. If that was a moment
+// ago, a tenth of the wait is a sign that the hedge waited for that handler.
+func TestNew_AfterAHandler(t *testing.T) {
+	defer waiting.Store(0)
+	for _, tc := range []struct {
+		wait, ago time.Duration
+		shed      bool
+	}{
+		{ms / 10, 0, false}, {ms/10 + 1, ms/5 - 1, true}, {ms/10 + 1, ms / 5, false},
+	} {
+		for kind, ctx := range map[string]context.Context{"primary": context.Background(), "hedge": aHedge()} {
+			hedgetest.Run(t, fmt.Sprintf("%s, waits %v, %v ago", kind, tc.wait, tc.ago), func(t *testing.T) {
+				b, served := newBound(t, 1), 0
+				handler := func(context.Context, any) (any, error) { served++; return nil, nil }
+				waiting.Store(int64(tc.wait))
+				time.Sleep(ms) // no handler has returned yet, whenever the process began
+				_, _ = b.Unary(ctx, nil, nil, handler)
+				time.Sleep(tc.ago)
+				if _, _ = b.Unary(aHedge(), nil, nil, handler); served == 2 == tc.shed {
+					t.Errorf("%d served", served)
+				}
 			})
 		}
 	}
 }
 
-// TestBound_TheCallGoesOn lets both interceptors of this library meet a server that turns all
-// hedges away. Four hedges of each call are sent at once, as nothing says yet that the client has
-// one connection. The primary answers.
-func TestBound_TheCallGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBound(t, 0)
-		s := hedgetest.All(t, hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
-		client, _ := start(t, b, after(100*ms),
-			grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
-		if reply, err := client.Unary(t.Context(), &testpb.Request{}); err != nil || reply.Attempt != 0 {
-			t.Errorf("%v, %v", reply, err)
+// TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
+// primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with invalid metadata.
+func TestBound(t *testing.T) {
+	marks := map[rune][]string{
+		'h': {"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"},
+		'H': {"grpc-previous-rpc-attempts", "2", "hedge-primary-in-flight", "1"},
+		'r': {"grpc-previous-rpc-attempts", "1"},
+		'x': {"grpc-previous-rpc-attempts", "x", "hedge-primary-in-flight", "1"},
+	}
+	for _, tc := range []struct {
+		attempts string
+		bound    int
+	}{
+		{"hphp", 2}, {"hhHH", 2}, {"ppHp", 0}, {"pphp", 1}, {"xx", 0}, {"rrhrH", 1},
+	} {
+		for _, way := range []string{"unary", "stream"} {
+			hedgetest.Run(t, way+", "+tc.attempts, func(t *testing.T) {
+				b := newBound(t, tc.bound)
+				client, _ := start(t, b, after(time.Second))
+				for range 2 {
+					var calls sync.WaitGroup
+					for i, kind := range tc.attempts {
+						calls.Go(func() {
+							var trailer metadata.MD
+							err := ways[way](metadata.AppendToOutgoingContext(t.Context(), marks[kind]...), nil, client,
+								grpc.Trailer(&trailer))
+							want, pushback := codes.OK, ""
+							if kind == 'H' {
+								want, pushback = codes.ResourceExhausted, "0"
+							}
+							if got := strings.Join(trailer.Get("grpc-retry-pushback-ms"), ","); status.Code(err) != want || got != pushback {
+								t.Errorf("attempt %d: %v, pushback %q; want %v, %q", i, err, got, want, pushback)
+							}
+						})
+						synctest.Wait()
+					}
+					calls.Wait()
+				}
+				if b.InFlight() != 0 || b.Shed() != int64(2*strings.Count(tc.attempts, "H")) {
+					t.Errorf("%d in flight, %d shed", b.InFlight(), b.Shed())
+				}
+			})
 		}
-		st, err := client.ServerStream(t.Context(), &testpb.Request{Messages: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply, err := st.Recv(); err != nil || reply.Attempt != 0 {
-			t.Errorf("%v, %v", reply, err)
-		}
-		if got := s.Stats(); got.Hedges != 8 || got.PushedBack != 8 || b.Shed() != 8 || got.PrimaryWins != 0 {
-			t.Errorf("%+v, %d shed", got, b.Shed())
-		}
-	})
+	}
 }
 
 func TestBound_APanicIsCountedOut(t *testing.T) {
@@ -208,39 +195,31 @@ func TestBound_APanicIsCountedOut(t *testing.T) {
 	}
 }
 
-// TestBound_TheLastHopeIsServed has every fifth call fail once. What is sent then is the only
-// attempt of its call in flight. No more calls fail than without the bound: none.
+// TestBound_TheLastHopeIsServed has every fifth call fail once. The next attempt is the only
+// one of its call in flight. No more calls fail than without the bound: none.
 func TestBound_TheLastHopeIsServed(t *testing.T) {
 	const name = `"name": [{"service": "hedgetest.TestService"}]`
-	for kind, options := range map[string]func(*testing.T) []grpc.DialOption{
-		"retries of a client that knows nothing of hedging": func(*testing.T) []grpc.DialOption {
-			return []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"methodConfig": [{` + name + `, "retryPolicy": {"maxAttempts": 3,
-				"initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)}
-		},
-		"hedges after a failure": func(t *testing.T) []grpc.DialOption {
-			return hedgetest.Interceptors(hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{`+name+`, "hedgingPolicy": {"maxAttempts": 2,
-				"hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`)))
-		},
+	hedges := hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{`+name+
+		`, "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`))
+	for kind, options := range map[string][]grpc.DialOption{
+		"retries of a client that knows nothing of hedging": {grpc.WithDefaultServiceConfig(`{"methodConfig": [{` + name +
+			`, "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2,
+				"retryableStatusCodes": ["UNAVAILABLE"]}}]}`)},
+		"hedges after a failure": hedgetest.Interceptors(hedges),
 	} {
-		t.Run(kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBound(t, 0)
-				client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
-					if a.ID%5 == 0 && a.Number == 0 {
-						return testserver.Plan{Code: codes.Unavailable}
-					}
-					return testserver.Plan{}
-				}, options(t)...)
-				failed := 0
-				for id := range uint64(500) {
-					if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
-						failed++
-					}
+		hedgetest.Run(t, kind, func(t *testing.T) {
+			b := newBound(t, 0)
+			client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
+				if a.ID%5 == 0 && a.Number == 0 {
+					return testserver.Plan{Code: codes.Unavailable}
 				}
-				if failed > 0 || b.Shed() > 0 {
-					t.Errorf("%d of 500 calls fail, %d attempts were turned away", failed, b.Shed())
+				return testserver.Plan{}
+			}, options...)
+			for id := range uint64(500) {
+				if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil || b.Shed() > 0 {
+					t.Fatalf("call %d: %v, %d attempts were turned away", id, err, b.Shed())
 				}
-			})
+			}
 		})
 	}
 }
@@ -269,7 +248,8 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 			}
 		}
 		if slow > 0 || b.InFlight() != 0 || b.Shed() != 0 {
-			t.Errorf("%d of %d streams wait for their primary, %d places are taken, %d hedges were turned away", slow, bound+later, b.InFlight(), b.Shed())
+			t.Errorf("%d of %d streams wait for their primary, %d places are taken, %d hedges were turned away",
+				slow, bound+later, b.InFlight(), b.Shed())
 		}
 	})
 }

@@ -43,7 +43,7 @@ func (b blocks) quantile(q float64) (i stats.Interval) {
 }
 
 // saved returns the mean latency of the unhedged minus the mean latency of the hedged, with its 95%
-// interval. Both meet the same bunches of slow calls, so the interval is that of the
+// interval. Both meet the same bunches of slow calls, so the interval comes from the
 // differences per period.
 func saved(unhedged, hedged blocks) (i stats.Interval) {
 	i.Value = unhedged.all.Mean() - hedged.all.Mean()

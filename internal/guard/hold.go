@@ -62,7 +62,7 @@ func (h *hold) state(now time.Time) stats.Guard {
 }
 
 // exhausted records a RESOURCE_EXHAUSTED and reports whether hedges may be its cause. alone marks a
-// hedge whose primary did not fail. If the failure is a sign and own is set, the share falls.
+// failure of a hedge without one of its primary. If the failure is a sign and own is set, the share falls.
 func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	h.seen.note(now, calls, rateWindow)
 	h.expected.rate = min(h.expected.rate, h.seen.share())

@@ -86,18 +86,6 @@ func (w *world) pass(d time.Duration) float64 {
 	return float64(w.sent) / float64(w.due)
 }
 
-// shares advances the time and returns the mean share of each method.
-func (w *world) shares(seconds int) []float64 {
-	means := make([]float64, len(w.methods))
-	for range seconds {
-		w.pass(second)
-		for i, m := range w.methods {
-			means[i] += m.Share(w.now, w.traffic(m)) / float64(seconds)
-		}
-	}
-	return means
-}
-
 func (w *world) state(method int) stats.Guard {
 	m := w.methods[method]
 	return m.State(w.now, w.traffic(m))

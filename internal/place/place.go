@@ -28,10 +28,10 @@ type Record struct {
 
 	retried atomic.Pointer[Backend] // the last pick for a primary that gRPC has retried; usually nil
 
-	others    []*Backend   // further picks of the primary, and all picks of hedges
-	lastHedge *Backend     // the last pick for a hedge
-	late      atomic.Int32 // the number of attempts that were late: see Late
-	repeated  bool         // a hedge was sent to a backend that the call had used
+	others    []*Backend // further picks of the primary, and all picks of hedges
+	lastHedge *Backend   // the last pick for a hedge
+	late      int        // the number of attempts that were late: see NoteLate
+	repeated  bool       // a hedge was sent to a backend that the call had used
 
 	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
 	only  *exclusive            // not nil if hedges go only to backends that the call has not used
@@ -134,7 +134,7 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. A hedge whose call had used b is counted,
+// HedgeWent records that b was picked for the hedge h. If the call had used b, the hedge is counted,
 // once. The lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	h.at, r.lastHedge = b, b
@@ -209,8 +209,9 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// Spare reports whether there is a ready backend that the call has not used. It is false for a nil
-// record, and before the primary's first pick.
+// Spare reports whether a hedge can go to a ready backend that the call has not used. It is false if
+// the child returned a used one for an earlier hedge, for a nil record, and before the primary's
+// first pick.
 func (r *Record) Spare() bool {
 	if r == nil {
 		return false
@@ -218,7 +219,7 @@ func (r *Record) Spare() bool {
 	r.Lock()
 	defer r.Unlock()
 	first := r.primary.Load()
-	return first != nil && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
+	return first != nil && !r.repeated && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
 }
 
 // Pick is a pick of the child, and the backend that was picked.
@@ -234,8 +235,8 @@ func (p Pick) Release() {
 	}
 }
 
-// exclusive is the part of a record for calls whose hedges go only to backends that the call has
-// not used. The child is asked before the hedge is paid for. Guarded by the record's lock.
+// exclusive is the part of a record for WithOtherBackendOnly: the child is asked for an unused
+// backend before the hedge is paid for. Guarded by the record's lock.
 type exclusive struct {
 	primary   balancer.PickInfo // of the primary's last pick
 	reserved  []Pick            // for hedges that are about to be sent

@@ -26,6 +26,22 @@ func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) 
 	return policy, all
 }
 
+func newRecord(t *testing.T) *place.Record {
+	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	return r
+}
+
+// hedge records the picks for a hedge of the call.
+func hedge(t *testing.T, r *place.Record, picks ...*place.Backend) *place.Hedge {
+	h := r.Hedge(t.Context()).(*place.Hedge)
+	r.Lock()
+	defer r.Unlock()
+	for _, b := range picks {
+		r.HedgeWent(h, b)
+	}
+	return h
+}
+
 type key struct{}
 
 // TestRule08_NoGoroutineForTheRecord derives cancelable contexts from an attempt's, as gRPC does:
@@ -80,32 +96,28 @@ func TestOf(t *testing.T) {
 // TestRecord makes the picks of one call with four endpoints, two with the same address.
 func TestRecord(t *testing.T) {
 	_, all := enter(t, "a", "a", "b", "c")
-	a, a2, b, c := all[0], all[1], all[2], all[3]
 	if n := place.Count("target").Ready; n != 3 || !place.Live() || place.Count("other").Ready != 0 {
 		t.Errorf("%d backends", n)
 	}
-
 	var again atomic.Int64
 	_, r := place.Primary(t.Context(), "target", &again, false)
-	r.Went(a)
-	if !used(r, a) || !used(r, a2) || used(r, b) {
-		t.Error("only the address of the primary is used")
-	}
-	h := r.Hedge(t.Context()).(*place.Hedge)
-	r.Lock()
-	r.HedgeWent(h, b)
-	r.Unlock()
-	r.Went(c) // gRPC tried the primary again
-	if !used(r, b) || !used(r, c) {
-		t.Error("all are used")
-	}
-	r.Lock()
-	h2 := r.Hedge(t.Context()).(*place.Hedge)
-	r.HedgeWent(h2, a2)
-	r.HedgeWent(h2, c) // gRPC tried the hedge again
-	r.Unlock()
-	if n := again.Load(); n != 1 {
-		t.Errorf("%d hedges met a backend again, want 1", n)
+	for _, step := range []struct {
+		picks func()
+		used  [4]bool
+		again int64 // hedges that met a backend again
+	}{
+		{func() {}, [4]bool{}, 0},
+		{func() { r.Went(all[0]) }, [4]bool{true, true}, 0},
+		{func() { hedge(t, r, all[2]) }, [4]bool{true, true, true}, 0},
+		{func() { r.Went(all[3]) }, [4]bool{true, true, true, true}, 0}, // gRPC tries the primary again
+		{func() { hedge(t, r, all[1], all[3]) }, [4]bool{true, true, true, true}, 1},
+	} {
+		step.picks()
+		for i, b := range all {
+			if used(r, b) != step.used[i] || again.Load() != step.again {
+				t.Errorf("want %+v: %d is not, or %d hedges met a backend again", step.used, i, again.Load())
+			}
+		}
 	}
 }
 
@@ -120,9 +132,8 @@ func used(r *place.Record, b *place.Backend) bool {
 // as used.
 func TestWent_AtOnce(t *testing.T) {
 	_, all := enter(t, "a", "b")
-	a, b := all[0], all[1]
 	for range 3000 {
-		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+		r := newRecord(t)
 		var ready atomic.Int32
 		went := func(b *place.Backend) {
 			for ready.Add(1); ready.Load() < 2; { // so that both begin together
@@ -133,12 +144,12 @@ func TestWent_AtOnce(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			went(a)
+			went(all[0])
 		}()
-		went(b)
+		went(all[1])
 		<-done
-		if !used(r, a) || !used(r, b) {
-			t.Fatalf("used: %v, %v", used(r, a), used(r, b))
+		if !used(r, all[0]) || !used(r, all[1]) {
+			t.Fatalf("used: %v, %v", used(r, all[0]), used(r, all[1]))
 		}
 	}
 }
@@ -147,12 +158,11 @@ func TestWent_AtOnce(t *testing.T) {
 func TestBestRank_AllocatesNothing(t *testing.T) {
 	var addresses []string
 	for i := range 1000 {
-		addresses = append(addresses, fmt.Sprintf("10.0.%d.%d:443", i/256, i%256))
+		addresses = append(addresses, fmt.Sprint(i))
 	}
 	policy, ready := enter(t, addresses...)
-	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	r, now := newRecord(t), time.Now()
 	r.Went(ready[0])
-	now := time.Now()
 	if n := testing.AllocsPerRun(100, func() { policy.BestRank(r, 4, now) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

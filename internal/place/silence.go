@@ -12,7 +12,7 @@ import (
 // silent.
 const silentFrom = 2
 
-// silence is the state of one connection that tells whether it still answers. A connection is
+// silence is the state that shows whether a connection still answers. A connection is
 // silent from its second late call, with no answer between the two, to its next answer. A primary's
 // pick reads two words of the state.
 type silence struct {
@@ -202,10 +202,10 @@ func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent str
 	}
 	r.Lock()
 	defer r.Unlock()
-	if n <= int(r.late.Load()) {
+	if n <= r.late {
 		return ""
 	}
-	r.late.Store(int32(n))
+	r.late = n
 	b := r.lastHedge
 	if n == 1 {
 		b = r.answering()
@@ -328,7 +328,7 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 		r.Lock()
 		waits := p.waits
 		r.Unlock()
-		if waits > 0 { // it was patient; the latency of other calls may be that of their methods on any backend
+		if waits > 0 { // patient; the latency of other calls may be normal for their methods on any backend
 			b.mu.Lock()
 			b.took = min(age, waits)
 			b.trusted = time.Now().Add(min(trust*b.took, maxTrust))

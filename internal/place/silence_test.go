@@ -5,12 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -19,40 +16,26 @@ import (
 
 const ms = time.Millisecond
 
-// TestSilence checks the events that begin and end a silence.
+// TestSilence checks the events that begin and end a silence: L is a late call, A an answer, and w a
+// wait of half the delay.
 func TestSilence(t *testing.T) {
-	type step struct {
-		what string
-		do   func(b *place.Backend)
-		want bool
-	}
-	late := func(b *place.Backend) { b.Late(time.Now(), 10*ms) }
-	answered := func(b *place.Backend) { b.Answered() }
-	wait := func(d time.Duration) func(*place.Backend) {
-		return func(*place.Backend) { time.Sleep(d) }
-	}
-	for _, tc := range []struct {
-		name  string
-		steps []step
-	}{
-		{"two late calls", []step{{"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true},
-			{"answer", answered, false}}},
-		{"late at the same moment", []step{{"late", late, false}, {"late", late, false}, {"late", late, false},
-			{"wait", wait(5 * ms), false}, {"late", late, true}}},
-		{"an answer in between", []step{{"late", late, false}, {"wait", wait(5 * ms), false},
-			{"answer", answered, false}, {"late", late, false}, {"wait", wait(5 * ms), false}, {"late", late, true}}},
-		{"answers alone", []step{{"answer", answered, false}, {"answer", answered, false}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, all := enter(t, "a")
-				b := all[0]
-				for i, s := range tc.steps {
-					if s.do(b); b.Silent() != s.want {
-						t.Errorf("step %d, %s: silent is not %v", i, s.what, s.want)
-					}
+	for _, events := range []string{"LwL! A", "LLLwL! LA", "LwALwL!", "AA", "LwwwA", "LwL!LwL! A LwL!"} {
+		hedgetest.Run(t, events, func(t *testing.T) {
+			_, all := enter(t, "a")
+			silent := false
+			for i, event := range strings.ReplaceAll(events, " ", "") {
+				switch event {
+				case 'L':
+					all[0].Late(time.Now(), 10*ms)
+				case 'A':
+					all[0].Answered()
+				case 'w':
+					time.Sleep(5 * ms)
 				}
-			})
+				if silent = event == '!' || silent && event != 'A'; event != 'L' && all[0].Silent() != silent {
+					t.Errorf("event %d: silent is not %v", i, silent)
+				}
+			}
 		})
 	}
 }
@@ -62,7 +45,7 @@ func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy, all := enter(t, "a")
 		b := all[0]
-		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+		r := newRecord(t)
 		for _, r := range []*place.Record{r, nil} {
 			if !b.Probe(time.Now(), r) {
 				t.Error("a connection that is not silent is open to all primaries")
@@ -108,34 +91,25 @@ func TestSilence_Probes(t *testing.T) {
 func TestRecord_Late(t *testing.T) {
 	_, all := enter(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]
-	now := time.Now()
-	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
-	r.NoteLate(1, now, ms) // not picked yet: it has to wait for a connection
-	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	now, r := time.Now(), newRecord(t)
+	newRecord(t).NoteLate(1, now, ms) // not picked yet: it has to wait for a connection
 	r.Went(a)
 	r.NoteLate(1, now, ms)
 	r.NoteLate(1, now.Add(ms), ms) // the hedge is considered again
 	if !a.Suspect() || a.Silent() {
 		t.Error("one call is late at a")
 	}
-	h := r.Hedge(t.Context()).(*place.Hedge)
-	r.Lock()
-	r.HedgeWent(h, b)
-	r.Unlock()
-	r.NoteLate(2, now, ms)
-	if !b.Suspect() {
+	h := hedge(t, r, b)
+	if r.NoteLate(2, now, ms); !b.Suspect() {
 		t.Error("the hedge is late at b")
 	}
 	h.Answered()
-	r.Ended(time.Since(now), true)
-	if a.Suspect() || b.Suspect() {
+	if r.Ended(time.Since(now), true); a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}
-	r.Went(c) // gRPC tries the primary again
-	r.NoteLate(3, now, ms)
-	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	r = newRecord(t)
 	r.Went(a)
-	r.Went(c)
+	r.Went(c) // gRPC tries the primary again
 	if r.NoteLate(1, now, ms); a.Suspect() || !c.Suspect() {
 		t.Error("the primary is late at c")
 	}
@@ -147,16 +121,10 @@ func TestRecord_Late(t *testing.T) {
 // TestCount_Silent checks that an address is listed once if several policies have silent
 // connections to it.
 func TestCount_Silent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	hedgetest.Run(t, "", func(t *testing.T) {
 		began := time.Now()
 		for range 2 { // a pool of two
-			policy := place.Enter("target")
-			defer policy.Leave()
-			var all []*place.Backend
-			for n, address := range []string{"a", "a", "b", "c"} {
-				all = append(all, policy.NewBackend(nil, []resolver.Address{{Addr: address}}, n%2))
-			}
-			policy.Show(all)
+			_, all := enter(t, "a", "a", "b", "c")
 			for _, b := range all[:3] {
 				b.Late(time.Now(), 0)
 				b.Late(time.Now(), 0)
@@ -182,7 +150,6 @@ func TestCount_WorthTelling(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		{"two stragglers, long ago", []time.Duration{0, time.Second}, false, time.Hour, false},
 		{"two stragglers, far apart", []time.Duration{0, 11 * time.Second}, false, time.Second, false},
 		{"many stragglers", []time.Duration{0, 1, time.Second, 2 * time.Second, 9 * time.Second}, false,
 			10 * time.Second, false},
@@ -237,8 +204,7 @@ func TestMoves(t *testing.T) {
 				policy, all := enter(t, "a", "b")
 				silent, well := all[0], all[1]
 				call := func(of string) {
-					_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
-					b := well
+					r, b := newRecord(t), well
 					if of == "failed there" {
 						b = silent
 					}
@@ -252,10 +218,8 @@ func TestMoves(t *testing.T) {
 				fallSilent(silent)
 				for i, s := range tc.steps {
 					for range s.calls {
-						for of := range strings.SplitSeq(s.of, ", ") {
-							policy.Moves()
-							call(of)
-						}
+						policy.Moves()
+						call(s.of)
 					}
 					const draws = 10_000
 					moves := 0

@@ -11,7 +11,6 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -25,7 +24,7 @@ type Target struct {
 
 	Name   string
 	Budget *budget.Bucket
-	Resets resets.Resets
+	Resets guard.Resets
 
 	registry *Registry
 	guard    guard.Shared

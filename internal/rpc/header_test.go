@@ -30,12 +30,10 @@ func TestUnnumbered(t *testing.T) {
 			metadata.Join(own, mark)), own, false},
 		"forwarded, appended": {metadata.AppendToOutgoingContext(serving(background, mark),
 			"Grpc-Previous-Rpc-Attempts", "1"), metadata.MD{}, false},
-		"forwarded in part": {
-			metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(InFlightHeader, "1")),
-				InFlightHeader, "1"), metadata.MD{}, false},
-		"forwarded, no flight": {
-			metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(AttemptsHeader, "1")),
-				AttemptsHeader, "1"), metadata.MD{}, false},
+		"forwarded in part": {metadata.AppendToOutgoingContext(
+			serving(background, metadata.Pairs(InFlightHeader, "1")), InFlightHeader, "1"), metadata.MD{}, false},
+		"forwarded, no flight": {metadata.AppendToOutgoingContext(
+			serving(background, metadata.Pairs(AttemptsHeader, "1")), AttemptsHeader, "1"), metadata.MD{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, _ := metadata.FromOutgoingContext(tc.ctx)

@@ -19,7 +19,7 @@ import (
 const AttemptsHeader = "grpc-previous-rpc-attempts"
 
 // InFlightHeader is the request metadata key, with the value 1, of a hedge that was sent while its
-// primary was in flight. The call does not depend on such a hedge. Retries, and hedges that follow
+// primary was in flight. The call does not depend on the hedge. Retries, and hedges that follow
 // a failure, have AttemptsHeader alone.
 const InFlightHeader = "hedge-primary-in-flight"
 
@@ -87,7 +87,7 @@ type (
 	wonKey   struct{} // of a hedge that has won
 )
 
-// won is set once any hedge has won. Until then calls skip the search of their context for such a
+// won is set once any hedge has won. Until then calls skip the search of their context for the
 // hedge, which takes time for each parent context.
 var won atomic.Bool
 

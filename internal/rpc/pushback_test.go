@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,24 +11,17 @@ import (
 )
 
 func TestPushback(t *testing.T) {
+	const never = -time.Millisecond
 	for _, tc := range []struct {
-		name    string
-		trailer metadata.MD
-		wait    time.Duration // negative: for good
-		ok      bool
+		values []string
+		wait   time.Duration // negative: for good
 	}{
-		{"no trailer", nil, 0, false},
-		{"another key", metadata.Pairs("a", "1"), 0, false},
-		{"at once", metadata.Pairs(rpc.PushbackTrailer, "0"), 0, true},
-		{"later", metadata.Pairs(rpc.PushbackTrailer, "250"), 250 * time.Millisecond, true},
-		{"never", metadata.Pairs(rpc.PushbackTrailer, "-1"), -time.Millisecond, true},
-		{"no number", metadata.Pairs(rpc.PushbackTrailer, "soon"), -time.Millisecond, true},
-		{"no int32", metadata.Pairs(rpc.PushbackTrailer, "2147483648"), -time.Millisecond, true},
-		{"two of them", metadata.Pairs(rpc.PushbackTrailer, "1", rpc.PushbackTrailer, "2"), -time.Millisecond, true},
-		{"empty", metadata.Pairs(rpc.PushbackTrailer, ""), -time.Millisecond, true},
+		{nil, 0}, {[]string{"0"}, 0}, {[]string{"250"}, 250 * time.Millisecond}, {[]string{"-1"}, never},
+		{[]string{"soon"}, never}, {[]string{"2147483648"}, never}, {[]string{"1", "2"}, never}, {[]string{""}, never},
 	} {
-		if wait, ok := rpc.Pushback(tc.trailer); wait != tc.wait || ok != tc.ok {
-			t.Errorf("%s: %v, %v, want %v, %v", tc.name, wait, ok, tc.wait, tc.ok)
+		trailer := metadata.MD{"a": {"1"}, rpc.PushbackTrailer: slices.Clone(tc.values)}
+		if wait, ok := rpc.Pushback(trailer); wait != tc.wait || ok != (tc.values != nil) {
+			t.Errorf("%q: %v, %v, want %v", tc.values, wait, ok, tc.wait)
 		}
 	}
 }

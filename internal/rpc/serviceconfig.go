@@ -54,25 +54,37 @@ func (c *ServiceConfig) Policy(fullMethod string) *HedgingPolicy {
 	return nil
 }
 
-// The JSON, to the depth at which errors are this package's own. Package json ignores the case of
-// keys. Unknown keys are ignored, and null equals absent.
+// The JSON. Package json ignores the case of keys. Unknown keys are ignored, and null equals absent.
 type (
 	rawConfig struct {
-		MethodConfig    []rawMethod      `json:"methodConfig"`
-		RetryThrottling *json.RawMessage `json:"retryThrottling"`
+		MethodConfig    []rawMethod  `json:"methodConfig"`
+		RetryThrottling *rawThrottle `json:"retryThrottling"`
 	}
 	rawMethod struct {
-		Name                       []rawName `json:"name"`
-		RetryPolicy, HedgingPolicy *json.RawMessage
+		Name          []rawName
+		RetryPolicy   *json.RawMessage
+		HedgingPolicy *rawPolicy `json:"hedgingPolicy"`
 	}
-	rawName struct{ Service, Method string }
+	rawName   struct{ Service, Method string }
+	rawPolicy struct {
+		MaxAttempts                       *float64 `json:"maxAttempts"`
+		HedgingDelay, NonFatalStatusCodes *json.RawMessage
+	}
+	rawThrottle struct {
+		MaxTokens  *float64 `json:"maxTokens"`
+		TokenRatio *float64 `json:"tokenRatio"`
+	}
 )
 
 // ParseServiceConfig reads a service config. An error names the method, the field and the value.
 func ParseServiceConfig(js string) (*ServiceConfig, error) {
 	var raw rawConfig
-	if err := json.Unmarshal([]byte(js), &raw); err != nil {
-		return nil, plain(err)
+	err := json.Unmarshal([]byte(js), &raw)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // which names a type of this package
+		err = fmt.Errorf("%s: JSON: a %s is not allowed here", cmp.Or(wrong.Field, "the whole"), wrong.Value)
+	}
+	if err != nil {
+		return nil, err
 	}
 	c := &ServiceConfig{methods: map[string]*HedgingPolicy{}}
 	for i, m := range raw.MethodConfig {
@@ -80,22 +92,10 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 			return nil, fmt.Errorf("methodConfig[%d] %v: %w", i, m.Name, err)
 		}
 	}
-	var err error
 	if c.Throttle, err = parseThrottle(raw.RetryThrottling); err != nil {
 		return nil, fmt.Errorf("retryThrottling: %w", err)
 	}
 	return c, askGRPC(js)
-}
-
-// plain rewords an error of package json that names a type of this package.
-func plain(err error) error {
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		if wrong.Field == "" {
-			return fmt.Errorf("JSON: it is a %s, and not an object", wrong.Value)
-		}
-		return fmt.Errorf("%s: JSON: a %s is not allowed here", wrong.Field, wrong.Value)
-	}
-	return err
 }
 
 // askGRPC lets gRPC check the rest of the config: retry policies, timeouts, load balancing.
@@ -114,7 +114,7 @@ func (c *ServiceConfig) add(m rawMethod) error {
 	}
 	policy, err := parsePolicy(m.HedgingPolicy)
 	if err != nil {
-		return fmt.Errorf("hedgingPolicy%w", err)
+		return fmt.Errorf("hedgingPolicy.%w", err)
 	}
 	for _, n := range m.Name {
 		if n.Service == "" && n.Method != "" {
@@ -139,30 +139,22 @@ func (n rawName) path() string {
 	return "/" + n.Service + "/" + n.Method
 }
 
-// parsePolicy returns nil without a policy. Its errors begin with a dot and the field's name, or
-// with a colon.
-func parsePolicy(js *json.RawMessage) (*HedgingPolicy, error) {
-	var raw struct {
-		MaxAttempts                       *float64 `json:"maxAttempts"`
-		HedgingDelay, NonFatalStatusCodes *json.RawMessage
-	}
-	if js == nil {
+// parsePolicy returns nil without a policy. Its errors begin with the field's name.
+func parsePolicy(raw *rawPolicy) (*HedgingPolicy, error) {
+	if raw == nil {
 		return nil, nil
-	}
-	if err := json.Unmarshal(*js, &raw); err != nil {
-		return nil, fmt.Errorf(": %w", plain(err))
 	}
 	delay, noDelay := duration(raw.HedgingDelay)
 	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
 	switch attempts := raw.MaxAttempts; {
 	case attempts == nil:
-		return nil, errors.New(".maxAttempts: it is required")
+		return nil, errors.New("maxAttempts: it is required")
 	case *attempts <= 1 || *attempts != math.Trunc(*attempts):
-		return nil, fmt.Errorf(".maxAttempts: %v is not a whole number above 1", *attempts)
+		return nil, fmt.Errorf("maxAttempts: %v is not a whole number above 1", *attempts)
 	case noDelay != nil:
-		return nil, fmt.Errorf(".hedgingDelay: %w", noDelay)
+		return nil, fmt.Errorf("hedgingDelay: %w", noDelay)
 	case noCodes != nil:
-		return nil, fmt.Errorf(".nonFatalStatusCodes: %w", noCodes)
+		return nil, fmt.Errorf("nonFatalStatusCodes: %w", noCodes)
 	}
 	return &HedgingPolicy{int(min(*raw.MaxAttempts, MaxAttempts)), delay, nonFatal}, nil
 }
@@ -207,16 +199,9 @@ type Throttle struct {
 	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
 }
 
-func parseThrottle(js *json.RawMessage) (*Throttle, error) {
-	var raw struct {
-		MaxTokens  *float64 `json:"maxTokens"`
-		TokenRatio *float64 `json:"tokenRatio"`
-	}
-	if js == nil {
+func parseThrottle(raw *rawThrottle) (*Throttle, error) {
+	if raw == nil {
 		return nil, nil
-	}
-	if err := json.Unmarshal(*js, &raw); err != nil {
-		return nil, plain(err)
 	}
 	switch tokens, ratio := raw.MaxTokens, raw.TokenRatio; {
 	case tokens == nil:

@@ -58,127 +58,99 @@ func hedging(policy string) string {
 }
 
 func TestParse_HedgingPolicy(t *testing.T) {
-	const s = time.Second
-	for _, tc := range []struct {
-		name, policy string
-		want         *rpc.HedgingPolicy
-	}{
-		{"absent delay is none", `{"maxAttempts": 2}`, &rpc.HedgingPolicy{Attempts: 2}},
-		{"null is absent", `{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`,
-			&rpc.HedgingPolicy{Attempts: 2}},
-		{"null policy", `null`, nil},
-		{"five attempts", `{"maxAttempts": 5}`, &rpc.HedgingPolicy{Attempts: 5}},
-		{"above five is five", `{"maxAttempts": 6}`, &rpc.HedgingPolicy{Attempts: 5}},
-		{"far above five is five", `{"maxAttempts": 4000000000}`, &rpc.HedgingPolicy{Attempts: 5}},
-		{"an integer in another form", `{"maxAttempts": 0.3e1}`, &rpc.HedgingPolicy{Attempts: 3}},
-		{"no delay", `{"maxAttempts": 2, "hedgingDelay": "0s"}`, &rpc.HedgingPolicy{Attempts: 2}},
-		{"a nanosecond", `{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`, &rpc.HedgingPolicy{Attempts: 2, Delay: 1}},
-		{"the longest", `{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`,
-			&rpc.HedgingPolicy{Attempts: 2, Delay: math.MaxInt64}},
-		{"codes in any case, by number, twice",
-			`{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["Unavailable", 14, "uNKNOWN", ` +
-				`"CANCELLED"]}`,
-			&rpc.HedgingPolicy{Attempts: 2, Delay: s, NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}}},
-		{"no codes", `{"maxAttempts": 2, "nonFatalStatusCodes": []}`, &rpc.HedgingPolicy{Attempts: 2}},
-		{"unknown fields", `{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`, &rpc.HedgingPolicy{Attempts: 2}},
-		{"keys in another case", `{"MAXATTEMPTS": 2}`, &rpc.HedgingPolicy{Attempts: 2}},
+	type policy = rpc.HedgingPolicy
+	for js, want := range map[string]*policy{
+		`null`:                        nil,
+		`{"maxAttempts": 2}`:          {Attempts: 2},
+		`{"maxAttempts": 5}`:          {Attempts: 5},
+		`{"maxAttempts": 6}`:          {Attempts: 5},
+		`{"maxAttempts": 4000000000}`: {Attempts: 5},
+		`{"maxAttempts": 0.3e1}`:      {Attempts: 3},
+		`{"MAXATTEMPTS": 2}`:          {Attempts: 2},
+		`{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`: {Attempts: 2},
+		`{"maxAttempts": 2, "hedgingDelay": "0s"}`:                              {Attempts: 2},
+		`{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`:                    {Attempts: 2, Delay: 1},
+		`{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`:                   {Attempts: 2, Delay: math.MaxInt64},
+		`{"maxAttempts": 2, "nonFatalStatusCodes": []}`:                         {Attempts: 2},
+		`{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`:        {Attempts: 2},
+		`{"maxAttempts": 2, "nonFatalStatusCodes": ["Unavailable", 14, "uNKNOWN", "CANCELLED"]}`: {Attempts: 2,
+			NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c, err := rpc.ParseServiceConfig(hedging(tc.policy))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := c.Policy("/a/b"); !cmp.Equal(got, tc.want, cmpopts.EquateEmpty()) {
-				t.Errorf("%+v, want %+v", got, tc.want)
-			}
-		})
+		c, err := rpc.ParseServiceConfig(hedging(js))
+		if got := c.Policy("/a/b"); err != nil || !cmp.Equal(got, want, cmpopts.EquateEmpty()) {
+			t.Errorf("%s: %+v, %v, want %+v", js, got, err, want)
+		}
 	}
 }
 
 func TestParse_Rejects(t *testing.T) {
-	for _, tc := range []struct {
-		name, config string
-		want         []string // parts of the error: method, field, value
-	}{
-		{"nothing", ``, []string{"JSON"}},
-		{"no object", `[]`, []string{"array"}},
-		{"two objects", `{}{}`, []string{"after top-level value"}},
-		{"no list of methods", `{"methodConfig": {}}`, []string{"methodConfig"}},
-		{"attempts absent", hedging(`{}`), []string{"a/b", "hedgingPolicy.maxAttempts", "required"}},
-		{"attempts null", hedging(`{"maxAttempts": null}`), []string{"a/b", "hedgingPolicy.maxAttempts", "required"}},
-		{"one attempt", hedging(`{"maxAttempts": 1}`), []string{"a/b", "hedgingPolicy.maxAttempts", "1"}},
-		{"negative attempts", hedging(`{"maxAttempts": -3}`), []string{"a/b", "hedgingPolicy.maxAttempts", "-3"}},
-		{"attempts and a half", hedging(`{"maxAttempts": 2.5}`), []string{"a/b", "hedgingPolicy.maxAttempts", "2.5"}},
-		{"attempts in words", hedging(`{"maxAttempts": "two"}`), []string{"a/b", "hedgingPolicy: maxAttempts", "string"}},
-		{"attempts beyond numbers", hedging(`{"maxAttempts": 1e999}`),
-			[]string{"a/b", "hedgingPolicy: maxAttempts", "1e999"}},
-		{"delay without a unit", hedging(`{"maxAttempts": 2, "hedgingDelay": "1"}`),
-			[]string{"a/b", "hedgingPolicy.hedgingDelay", `"1"`}},
-		{"delay in Go", hedging(`{"maxAttempts": 2, "hedgingDelay": "1m"}`),
-			[]string{"a/b", "hedgingPolicy.hedgingDelay", `"1m"`}},
-		{"delay as a number", hedging(`{"maxAttempts": 2, "hedgingDelay": 1}`),
-			[]string{"a/b", "hedgingPolicy.hedgingDelay", "1"}},
-		{"negative delay", hedging(`{"maxAttempts": 2, "hedgingDelay": "-1s"}`),
-			[]string{"a/b", "hedgingPolicy.hedgingDelay", `"-1s"`}},
-		{"delay too long", hedging(`{"maxAttempts": 2, "hedgingDelay": "315576000001s"}`),
-			[]string{"a/b", "hedgingPolicy.hedgingDelay", "315576000001s"}},
-		{"unknown code", hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": ["UNAVAILABLE", "GONE"]}`),
-			[]string{"a/b", "hedgingPolicy.nonFatalStatusCodes", `"GONE"`}},
-		{"code too high", hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": [17]}`),
-			[]string{"a/b", "hedgingPolicy.nonFatalStatusCodes", "17"}},
-		{"OK", hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": ["ok"]}`),
-			[]string{"a/b", "hedgingPolicy.nonFatalStatusCodes", `"ok"`}},
-		{"null code", hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": [null]}`),
-			[]string{"a/b", "hedgingPolicy.nonFatalStatusCodes", "null"}},
-		{"no list of codes", hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": "UNAVAILABLE"}`),
-			[]string{"a/b", "hedgingPolicy.nonFatalStatusCodes", `"UNAVAILABLE"`}},
-		{"no policy", hedging(`3`), []string{"a/b", "hedgingPolicy", "number"}},
-		{"both policies", `{"methodConfig": [{"name": [{"service": "a"}], "hedgingPolicy": {"maxAttempts": 2},
-			"retryPolicy": {"maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1, "retryableStatusCodes": [14]}}]}`,
-			[]string{"[a]", "retryPolicy", "hedgingPolicy"}},
-		{"one name twice", `{"methodConfig": [{"name": [{"service": "a"}]}, {"name": [{"service": "b"}, ` +
-			`{"service": "a"}]}]}`, []string{"methodConfig[1]", "name: a"}},
-		{"the empty name twice", `{"methodConfig": [{"name": [{}, {}]}]}`, []string{"{}"}},
-		{"a method without service", `{"methodConfig": [{"name": [{"method": "b"}]}]}`, []string{`"b"`, "service"}},
-		{"a method that is no string", `{"methodConfig": [{"name": [{"service": 3}]}]}`, []string{"ervice"}},
-
-		{"gRPC rejects a retry policy",
-			`{"methodConfig": [{"name": [{"service": "a"}], "retryPolicy": {"maxAttempts": 1}}]}`, []string{
-				"retry policy"}},
-		{"gRPC rejects a timeout", `{"methodConfig": [{"name": [{"service": "a"}], "timeout": "1"}]}`, []string{"duration"}},
-		{"gRPC rejects a balancer", `{"loadBalancingConfig": [{"none_such": {}}]}`, []string{"none_such"}},
-
-		{"tokens absent", `{"retryThrottling": {"tokenRatio": 0.1}}`, []string{"retryThrottling", "maxTokens", "required"}},
-		{"tokens zero", `{"retryThrottling": {"maxTokens": 0, "tokenRatio": 0.1}}`,
-			[]string{"retryThrottling", "maxTokens", "0"}},
-		{"tokens negative", `{"retryThrottling": {"maxTokens": -1, "tokenRatio": 0.1}}`,
-			[]string{"retryThrottling", "maxTokens", "-1"}},
-		{"tokens above 1000", `{"retryThrottling": {"maxTokens": 1001, "tokenRatio": 0.1}}`,
-			[]string{"retryThrottling", "maxTokens", "1001"}},
-		{"tokens and a half", `{"retryThrottling": {"maxTokens": 10.5, "tokenRatio": 0.1}}`,
-			[]string{"retryThrottling", "maxTokens", "10.5"}},
-		{"ratio absent", `{"retryThrottling": {"maxTokens": 10}}`, []string{"retryThrottling", "tokenRatio", "required"}},
-		{"ratio zero", `{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0}}`,
-			[]string{"retryThrottling", "tokenRatio", "0"}},
-		{"ratio negative", `{"retryThrottling": {"maxTokens": 10, "tokenRatio": -1}}`,
-			[]string{"retryThrottling", "tokenRatio", "-1"}},
-		{"ratio in words", `{"retryThrottling": {"maxTokens": 10, "tokenRatio": "x"}}`,
-			[]string{"retryThrottling", "tokenRatio", "string"}},
-		{"nothing left of the ratio", `{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.0009}}`,
-			[]string{"retryThrottling", "tokenRatio", "0.0009"}},
-		{"no throttling", `{"retryThrottling": 3}`, []string{"retryThrottling", "number"}},
+	rejects := func(config string, want ...string) { // parts of the error: method, field, value
+		t.Helper()
+		c, err := rpc.ParseServiceConfig(config)
+		if err == nil {
+			t.Errorf("%s is accepted: %+v", config, c)
+			return
+		}
+		for _, part := range want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not name %q", config, err, part)
+			}
+		}
+	}
+	for config, want := range map[string]string{
+		``:                                       "JSON",
+		`[]`:                                     "array",
+		`{}{}`:                                   "after top-level value",
+		`{"methodConfig": {}}`:                   "methodConfig",
+		`{"methodConfig": [{"name": [{}, {}]}]}`: "{}",
+		`{"methodConfig": [{"name": [{"service": 3}]}]}`:                                      "ervice",
+		`{"methodConfig": [{"name": [{"service": "a"}], "retryPolicy": {"maxAttempts": 1}}]}`: "retry policy", // by gRPC
+		`{"methodConfig": [{"name": [{"service": "a"}], "timeout": "1"}]}`:                    "duration",     // by gRPC
+		`{"loadBalancingConfig": [{"none_such": {}}]}`:                                        "none_such",    // by gRPC
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c, err := rpc.ParseServiceConfig(tc.config)
-			if err == nil {
-				t.Fatalf("accepted: %+v", c)
-			}
-			for _, part := range tc.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
-		})
+		rejects(config, want)
+	}
+	rejects(`{"methodConfig": [{"name": [{"method": "b"}]}]}`, `"b"`, "service")
+	rejects(`{"methodConfig": [{"name": [{"service": "a"}]}, {"name": [{"service": "b"}, {"service": "a"}]}]}`,
+		"methodConfig[1]", "name: a")
+	rejects(`{"methodConfig": [{"name": [{"service": "a"}], "hedgingPolicy": {"maxAttempts": 2},
+		"retryPolicy": {"maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1,
+			"retryableStatusCodes": [14]}}]}`, "[a]", "retryPolicy", "hedgingPolicy")
+
+	for policy, want := range map[string][]string{ // field and value
+		`{}`:                    {".maxAttempts", "required"},
+		`{"maxAttempts": null}`: {".maxAttempts", "required"},
+		`{"maxAttempts": 1}`:    {".maxAttempts", "1"},
+		`{"maxAttempts": -3}`:   {".maxAttempts", "-3"},
+		`{"maxAttempts": 2.5}`:  {".maxAttempts", "2.5"},
+	} {
+		rejects(hedging(policy), "a/b", "hedgingPolicy"+want[0], want[1])
+	}
+	rejects(hedging(`{"maxAttempts": "two"}`), "hedgingPolicy.maxAttempts", "string")
+	rejects(hedging(`{"maxAttempts": 1e999}`), "hedgingPolicy.maxAttempts", "1e999")
+	rejects(hedging(`3`), "hedgingPolicy", "number")
+	for _, delay := range []string{`"1"`, `"1m"`, `1`, `"-1s"`, `"315576000001s"`} {
+		rejects(hedging(`{"maxAttempts": 2, "hedgingDelay": `+delay+`}`), "a/b", "hedgingPolicy.hedgingDelay", delay)
+	}
+	for codes, want := range map[string]string{`["UNAVAILABLE", "GONE"]`: `"GONE"`, `[17]`: "17", `["ok"]`: `"ok"`,
+		`[null]`: "null", `"UNAVAILABLE"`: `"UNAVAILABLE"`} {
+		rejects(hedging(`{"maxAttempts": 2, "nonFatalStatusCodes": `+codes+`}`),
+			"a/b", "hedgingPolicy.nonFatalStatusCodes", want)
+	}
+	for throttling, want := range map[string][]string{
+		`{"tokenRatio": 0.1}`:                     {"maxTokens", "required"},
+		`{"maxTokens": 0, "tokenRatio": 0.1}`:     {"maxTokens", "0"},
+		`{"maxTokens": -1, "tokenRatio": 0.1}`:    {"maxTokens", "-1"},
+		`{"maxTokens": 1001, "tokenRatio": 0.1}`:  {"maxTokens", "1001"},
+		`{"maxTokens": 10.5, "tokenRatio": 0.1}`:  {"maxTokens", "10.5"},
+		`{"maxTokens": 10}`:                       {"tokenRatio", "required"},
+		`{"maxTokens": 10, "tokenRatio": 0}`:      {"tokenRatio", "0"},
+		`{"maxTokens": 10, "tokenRatio": -1}`:     {"tokenRatio", "-1"},
+		`{"maxTokens": 10, "tokenRatio": "x"}`:    {"tokenRatio", "string"},
+		`{"maxTokens": 10, "tokenRatio": 0.0009}`: {"tokenRatio", "0.0009"},
+		`3`: {"number"},
+	} {
+		rejects(`{"retryThrottling": `+throttling+`}`, append(want, "retryThrottling")...)
 	}
 }
 
@@ -195,13 +167,8 @@ func TestParse_RetryThrottling(t *testing.T) {
 		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.Throttle{Tokens: 10, MilliRatio: 2000}},
 		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.Throttle{Tokens: 10, MilliRatio: 10_000}},
 	} {
-		c, err := rpc.ParseServiceConfig(tc.config)
-		if err != nil {
-			t.Errorf("%s: %v", tc.config, err)
-			continue
-		}
-		if !cmp.Equal(c.Throttle, tc.want) {
-			t.Errorf("%s: %+v, want %+v", tc.config, c.Throttle, tc.want)
+		if c, err := rpc.ParseServiceConfig(tc.config); err != nil || !cmp.Equal(c.Throttle, tc.want) {
+			t.Errorf("%s: %+v, %v, want %+v", tc.config, c, err, tc.want)
 		}
 	}
 }

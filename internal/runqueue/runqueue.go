@@ -30,16 +30,18 @@ func Wait() time.Duration {
 	return process.wait()
 }
 
-// Busy reports whether this process delays what is due by more than limit: a timer fired late, or
-// goroutines wait for a processor. A limit below precision or minWait counts as that.
+// Busy reports whether this process is late by more than limit: a timer fired late, or goroutines wait
+// for a processor. The least limits are precision and minWait.
 //
 // Note: in virtual time, where timers are on time to the nanosecond, no goroutine waits for a
 // processor, and Busy returns false.
 func Busy(late, limit time.Duration) bool {
-	if replacement.Load() == nil {
-		return late > 0 && delays(late, Wait(), limit)
+	if replacement.Load() != nil {
+		late = 0
+	} else if late <= 0 {
+		return false
 	}
-	return delays(0, Wait(), limit)
+	return delays(late, Wait(), limit)
 }
 
 func delays(late, wait, limit time.Duration) bool {

@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/resets"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -38,7 +38,7 @@ type Config struct {
 	// the percentage of calls that are never hedged
 	Control       float64
 	ServiceConfig *rpc.ServiceConfig // nil: none
-	ResetLimit    *resets.Limit      // nil: none
+	ResetLimit    *guard.ResetLimit  // nil: none
 	// hold back hedges that use up a rate limit
 	Guard bool
 

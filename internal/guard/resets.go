@@ -1,6 +1,4 @@
-// Package resets bounds the hedges of a target at a server that counts resets. Each hedge makes one
-// loser, which is reset on the wire.
-package resets
+package guard
 
 import (
 	"cmp"
@@ -15,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Limit is WithResetLimit: at most N hedges in any time of Per.
-type Limit struct {
+// ResetLimit is WithResetLimit: at most N hedges in any time of Per.
+type ResetLimit struct {
 	N   int
 	Per time.Duration
 }
@@ -51,11 +49,11 @@ const (
 	cleared   = 30 * time.Minute
 )
 
-// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent
-// use.
+// Resets bounds the hedges of one target at a server that counts resets: each hedge makes one loser,
+// which is reset on the wire. The zero Resets has no limit. It is safe for concurrent use.
 type Resets struct {
 	mu      sync.Mutex
-	option  *Limit // WithResetLimit; nil: none
+	option  *ResetLimit // WithResetLimit; nil: none
 	learned [causes]learned
 	level   float64   // of the token bucket that enforces the limits
 	at      time.Time // of level and sent
@@ -71,7 +69,7 @@ type learned struct {
 }
 
 // SetLimit sets the limit of WithResetLimit. nil is no limit.
-func (r *Resets) SetLimit(l *Limit) {
+func (r *Resets) SetLimit(l *ResetLimit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.option = l
@@ -145,7 +143,7 @@ func (r *Resets) Admit(now time.Time) bool {
 	return true
 }
 
-// Refund returns the reset of a hedge that was not sent, or that its server turned away: such an
+// Refund returns the reset of a hedge that was not sent, or that its server turned away: the
 // attempt has ended, and is not reset.
 func (r *Resets) Refund() {
 	r.mu.Lock()
@@ -154,8 +152,8 @@ func (r *Resets) Refund() {
 }
 
 // NoteFailure records that an attempt failed with err. It reports whether the call may be sent
-// again, because the server cut the connection and gave resets as the reason. Such a cut, and a
-// second silent one, set a limit. NoteFailure reads the text of err, which a server may have
+// again, because the server cut the connection and gave resets as the reason. A cut with that
+// reason, and a second silent cut, set a limit. NoteFailure reads the text of err, which a server may have
 // relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	c, cut := causeOf(err)
