@@ -27,7 +27,7 @@ type opener struct {
 // attempt's goroutine may use it. Afterwards only RecvMsg may use the fields of the winner, and no
 // goroutine the fields of a loser.
 //
-// A hedge is a [race.Attempt] and a [race.Judge]. The contest is both for the primary.
+// A hedge is a [race.Attempt]. The contest is the [race.Ending] of the primary.
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream

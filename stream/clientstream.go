@@ -30,8 +30,8 @@ const (
 	ended                 // the primary ended before that
 	idle                  // no call waits for an answer
 	racing                // RecvMsg or Header runs a contest
-	settling              // a call is about to choose the primary without a contest
-	settled               // an attempt is chosen: by that call, or because the primary ended in idle
+	settling              // the primary is about to be chosen without a contest, for example at its end
+	settled               // an attempt is chosen
 )
 
 // clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
@@ -41,7 +41,6 @@ type clientStream struct {
 	single  *singleRequest // of a bidirectional method; nil otherwise
 	decided chan struct{}  // closed when the stream is settled; nil unless a call waits for that
 	phase   phase
-	policy  bool        // the method has a hedgingPolicy: response headers decide the race
 	waits   bool        // Header waits for the first message
 	heard   atomic.Bool // RecvMsg has returned the first message and learned from it
 
@@ -63,7 +62,7 @@ func (c *clientStream) open(target string) error {
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed: RecvMsg returns the error.
-	mayBeSaved := err != nil && c.policy && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
+	mayBeSaved := err != nil && c.call.ByPolicy() && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.End{Err: err})
@@ -79,9 +78,9 @@ func (c *clientStream) open(target string) error {
 	c.mu.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
-		context.AfterFunc(ctx, c.choosePrimaryIfIdle)
+		context.AfterFunc(ctx, c.primaryEnded)
 	case finished:
-		c.choosePrimaryIfIdle()
+		c.primaryEnded()
 	}
 	return nil
 }
@@ -90,10 +89,10 @@ func (c *clientStream) open(target string) error {
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
 	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg repeats the call, or the call ends with its context
-		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
+		context.AfterFunc(c.bound, c.primaryEnded)
 		return
 	}
-	c.choosePrimaryIfIdle()
+	c.primaryEnded()
 }
 
 // finish frees the contexts of an attempt after its gRPC stream ended with err on a closed
@@ -120,7 +119,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	goal := responseHeaders
 	var replies attempt.Reply
 	races := true
-	if !c.policy {
+	if !c.call.ByPolicy() {
 		goal = firstMessage
 		replies, races = c.opener.options.Reply(m)
 	}
@@ -172,7 +171,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
-	if c.waits && !c.policy {
+	if c.waits && !c.call.ByPolicy() {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt, true)

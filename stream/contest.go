@@ -63,7 +63,7 @@ func (k *contest) decide(into any) *streamAttempt {
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
-		if c.tracksFailures && err != nil {
+		if err != nil {
 			e.Trailer = c.primary.Trailer()
 		}
 		c.end(e)
@@ -113,46 +113,40 @@ func (k *contest) Book(r *race.Report) {
 	c.end(call.End{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
-// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt.
+// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. If m has
+// ended, choose first fills the variables of the call's options.
 func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
 		c.mu.Unlock()
 		return chosen
 	}
-	finish := c.chooseLocked(m)
-	c.mu.Unlock()
-	finish()
-	return m
-}
-
-// chooseLocked makes m the chosen attempt. If m has ended, it first fills the variables of the
-// call's options. mu must be held; the caller must run finish after it has released mu.
-func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.phase = settled
-	finish = m.results.Choose(false)
+	finish := m.results.Choose(false)
 	c.chosen.Store(m)
 	c.kept.Swap(nil).Free() // no hedge is being prepared
 	if c.decided != nil {
 		close(c.decided)
 	}
-	return finish
-}
-
-// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header waited.
-// If a contest has begun, it does nothing.
-func (c *clientStream) choosePrimaryIfIdle() {
-	c.mu.Lock()
-	if c.phase == opening {
-		c.phase = ended
-	}
-	if c.phase != idle {
-		c.mu.Unlock()
-		return
-	}
-	finish := c.chooseLocked(&c.primary)
 	c.mu.Unlock()
 	finish()
+	return m
+}
+
+// primaryEnded chooses the primary if neither RecvMsg nor Header waits.
+func (c *clientStream) primaryEnded() {
+	c.mu.Lock()
+	was := c.phase
+	switch was {
+	case opening:
+		c.phase = ended
+	case idle:
+		c.phase = settling
+	}
+	c.mu.Unlock()
+	if was == idle {
+		c.choose(&c.primary)
+	}
 }
 
 // await waits until an attempt is chosen, and returns it.

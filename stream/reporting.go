@@ -13,16 +13,15 @@ import (
 
 // reporting passes the request of a stream to its call, and the time to the first message.
 type reporting struct {
-	call           call.Call
-	raced          *race.Report // of a race that headers decided; nil if there was none
-	ended          bool         // call.End was called
-	tracksFailures bool         // a throttle or a hedgingPolicy counts failures and their trailers
-	inspects       bool         // the user's functions of the request decide its class or cost
-	inspected      bool         // they were asked; used by SendMsg only
-	requests       uint8        // messages sent, 2 for more; used by SendMsg only
-	begun          bool         // RecvMsg or Header was called: the class and cost are fixed
-	mu             sync.Mutex   // guards begun and headers
-	headers        headerWait   // the wait for the headers that decided the call
+	call      call.Call
+	raced     *race.Report // of a race that headers decided; nil if there was none
+	ended     bool         // call.End was called
+	inspects  bool         // the user's functions of the request decide its class or cost
+	inspected bool         // they were asked; used by SendMsg only
+	requests  uint8        // messages sent, 2 for more; used by SendMsg only
+	begun     bool         // RecvMsg or Header was called: the class and cost are fixed
+	mu        sync.Mutex   // guards begun and headers
+	headers   headerWait   // the wait for the headers that decided the call
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
@@ -33,7 +32,7 @@ type headerWait struct {
 }
 
 func (r *reporting) reportTo(c *call.Call) {
-	r.call, r.tracksFailures, r.inspects = *c, c.TracksFailures(), c.Inspects()
+	r.call, r.inspects = *c, c.Inspects()
 }
 
 // sends counts a message that the caller sends, and reports whether it is the second or a later one.
@@ -98,7 +97,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
-	if r.tracksFailures && e.Err != nil {
+	if e.Err != nil {
 		e.Trailer = st.Trailer()
 	}
 	if h.waited(e.AskedAt, e.Age) {

@@ -64,7 +64,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, policy: c.ByPolicy(), waits: waits}
+		st := &clientStream{caller: ctx, waits: waits}
 		if desc.ClientStreams {
 			st.single = &singleRequest{}
 		}

@@ -69,9 +69,10 @@ func (e *entrant) Primary() error {
 	e.primaryEnded = time.Since(e.began)
 	return e.err
 }
-func (e *entrant) Trailer() metadata.MD { return nil }
-func (e *entrant) Served() bool         { return true }
-func (e *entrant) Replayable() bool     { return e.replayable == nil || e.replayable() }
+func (e *entrant) Trailer() metadata.MD          { return nil }
+func (e *entrant) Accepts(error) (ok, open bool) { return true, false }
+func (e *entrant) Served() bool                  { return true }
+func (e *entrant) Replayable() bool              { return e.replayable == nil || e.replayable() }
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()

@@ -87,8 +87,10 @@ func errorOf(o occurrence) error {
 
 // recorded is the report as the runner makes it.
 func recorded(h history) (r race.Report) {
+	decided := false
 	for _, o := range h.list {
-		r.Record(o.e, o.a, errorOf(o), o.at)
+		r.Record(decided, o.e, o.a, errorOf(o), o.at)
+		decided = decided || o.a.Decided
 		if o.a.Deliver {
 			break
 		}
