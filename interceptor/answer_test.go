@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -208,39 +206,4 @@ func TestRule09_WithAcceptablePanics(t *testing.T) {
 		{name: "of a hedge", opts: panics(1), steps: []step{answers(25 * ms), answers(ms)}, doors: doors[:2],
 			sent: times(0, 10), at: 11 * ms, winner: 1, panics: "of the function"},
 	})
-}
-
-// TestRule12_SavingsPayForRejectedAnswers rejects the replies of six primaries in a hundred, at one
-// call a second, so that the bucket alone pays for two of three hedges. Savings pay for the others
-// only while hedges have better answers.
-func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
-	longtest.Simulation(t)
-	const calls, rejectedShare = 3000, 6
-	for _, better := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithMaxHedges(1), goodBut(0))
-			draw := rand.New(rand.NewPCG(1, 2))
-			rejected, answer := 0, int64(0)
-			delivered := answering(t, s, calls, time.Second, func(_, attempt int) (time.Duration, int64, error) {
-				if attempt > 0 {
-					return ms, answer | map[bool]int64{true: 1}[better], nil
-				}
-				if answer = 1; draw.IntN(100) < rejectedShare {
-					answer = 0
-					rejected++
-				}
-				return ms, answer, nil
-			})
-			stats, saved := s.Stats(), s.Methods()[0].Saved
-			t.Logf("%d rejected answers, %d delivered, %d hedges, %.1f saved", rejected, delivered, stats.Hedges, saved)
-			switch {
-			case better && delivered > rejected/10:
-				t.Errorf("%d of %d rejected answers were delivered", delivered, rejected)
-			case !better && saved < 2:
-				t.Errorf("savings were spent on hedges that have nothing better: %v are left", saved)
-			case stats.HedgeWins+stats.PrimaryWins != stats.Hedged:
-				t.Errorf("%+v", stats)
-			}
-		})
-	}
 }

@@ -43,7 +43,6 @@ type seen struct {
 	failed []error
 	conns  testserver.ConnCounts
 	stats  stats.Counts
-	resets stats.Resets
 }
 
 func (tr traffic) run(t *testing.T) (s seen) {
@@ -68,17 +67,15 @@ func (tr traffic) run(t *testing.T) (s seen) {
 			go tr.during(cluster)
 		}
 		if tr.every != nil {
-			var watching sync.WaitGroup
-			defer watching.Wait()
-			watching.Go(func() {
+			go func() {
 				for end := time.Now().Add(tr.lasts); time.Now().Before(end); time.Sleep(time.Second) {
 					tr.every(scheduler)
 				}
-			})
+			}()
 		}
 		tr.makeCalls(t, testpb.NewTestServiceClient(conn), &s)
 		if tr.hedged {
-			s.stats, s.resets = scheduler.Stats(), scheduler.Methods()[0].Resets
+			s.stats = scheduler.Stats()
 		}
 		time.Sleep(time.Minute)
 		s.conns = cluster.ConnCounts()
@@ -151,21 +148,18 @@ func (s *seen) mayBeRepeated() []error {
 // and makes nothing slower.
 func TestRule07_ServersThatCountResets(t *testing.T) {
 	longtest.Simulation(t)
-	type like struct {
+	set := func(n int, per time.Duration) []hedge.Option { return []hedge.Option{hedge.WithResetLimit(n, per)} }
+	likes := longtest.First(3, []struct {
 		name    string
 		limit   testserver.Limit
 		options []hedge.Option
-	}
-	set := func(n int, per time.Duration) []hedge.Option { return []hedge.Option{hedge.WithResetLimit(n, per)} }
-	likes := longtest.First(4, []like{
+	}{
 		{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, nil},
 		{"Apache, set", testserver.LimitLikeApache, set(20, time.Second)},
-		{"Armeria", testserver.LimitLikeArmeria, nil},
 		{"1,000, graceful", testserver.LimitLikeNode, nil},
-		{"Netty", testserver.Limit{Resets: 200, Per: 30 * time.Second, Close: testserver.CloseCalm}, nil},
+		{"Armeria", testserver.LimitLikeArmeria, nil},
 		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
 			set(400, time.Minute)},
-		{"nghttpx, set", testserver.LimitLikeNode, set(30, time.Second)},
 	})
 	type load struct{ rate, callers int }
 	for _, streams := range []bool{false, true} {
@@ -180,11 +174,6 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 					limited := plain
 					limited.hedged, limited.limit, limited.options = true, &tc.limit, tc.options
 					got := limited.run(t)
-					t.Logf("%d of %d failed %v; p99 %v, plain %v; %d hedges, %d resets; connections %d, plain %d; %d repeated; %+v",
-						len(got.failed), len(got.took), got.failed[:min(1, len(got.failed))], quantile(got.took, 0.99),
-						quantile(without.took, 0.99),
-						got.stats.Hedges, got.conns.Resets, got.conns.Connections, without.conns.Connections, got.stats.Repeated,
-						got.resets)
 					if failed := got.mayBeRepeated(); len(failed) > 0 || tc.options != nil && len(got.failed) > 0 {
 						t.Errorf("%d of %d calls failed, %d of them might have been sent again: %v", len(got.failed), len(got.took),
 							len(failed), failed)
@@ -230,8 +219,6 @@ func TestRule03_ACutAfterAStop(t *testing.T) {
 		limit := testserver.Limit{Resets: resets, Per: time.Second, Close: testserver.CloseCalm}
 		got := traffic{rate: 300, callers: 1000, lasts: 16 * time.Second, hedged: true, limit: &limit, backends: 3,
 			during: stops}.run(t)
-		t.Logf("%d resets: %d of %d failed; %d cuts, %d hedges, %d repeated; the budget did not pay %d times", resets,
-			len(got.failed), len(got.took), got.conns.Cuts, got.stats.Hedges, got.stats.Repeated, got.stats.BudgetExhausted)
 		if len(got.failed) > 0 || got.stats.Repeated == 0 {
 			t.Errorf("%d resets: %d repeated, %v", resets, got.stats.Repeated, got.failed)
 		}
@@ -243,8 +230,8 @@ func TestRule03_ACutAfterAStop(t *testing.T) {
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	longtest.Simulation(t)
 	lasts := time.Duration(longtest.Table(85, 240, 600)) * time.Second
-	rate := longtest.Table(12, 30, 100)
 	restart := func(c *testserver.Cluster, backend int, down time.Duration, stop func(int)) {
+		time.Sleep(15 * time.Second)
 		stop(backend)
 		time.Sleep(down)
 		if err := c.Restart(backend); err != nil {
@@ -257,103 +244,41 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 		limit    *testserver.Limit
 		during   func(*testserver.Cluster)
 	}{
-		{"a connection age of 20 s", 1, nil, func(c *testserver.Cluster) {
-			for at := time.Duration(0); at < lasts-20*time.Second; at += 20 * time.Second {
-				time.Sleep(20 * time.Second)
+		{"a connection age", 1, nil, func(c *testserver.Cluster) {
+			for range int(lasts/time.Second)/15 - 1 {
 				restart(c, 0, 0, c.Stop)
 			}
 		}},
-		{"an outage", 1, nil, func(c *testserver.Cluster) {
-			time.Sleep(15 * time.Second)
-			restart(c, 0, 10*time.Second, c.Stop)
-		}},
+		{"an outage", 1, nil, func(c *testserver.Cluster) { restart(c, 0, 10*time.Second, c.Stop) }},
 		{"1,000 requests a connection", 1, &testserver.LimitThousandRequests, nil},
-		{"a crash loop", 1, nil, func(c *testserver.Cluster) {
-			for at := time.Duration(0); at < lasts-61*time.Second; at += 61 * time.Second {
-				time.Sleep(60 * time.Second)
-				restart(c, 0, time.Second, c.Stop)
-			}
-		}},
 		{"a rolling restart", 3, nil, func(c *testserver.Cluster) {
 			for b := range 3 {
-				time.Sleep(15 * time.Second)
-				restart(c, b, time.Second, c.Stop)
-			}
-		}},
-		{"a graceful rolling restart", 3, nil, func(c *testserver.Cluster) {
-			for b := range 3 {
-				time.Sleep(15 * time.Second)
-				restart(c, b, time.Second, c.Drain)
+				restart(c, b, time.Second, []func(int){c.Stop, c.Drain}[b%2])
 			}
 		}},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
-			limited, seconds, quiet, longestQuiet := 0, 0, 0, 0
+			var limited, seconds, quiet, longestQuiet int
 			var hedges int64
-			tr := traffic{rate: rate, callers: 64, hedged: true, lasts: lasts, backends: tc.backends, limit: tc.limit,
-				during: tc.during}
-			tr.every = func(s *hedge.Scheduler) {
-				seconds++
-				if rows := s.Methods(); len(rows) == 0 {
-					return
-				} else if rows[0].Resets.Learned > 0 {
-					limited++
-				}
-				if now := s.Stats().Hedges; now > hedges || seconds < 10 {
-					hedges, quiet = now, 0
-				} else {
+			got := traffic{rate: longtest.Table(12, 30, 100), callers: 64, hedged: true, lasts: lasts, backends: tc.backends,
+				limit: tc.limit, during: tc.during, every: func(s *hedge.Scheduler) {
+					seconds++
+					if rows := s.Methods(); len(rows) > 0 && rows[0].Resets.Learned > 0 {
+						limited++
+					}
 					quiet++
-				}
-				longestQuiet = max(longestQuiet, quiet)
+					if now := s.Stats().Hedges; now > hedges || seconds < 10 {
+						hedges, quiet = now, 0
+					}
+					longestQuiet = max(longestQuiet, quiet)
+				}}.run(t)
+			if limited > 0 || longestQuiet > 20 {
+				t.Errorf("hedges were limited for %d s; no hedge for %d s", limited, longestQuiet)
 			}
-			got := tr.run(t)
-			plain := traffic{rate: rate, callers: 64, lasts: lasts, backends: tc.backends, limit: tc.limit,
-				during: tc.during}.run(t)
-			t.Logf("limited for %d s, no hedge for %d s on end; %d of %d failed, plain %d; %d resets, %d repeated; "+
-				"connections %d, plain %d",
-				limited, longestQuiet, len(got.failed), len(got.took), len(plain.failed), got.conns.Resets, got.stats.Repeated,
-				got.conns.Connections, plain.conns.Connections)
-			if limited > 0 {
-				t.Errorf("hedges were limited for %d s", limited)
-			}
-			if longestQuiet > 20 {
-				t.Errorf("no hedge for %d s", longestQuiet)
-			}
-			if failed := append(got.failed, plain.failed...); tc.limit != nil && len(failed) > 0 {
-				t.Errorf("calls failed where connections end gracefully: %v", failed)
-			}
-			// Whether a client that connects again meets the new server at once is chance; if not,
-			// it tries again 100 ms later.
-			if len(got.failed) > len(plain.failed)+len(plain.failed)/5+15*int(plain.conns.Connections) {
-				t.Errorf("%d calls failed, without hedging %d", len(got.failed), len(plain.failed))
+			if tc.limit != nil && len(got.failed) > 0 {
+				t.Errorf("calls failed where connections end gracefully: %v", got.failed)
 			}
 		})
-	}
-}
-
-// TestTail_NothingConfigured cuts the tail with no option set: real gRPC over memory in virtual
-// time, and three backends with stragglers.
-func TestTail_NothingConfigured(t *testing.T) {
-	longtest.Simulation(t)
-	bar := float64(longtest.Size(32, 30)) / 100 // of few calls the first ones, which are not hedged, are a greater part
-	for _, streams := range []bool{false, true} {
-		run := traffic{rate: 2000, callers: 100, streams: streams, lasts: time.Duration(longtest.Size(3, 10)) * time.Second,
-			backends: 3}
-		plain := run.run(t)
-		run.hedged = true
-		hedged := run.run(t)
-		for _, q := range []float64{0.50, 0.90, 0.95, 0.99, 0.999} {
-			p, h := quantile(plain.took, q), quantile(hedged.took, q)
-			t.Logf("p%-4g plain %v, hedged %v", 100*q, p, h)
-			if q >= 0.99 && float64(h) > bar*float64(p) {
-				t.Errorf("streams=%v: p%g is %v, unhedged %v, want at most %v of that", streams, 100*q, h, p, bar)
-			}
-		}
-		if extra := float64(hedged.stats.Hedges) / float64(len(hedged.took)); extra > 0.105 ||
-			len(hedged.failed)+len(plain.failed) > 0 {
-			t.Errorf("streams=%v: extra load %.2f%%, want at most 10.5%%; %v, %v", streams, 100*extra, plain.failed,
-				hedged.failed)
-		}
 	}
 }
 

@@ -31,20 +31,11 @@ func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options
 
 // callOver makes a call over gRPC, and returns the last message that it receives.
 func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request,
-	opts ...grpc.CallOption) (*testpb.Reply, error) {
-	return callLate(ctx, d, client, req, 0, opts...)
-}
-
-// callLate is callOver, but the caller of a stream comes late for its answer.
-func callLate(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request, late time.Duration,
 	opts ...grpc.CallOption) (reply *testpb.Reply, err error) {
 	if d == unary {
 		return client.Unary(ctx, req, opts...)
 	}
 	st, err := client.ServerStream(ctx, req, opts...)
-	if late > 0 {
-		time.Sleep(late)
-	}
 	if err == nil && d == headersFirst {
 		_, err = st.Header()
 	}

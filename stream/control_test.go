@@ -21,8 +21,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 	const calls = 200
 	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1},
 		testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
-	emptyPrimary, emptyHedge := testserver.Plan{Delay: time.Second, Empty: true},
-		testserver.Plan{Delay: 100 * ms, Empty: true}
+	empty, emptyHedge := testserver.Plan{Delay: time.Second, Empty: true}, testserver.Plan{Delay: 100 * ms, Empty: true}
 	for _, tc := range []struct {
 		name                string
 		primary, hedge      testserver.Plan
@@ -34,9 +33,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 		{name: "the message", primary: primary, hedge: hedged, hedgeable: 110 * ms, unhedged: time.Second},
 		{name: "the headers, and then the message", primary: primary, hedge: hedged, header: true, hedgeable: 110 * ms,
 			unhedged: time.Second},
-		{name: "the headers of an empty stream", primary: emptyPrimary, hedge: emptyHedge, header: true,
-			hedgeable: 110 * ms, unhedged: time.Second},
-		{name: "the headers of an empty stream, and its end late", primary: emptyPrimary, hedge: emptyHedge, header: true,
+		{name: "the headers of an empty stream, and its end late", primary: empty, hedge: emptyHedge, header: true,
 			late: time.Second, hedgeable: 110 * ms, unhedged: time.Second},
 		{name: "the headers of an empty primary", primary: emptyHedge, hedge: slow(), header: true, hedgeable: 100 * ms,
 			unhedged: 100 * ms},
