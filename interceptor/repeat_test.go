@@ -61,6 +61,8 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{name: "not to be hedged", steps: calm, method: get, opts: []grpc.CallOption{hedge.Off()}},
 		{name: "with a limit of resets", steps: calm, method: get,
 			options: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, repeated: true},
+		{name: "the budget is spent", steps: calm, method: get, options: []hedge.Option{hedge.WithBudgetPercent(1)},
+			repeated: true},
 		{name: "no budget", steps: calm, method: get, options: ofGet(hedge.WithBudgetPercent(0))},
 		{name: "no hedges", steps: calm, method: get, options: ofGet(hedge.WithMaxHedges(0))},
 		{name: "a dry run", steps: calm, method: get, options: ofGet(hedge.WithDryRun(true))},

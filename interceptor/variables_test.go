@@ -120,13 +120,14 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				}
 				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), accepts)
 				own, inner := custom{memory: new(int)}, [2]int{} // options as an interceptor below sees them
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(func(ctx context.Context, opts []grpc.CallOption) error {
+				look := func(ctx context.Context, opts []grpc.CallOption) error {
 					inner[simulation.AttemptOf(ctx)] = len(opts)
 					if !own.isPassed(opts) {
 						t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
 					}
 					return nil
-				})...))
+				}
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(look)...))
 				one, options := variables("one")
 				two, more := variables("two")
 				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}

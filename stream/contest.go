@@ -27,9 +27,8 @@ type contest struct {
 	stream  *clientStream
 	race    race.Race
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
-	replies attempt.Reply // makes the hedges' messages
+	replies attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
 	goal    goal
-	keeps   bool // Header runs the race for the first message, which is kept for RecvMsg
 }
 
 // enter returns the chosen attempt, or nil before the choice. If it returns a contest, the caller
@@ -75,9 +74,6 @@ func (k *contest) decide(into any) *streamAttempt {
 		unnumbered := sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })
 		winner.ClientStream = unmarked{st, unnumbered}
 	}
-	if k.keeps { // for the next RecvMsg
-		winner.held, winner.ended = winner.err == nil, winner.err
-	}
 	return winner
 }
 
@@ -90,9 +86,7 @@ func (k *contest) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	if h.request == nil {
 		return nil
 	}
-	if k.goal == firstMessage && !k.keeps {
-		h.into = k.replies.Make()
-	}
+	h.into = k.replies.Make()
 	return h
 }
 
@@ -139,7 +133,7 @@ func (c *clientStream) primaryEnded() {
 	was := c.phase
 	switch was {
 	case opening:
-		c.phase = ended
+		c.phase = aborted
 	case idle:
 		c.phase = settling
 	}

@@ -15,7 +15,7 @@ import (
 type reporting struct {
 	call      call.Call
 	raced     *race.Report // of a race that headers decided; nil if there was none
-	ended     bool         // call.End was called
+	booked    bool         // call.End was called
 	inspects  bool         // the user's functions of the request decide its class or cost
 	inspected bool         // they were asked; used by SendMsg only
 	requests  uint8        // messages sent, 2 for more; used by SendMsg only
@@ -61,14 +61,6 @@ func (r *reporting) inspect(m any) {
 	}
 }
 
-func (r *reporting) begin() {
-	if r.inspects {
-		r.mu.Lock()
-		r.begun = true
-		r.mu.Unlock()
-	}
-}
-
 // headersCame records the time of the headers that decided the call or, if header is nil, of the
 // end of a stream without headers. askedAt is the age at which the caller asked for them.
 func (r *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
@@ -89,11 +81,11 @@ func (r *reporting) headersWaited() headerWait {
 // endWith ends the call by the first message of st, or the end of the stream, after the choice.
 // RecvMsg was called at the age askedAt, and has just returned err.
 func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
-	if r.ended {
+	if r.booked {
 		return
 	}
 	h := r.headersWaited()
-	e := call.End{Race: r.raced, Headers: r.raced != nil, Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
+	e := call.End{Race: r.raced, Headers: r.raced != nil, Err: failureOf(err), Age: r.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
@@ -110,7 +102,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 func (r *reporting) end(e call.End) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
-	r.ended = true
+	r.booked = true
 }
 
 // waited reports whether age is the time to the first message, because the caller waited for it.

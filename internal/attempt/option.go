@@ -19,7 +19,7 @@ type Options struct {
 	writes  bool       // an option writes to a variable, or is an OnFinish
 }
 
-// variable has what an option writes: one of the three. Each option has its own, because gRPC
+// variable is the target of an option: one of the three. Each option has its own, because gRPC
 // writes to none if a call fails before there is a stream, and their initial values may differ.
 type variable struct {
 	header, trailer metadata.MD

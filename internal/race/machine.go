@@ -66,7 +66,7 @@ type Machine struct {
 	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
-	rejected  EndKind  // the better kind of rejected answers so far; OK for none
+	rejected  EndKind  // the better kind of rejected answer up to now; OK for none
 	answer    uint8    // the first attempt that ended with it
 	kept      Attempts // attempts with a rejected reply that keep their contexts
 	stale     bool     // a rejected answer came after the last Ask

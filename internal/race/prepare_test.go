@@ -153,10 +153,6 @@ func TestPreparing(t *testing.T) {
 			entrant: &entrant{primary: 50 * ms, prepare: func(int) bool { return false }},
 			hedges:  3, took: 50 * ms, dropped: 1,
 		},
-		"nor if the primary has failed": {
-			entrant: &entrant{primary: 15 * ms, err: broken, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
-			hedges:  3, took: 30 * ms, primary: 15 * ms, err: broken, dropped: 1,
-		},
 		"nor if it was decided": {
 			entrant: &entrant{primary: 15 * ms, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
 			hedges:  3, took: 30 * ms, primary: 15 * ms, dropped: 1,
