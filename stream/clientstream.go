@@ -250,8 +250,11 @@ func (c *clientStream) SendMsg(m any) error {
 func (c *clientStream) CloseSend() error {
 	if c.single != nil {
 		c.mu.Lock()
-		c.single.closed = true
 		hedges := c.single.hedges
+		if c.single.closed { // a second call: hedges have closed their sides, or do so by themselves
+			hedges = nil
+		}
+		c.single.closed = true
 		c.mu.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()

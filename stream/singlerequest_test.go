@@ -39,8 +39,8 @@ func answers(st grpc.BidiStreamingClient[testpb.Request, testpb.Reply], most int
 
 // TestSingleRequest races the streams of a bidirectional method.
 func TestSingleRequest(t *testing.T) {
-	// The client's actions after its request: close its side; send again, and close, after 12 ms; close
-	// after 12 ms
+	// The client's actions after its request: close its side; send again after 12 ms; neither. All but
+	// the last also close the side after 12 ms: the first for a second time, as a deferred call does.
 	const closes, second, late = 1, 2, 4
 	for _, tc := range []struct {
 		name           string
