@@ -25,9 +25,16 @@ func TestMachine_Mutations(t *testing.T) {
 	for range 2 {
 		group.Go(func() {
 			for b := range next {
-				out, err := b.Run(t, binary, "-test.failfast", "-test.timeout=1m", "-test.short") // finds most, soon
-				if err == nil {
-					out, err = b.Run(t, binary, "-test.failfast", "-test.timeout=2m", "-test.run=Machine")
+				var out string
+				var err error
+				for _, args := range [][]string{
+					{"-test.run=TestReport", "-test.timeout=10s"}, // random schedules find most bugs, and soon
+					{"-test.run=TestMachine", "-test.timeout=2m"},
+					{"-test.short", "-test.timeout=20s"},
+				} {
+					if out, err = b.Run(t, binary, append(args, "-test.failfast")...); err != nil {
+						break
+					}
 				}
 				mu.Lock()
 				if err == nil {
