@@ -174,20 +174,23 @@ func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
 }
 
 // TestRace_TheCallerGoes distinguishes a caller that gives up from a deadline that passes, while a
-// hedge is in flight.
+// hedge is in flight, and from an answer that comes as the deadline passes.
 func TestRace_TheCallerGoes(t *testing.T) {
-	for _, gaveUp := range []bool{true, false} {
+	for _, tc := range []struct{ gaveUp, answered bool }{{true, false}, {false, false}, {false, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
 			defer cancel()
-			if gaveUp {
+			if tc.gaveUp {
 				time.AfterFunc(20*ms, cancel)
 			}
 			p := &policy{hedges: 1}
 			e := &entrant{ctx: ctx, primary: time.Hour, run: func(int) time.Duration { return time.Hour }}
+			if tc.answered {
+				e.do, e.prepare = func() error { <-ctx.Done(); return nil }, func(int) bool { return false }
+			}
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
-			if r := p.booked; r.Hedges != 1 || !r.CallerGone || r.GaveUp != gaveUp {
-				t.Errorf("gave up: %t, report %+v", gaveUp, r)
+			if r := p.booked; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
+				t.Errorf("%+v, report %+v", tc, r)
 			}
 		})
 	}
