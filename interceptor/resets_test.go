@@ -83,8 +83,10 @@ func (tr traffic) run(t *testing.T, limit testserver.Limit, s *hedge.Scheduler) 
 // slower.
 func TestRule07_ServersThatCountResets(t *testing.T) {
 	longtest.Simulation(t)
-	for _, tr := range longtest.First(2, []traffic{{500, 64, unary, 20 * time.Second}, {500, 16, streaming, 20 * time.Second},
-		{5000, 64, streaming, time.Minute}, {5000, 16, unary, time.Minute}}) {
+	for _, tr := range longtest.First(2, []traffic{
+		{500, 64, unary, 20 * time.Second}, {500, 16, streaming, 20 * time.Second},
+		{5000, 64, streaming, time.Minute}, {5000, 16, unary, time.Minute},
+	}) {
 		var plain seen
 		synctest.Test(t, func(t *testing.T) { plain = tr.run(t, testserver.Limit{}, nil) })
 		for _, tc := range longtest.First(3, []struct {
