@@ -94,7 +94,7 @@ func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Accepts implements [race.Judge]. It reports open because a value may depend on its attempt's
+// Accepts implements [race.Ending]. It reports open because a value may depend on its attempt's
 // context.
 func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
 	return a.call.Accepts(a.value, err), err == nil

@@ -149,8 +149,8 @@ func (x *exchange) Accepts(err error) (ok, open bool) { return x.primary.Accepts
 
 func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 
-// attempt is one attempt of a request. A hedge implements [race.Attempt] and [race.Judge]; the
-// exchange does so for the primary.
+// attempt is one attempt of a request. A hedge implements [race.Attempt]; the exchange is the
+// [race.Ending] of the primary.
 type attempt struct {
 	*exchange
 	n      int // 0 is the primary

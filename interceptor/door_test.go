@@ -50,9 +50,6 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 	if err == nil {
 		err = st.SendMsg(request)
 	}
-	if s.late > 0 {
-		time.Sleep(s.late)
-	}
 	if err == nil && d == headersFirst {
 		_, err = st.Header()
 	}
@@ -144,9 +141,6 @@ func (st *stubStream) wait() (metadata.MD, error) {
 }
 
 func (st *stubStream) Header() (metadata.MD, error) {
-	if st.step.early {
-		return st.md(), nil
-	}
 	md, err := st.wait()
 	if err != nil || st.step.code != codes.OK { // a failure has no headers
 		return nil, err

@@ -16,8 +16,6 @@ import (
 // TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After that
 // RESOURCE_EXHAUSTED of any call halves it, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
-	config := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
-		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)
 	for _, tc := range []struct {
 		name   string
 		steps  []step
@@ -29,8 +27,6 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		{name: "none", steps: []step{answers(50 * ms), answers(50 * ms)}},
 		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()},
 			after: 0.25},
-		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)},
-			calls: []grpc.CallOption{hedge.Off()}, option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, after: 0.25},
 		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)},
 			option: hedgetest.Throttle(10, 1), after: 0.25},
@@ -38,8 +34,6 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
 		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)},
 			after: 0.25},
-		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted),
-			fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
 		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(),
 			fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},

@@ -53,16 +53,6 @@ func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 			}
 			return st.Context(), derived(st.Context())
 		},
-		"context before Recv": func(t *testing.T, _ *hedge.Scheduler, client testpb.TestServiceClient) (ctx,
-			copied context.Context) {
-			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx = st.Context()
-			_, _ = st.Header()
-			return ctx, derived(ctx)
-		},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))

@@ -15,8 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -82,20 +80,14 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName,
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
 	} {
-		for _, shared := range []bool{false, true} { // past the cap on a target's methods
-			hedgetest.Run(t, fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
-				for i := 0; shared && i < 300; i++ {
-					call.PassThrough((*registry.Registry)(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
-				}
-				sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10),
-					at: 50 * ms, code: tc.want}
-				if tc.want != codes.OK {
-					sc.at, sc.winner = 15*ms, 1
-				}
-				sc.play(t, unary, s)
-			})
-		}
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10),
+				at: 50 * ms, code: tc.want}
+			if tc.want != codes.OK {
+				sc.at, sc.winner = 15*ms, 1
+			}
+			sc.play(t, unary, hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...))
+		})
 	}
 }
 

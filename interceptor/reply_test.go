@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
@@ -40,28 +39,6 @@ func TestReplies_ThatInterceptorsChange(t *testing.T) {
 			t.Errorf("%v, %v", reply, err)
 		}
 	})
-}
-
-// TestReplies_WithoutGRPC has an interceptor inside that answers without calling OnFinish. The
-// caller gets the header of the attempt that won.
-func TestReplies_WithoutGRPC(t *testing.T) {
-	for winner, takes := range [2][2]time.Duration{{15 * ms, time.Hour}, {time.Hour, 5 * ms}} {
-		hedgetest.Run(t, fmt.Sprint("attempt ", winner), func(t *testing.T) {
-			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
-				n := simulation.AttemptOf(ctx)
-				*opts[0].(grpc.HeaderCallOption).HeaderAddr = metadata.Pairs("attempt", fmt.Sprint(n))
-				_, err := hedgetest.Taking(takes[n])(ctx)
-				return err
-			}
-			var header metadata.MD
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, &testpb.Reply{}, nil, invoke,
-				grpc.Header(&header))
-			if err != nil || first(header) != fmt.Sprint(winner) {
-				t.Errorf("%v, header %v", err, header)
-			}
-		})
-	}
 }
 
 // note has the methods of an older message, and goes over the wire as JSON.

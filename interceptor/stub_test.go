@@ -24,13 +24,11 @@ import (
 // step is the course of a stub attempt: it waits for a time, or for the end of its context, then
 // ends with a code or a panic.
 type step struct {
-	after    time.Duration
-	code     codes.Code
-	panics   any
-	rejected bool // its answer, in a schedule with WithAcceptable
-	early    bool // a stream's headers come at once
-	deaf     bool // it does not notice that its context ends
-	exits    bool // it ends its goroutine
+	after  time.Duration
+	code   codes.Code
+	panics any
+	deaf   bool // it does not notice that its context ends
+	exits  bool // it ends its goroutine
 
 	text     string   // of the status; the attempt's number if it is empty
 	pushback []string // in the trailer
@@ -60,10 +58,9 @@ func (st step) end(n int) error {
 // stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
 type stub struct {
 	steps   []step
-	late    time.Duration // after which the caller of a stream comes for its answer
-	method  string        // /test.Service/Method if it is empty
-	request any           // a number if it is nil
-	foreign bool          // it calls no OnFinish, and tells no peer
+	method  string // /test.Service/Method if it is empty
+	request any    // a number if it is nil
+	foreign bool   // it calls no OnFinish, and tells no peer
 
 	mu       sync.Mutex
 	attempts []stubAttempt

@@ -120,11 +120,7 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 	got *observed) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if got.peer = (peer.Peer{}); got.header == nil {
-		got.header, got.trailer = metadata.MD{}, metadata.MD{}
-	}
-	got.header.Set("attempt", "stale")
-	got.trailer.Set("attempt", "stale")
+	got.peer, got.header, got.trailer = peer.Peer{}, metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
 	var finish []error
 	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
 		grpc.OnFinish(func(err error) { finish = append(finish, err) })}
@@ -171,15 +167,11 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 	}
 	said = append(said, first(got.trailer))
 	number, convErr := strconv.Atoi(said[0])
-	switch {
-	case convErr != nil || number > 1 || len(slices.Compact(said)) != 1:
-		return 0, fmt.Errorf("parts are of the attempts %q", said)
-	case received != messagesOf(req, d) || (err != nil) != (req.Id%5 == 4):
-		return 0, fmt.Errorf("%d messages, then %v", received, err)
-	case len(finish) != 1 || status.Code(finish[0]) != status.Code(err):
-		return 0, fmt.Errorf("OnFinish ran with %v", finish)
-	case got.peer.Addr == nil:
-		return 0, fmt.Errorf("no peer")
+	if convErr != nil || number > 1 || len(slices.Compact(said)) != 1 || received != messagesOf(req, d) ||
+		(err != nil) != (req.Id%5 == 4) || len(finish) != 1 || status.Code(finish[0]) != status.Code(err) ||
+		got.peer.Addr == nil {
+		return 0, fmt.Errorf("parts are of the attempts %q: %d messages, then %v; OnFinish %v, peer %v", said, received, err,
+			finish, got.peer)
 	}
 	return number, nil
 }

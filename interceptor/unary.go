@@ -66,9 +66,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 				u.call.NotReplayable()
 			}
 		}
+		u.req, u.reply = req, reply
 		if !u.call.Hedged() {
-			opts = append(slices.Clip(opts), u.trailerOption()...)
-			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, opts...)
+			u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(opts), u.trailerOption()...)
+			err := u.Primary()
 			if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(req) == nil {
 				u.call.NotReplayable()
 			}
@@ -76,11 +77,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			u.recycle()
 			return err
 		}
-		u.primary.req, u.primary.reply = req, reply
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
-		u.primary.ctx = u.call.PrimaryContext(ctx, target)
-		u.primary.opts, u.primary.results = u.options.Attempt(u.trailerOption()...)
+		u.ctx = u.call.PrimaryContext(ctx, target)
+		u.opts, u.results = u.options.Attempt(u.trailerOption()...)
 
 		plan := u.call.Plan()
 		var was any
@@ -98,7 +98,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			winner.results.Deliver(out.Err == nil || cc == nil)
 			return out.Err
 		}
-		u.primary.results.Deliver(out.Err == nil || cc == nil)
+		u.results.Deliver(out.Err == nil || cc == nil)
 		if out.Untouched {
 			u.call.End(call.Ending{Err: out.Err, Trailer: u.Trailer()})
 			u.recycle()
@@ -113,7 +113,12 @@ var unaries = sync.Pool{New: func() any { return new(unary) }}
 
 // unary is one call, and its primary. It implements [race.Entrant].
 type unary struct {
-	race    race.Race
+	race race.Race
+	unaryCall
+}
+
+// unaryCall is the part of a unary that is not reused.
+type unaryCall struct {
 	call    call.Call
 	method  string
 	cc      *grpc.ClientConn
@@ -121,10 +126,8 @@ type unary struct {
 	options attempt.Options
 	replies attempt.Reply
 	copied  any // the request of all hedges, which do not change it; nil before the first hedge
-	primary primary
-}
 
-type primary struct {
+	// of the primary
 	ctx        context.Context
 	req, reply any // the caller's
 	opts       []grpc.CallOption
@@ -132,10 +135,7 @@ type primary struct {
 	trailer    *metadata.MD // nil unless the trailers of failures matter
 }
 
-func (u *unary) Primary() error {
-	p := &u.primary
-	return u.invoker(p.ctx, u.method, p.req, p.reply, u.cc, p.opts...)
-}
+func (u *unary) Primary() error { return u.invoker(u.ctx, u.method, u.req, u.reply, u.cc, u.opts...) }
 
 // trailerOption returns the option that keeps the primary's trailer for a throttle or a
 // hedgingPolicy.
@@ -143,32 +143,31 @@ func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	u.primary.trailer = new(metadata.MD) // not in u, which is reused: an interceptor may keep the options
-	return []grpc.CallOption{grpc.Trailer(u.primary.trailer)}
+	u.trailer = new(metadata.MD) // not in u, which is reused: an interceptor may keep the options
+	return []grpc.CallOption{grpc.Trailer(u.trailer)}
 }
 
 func (u *unary) Accepts(err error) (ok, open bool) {
-	return u.call.Accepts(u.primary.reply, err), false
+	return u.call.Accepts(u.reply, err), false
 }
 
 func (u *unary) Trailer() metadata.MD {
-	if u.primary.trailer == nil {
+	if u.trailer == nil {
 		return nil
 	}
-	return *u.primary.trailer
+	return *u.trailer
 }
 
 func (u *unary) recycle() {
-	u.call, u.cc, u.invoker, u.primary = call.Call{}, nil, nil, primary{}
-	u.options, u.replies, u.copied = attempt.Options{}, attempt.Reply{}, nil
+	u.unaryCall = unaryCall{}
 	unaries.Put(u)
 }
 
-func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.primary.req) }
+func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.req) }
 
 func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
-		u.copied = u.options.Copy(u.primary.req)
+		u.copied = u.options.Copy(u.req)
 	}
 	if u.copied == nil {
 		return nil
@@ -209,7 +208,6 @@ func (h *unaryHedge) Trailer() metadata.MD {
 	return h.trailer
 }
 
-// Served implements [race.Attempt].
 func (h *unaryHedge) Served() bool {
 	if !h.finished.Load() { // gRPC may be writing the header
 		return rpc.Served(h.unary.cc, nil, nil)

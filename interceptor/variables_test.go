@@ -55,17 +55,21 @@ func (c custom) isPassed(opts []grpc.CallOption) bool {
 	return n == 1 && same == 1
 }
 
-// below looks at the options of each attempt, of unary calls and of streams.
-func below(look func(context.Context, []grpc.CallOption)) []grpc.DialOption {
+// below looks at the options of each attempt, of unary calls and of streams, and may fail the attempt.
+func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			look(ctx, opts)
+			if err := look(ctx, opts); err != nil {
+				return err
+			}
 			return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			look(ctx, opts)
+			if err := look(ctx, opts); err != nil {
+				return nil, err
+			}
 			return streamer(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
 		}),
 	}
@@ -91,7 +95,6 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		code     codes.Code
 		rejected []int64 // attempts with a rejected answer
 	}{
-		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
 		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
 		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
 		{"unhedged", 20 * ms, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
@@ -117,12 +120,14 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				}
 				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), accepts)
 				own, inner := custom{memory: new(int)}, [2]int{} // options as an interceptor below sees them
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(func(ctx context.Context, opts []grpc.CallOption) {
+				look := func(ctx context.Context, opts []grpc.CallOption) error {
 					inner[simulation.AttemptOf(ctx)] = len(opts)
 					if !own.isPassed(opts) {
 						t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
 					}
-				})...))
+					return nil
+				}
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(look)...))
 				one, options := variables("one")
 				two, more := variables("two")
 				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
@@ -227,13 +232,14 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 		own := custom{memory: new(int)}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
 		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms),
-			below(func(ctx context.Context, opts []grpc.CallOption) {
+			below(func(ctx context.Context, opts []grpc.CallOption) error {
 				n := int(seen.Add(1)) - 1
 				if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" ||
 					simulation.AttemptOf(ctx) != n || !own.isPassed(opts) {
 					t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n,
 						simulation.AttemptOf(ctx), got, ctx.Value(key{}), opts)
 				}
+				return nil
 			})...))
 		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client,
 			&testpb.Request{Id: 7, Messages: 2}, own)

@@ -27,7 +27,7 @@ type opener struct {
 // attempt's goroutine may use it. Afterwards only RecvMsg may use the fields of the winner, and no
 // goroutine the fields of a loser.
 //
-// A hedge is a [race.Attempt] and a [race.Judge]. The contest is both for the primary.
+// A hedge is a [race.Attempt]. The contest is the [race.Ending] of the primary.
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
@@ -37,15 +37,15 @@ type streamAttempt struct {
 	// open another stream with the same context, unless the connection is closed.
 	cancel context.CancelCauseFunc
 
-	codec    *attempt.Codec // nil for gRPC's own
-	request  any            // a hedge's
-	header   metadata.MD
-	err      error // of the RecvMsg or Header for the goal
-	into     any   // receives the first message; nil while the caller's message is not known
-	goal     goal  // of the race
-	held     bool  // into holds a message for RecvMsg
-	answered bool  // a hedge has its goal; guarded by the stream's mu
-	ended    error // for RecvMsg, of a stream that ended without a message; nil otherwise
+	codec     *attempt.Codec // nil for gRPC's own
+	request   any            // a hedge's
+	header    metadata.MD
+	headerErr error // of Header, if headers are the goal
+	into      any   // receives the first message; nil while the caller's message is not known
+	recvErr   error // of RecvMsg for the first message, before the decision
+	held      bool  // into holds the first message
+	goal      goal  // of the race
+	answered  bool  // a hedge has its goal; guarded by the stream's mu
 }
 
 func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
@@ -61,23 +61,18 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 
 // awaitGoal waits for the goal of the race and returns the attempt's error.
 func (m *streamAttempt) awaitGoal() error {
-	if m.goal == firstMessage {
-		if m.err = m.ended; m.err == nil {
-			m.err = m.receiveAhead()
+	if m.goal == responseHeaders {
+		if m.header, m.headerErr = m.Header(); m.header != nil || m.headerErr != nil {
+			return m.headerErr
 		}
-		return outcome(m.err)
+		// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
+		// message, if a retry interceptor below this one has opened another stream.
 	}
-	m.header, m.err = m.Header()
-	if m.header != nil || m.err != nil {
-		return m.err
+	if m.recvErr == nil {
+		m.recvErr = m.receiveAhead()
+		m.held = m.recvErr == nil
 	}
-	// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
-	// message, if a retry interceptor below this one has opened another stream.
-	if m.ended == nil {
-		m.ended = m.receiveAhead()
-		m.held = m.ended == nil
-	}
-	return outcome(m.ended)
+	return failureOf(m.recvErr)
 }
 
 // receiveAhead receives the first message before the decision. If the caller's message is not known
@@ -109,9 +104,9 @@ func described(method string) any {
 	return t.New().Interface()
 }
 
-// outcome converts the error of RecvMsg to the error of the attempt. The end of the stream is a
+// failureOf converts the error of RecvMsg to the error of the attempt. The end of the stream is a
 // success.
-func outcome(err error) error {
+func failureOf(err error) error {
 	if err == io.EOF {
 		return nil
 	}
@@ -125,10 +120,10 @@ func (m *streamAttempt) Accepts(error) (ok, open bool) {
 	switch {
 	case m.goal != firstMessage:
 		return true, false
-	case m.err == io.EOF:
+	case m.recvErr == io.EOF:
 		return call.AcceptsNone(c), false
 	}
-	return c.Accepts(m.into, m.err), m.err == nil
+	return c.Accepts(m.into, m.recvErr), m.recvErr == nil
 }
 
 // Served implements [race.Attempt].
@@ -143,8 +138,8 @@ func (m *streamAttempt) Served() bool {
 // receive is RecvMsg of the winner.
 func (m *streamAttempt) receive(into any) error {
 	switch {
-	case m.ended != nil:
-		return m.ended
+	case m.recvErr != nil:
+		return m.recvErr
 	case m.held:
 		held := m.into
 		m.into, m.held = nil, false
@@ -191,10 +186,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 		err = c.sent(m)
 	}
 	if err != nil {
-		m.ended = err
-		if m.goal == firstMessage {
-			m.err = err
-		}
+		m.recvErr = err
 		return err
 	}
 	if err = m.awaitGoal(); err == nil {

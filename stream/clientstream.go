@@ -19,7 +19,7 @@ import (
 //	opening ──► idle ──► racing ─────┐
 //	   │        ▲ │└───► settling ───┤
 //	   ▼        │ └──────────────────┴──► settled
-//	 ended ─────┘
+//	aborted ────┘
 //
 // The call that leaves idle also settles the stream. Other calls that need the chosen attempt wait
 // for that, without a lock.
@@ -27,30 +27,33 @@ type phase uint8
 
 const (
 	opening  phase = iota // the primary's stream is not open yet
-	ended                 // the primary ended before that
+	aborted               // the primary ended before that
 	idle                  // no call waits for an answer
 	racing                // RecvMsg or Header runs a contest
-	settling              // a call is about to choose the primary without a contest
-	settled               // an attempt is chosen: by that call, or because the primary ended in idle
+	settling              // the primary is about to be chosen without a contest, for example at its end
+	settled               // an attempt is chosen
 )
 
-// clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
+// clientStream is the [grpc.ClientStream] that the caller gets. An unhedged one is settled from the
+// beginning.
 type clientStream struct {
 	reporting // its mu also guards single, decided and phase, and changes of chosen
 
-	single  *singleRequest // of a bidirectional method; nil otherwise
-	decided chan struct{}  // closed when the stream is settled; nil unless a call waits for that
-	phase   phase
-	policy  bool        // the method has a hedgingPolicy: response headers decide the race
-	waits   bool        // Header waits for the first message
-	heard   atomic.Bool // RecvMsg has returned the first message and learned from it
+	single   *singleRequest // of a bidirectional method; nil otherwise
+	decided  chan struct{}  // closed when the stream is settled; nil unless a call waits for that
+	phase    phase
+	unhedged bool
+	dryRun   bool        // that is the only reason why the stream is unhedged
+	waits    bool        // Header waits for the first message
+	heard    atomic.Bool // RecvMsg has returned the first message and learned from it
 
 	contest contest // at most one
 	opener  opener
 	caller  context.Context
 	primary streamAttempt
 	bound   context.Context // the primary's, which its cancel ends
-	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable.
+	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
+	// run keeps the request until the first message.
 	kept atomic.Pointer[attempt.Kept]
 
 	chosen  atomic.Pointer[streamAttempt] // nil until the stream is settled
@@ -63,7 +66,7 @@ func (c *clientStream) open(target string) error {
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed: RecvMsg returns the error.
-	mayBeSaved := err != nil && c.policy && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
+	mayBeSaved := err != nil && c.call.ByPolicy() && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Ending{Err: err})
@@ -71,17 +74,17 @@ func (c *clientStream) open(target string) error {
 		return err
 	}
 	if mayBeSaved {
-		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
+		c.primary.ClientStream, c.primary.recvErr = failedStream{ctx, err}, err
 	}
 	c.mu.Lock()
-	finished := c.phase == ended
+	finished := c.phase == aborted
 	c.phase = idle
 	c.mu.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
-		context.AfterFunc(ctx, c.choosePrimaryIfIdle)
+		context.AfterFunc(ctx, c.primaryEnded)
 	case finished:
-		c.choosePrimaryIfIdle()
+		c.primaryEnded()
 	}
 	return nil
 }
@@ -90,10 +93,10 @@ func (c *clientStream) open(target string) error {
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
 	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg repeats the call, or the call ends with its context
-		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
+		context.AfterFunc(c.bound, c.primaryEnded)
 		return
 	}
-	c.choosePrimaryIfIdle()
+	c.primaryEnded()
 }
 
 // finish frees the contexts of an attempt after its gRPC stream ended with err on a closed
@@ -120,7 +123,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	goal := responseHeaders
 	var replies attempt.Reply
 	races := true
-	if !c.policy {
+	if !c.call.ByPolicy() {
 		goal = firstMessage
 		replies, races = c.opener.options.Reply(m)
 	}
@@ -138,8 +141,15 @@ func (c *clientStream) receiveFirst(m any) error {
 		chosen = c.await()
 	}
 	err := chosen.receive(m)
+	if c.dryRun {
+		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
+			c.call.NotReplayable()
+		} else {
+			kept.Free()
+		}
+	}
 	c.endWith(chosen, askedAt, err)
-	if chosen.ended == nil { // otherwise receive returns chosen.ended
+	if chosen.recvErr == nil { // otherwise receive returns chosen.recvErr
 		c.heard.Store(true)
 	}
 	c.done(chosen, err)
@@ -155,15 +165,15 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 	c.primary.into = nil // it is the caller's
 	switch {
 	case winner == &c.primary:
-	case winner.err == nil:
+	case winner.recvErr == nil:
 		replies.Take(winner.into)
 		winner.into = nil
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
 	c.heard.Store(true)
-	c.done(winner, winner.err)
-	return winner.err
+	c.done(winner, winner.recvErr)
+	return winner.recvErr
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
@@ -172,7 +182,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
-	if c.waits && !c.policy {
+	if c.waits && !c.call.ByPolicy() {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt, true)
@@ -180,17 +190,20 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	case contest != nil && goal == responseHeaders:
 		chosen = contest.decide(nil)
 		c.headersCame(askedAt, chosen.header)
-		c.done(chosen, chosen.err)
-		c.done(chosen, chosen.ended)
-		return chosen.header, chosen.err
+		c.done(chosen, chosen.headerErr)
+		c.done(chosen, chosen.recvErr)
+		return chosen.header, chosen.headerErr
 	case contest != nil:
-		contest.keeps = true
 		chosen = contest.decide(nil)
-		c.done(chosen, chosen.ended)
+		c.done(chosen, chosen.recvErr)
 	case chosen == nil:
 		chosen = c.headerDuringContest(askedAt)
 	}
-	return c.headerOf(chosen)
+	header, err := c.headerOf(chosen)
+	if c.unhedged && (!c.waits || header == nil) { // would have decided a race
+		c.headersCame(askedAt, header)
+	}
+	return header, err
 }
 
 func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
@@ -201,6 +214,9 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 
 func (c *clientStream) SendMsg(m any) error {
 	second := c.sends(m)
+	if c.dryRun && !second {
+		c.kept.Store(c.opener.options.Keep(m))
+	}
 	chosen := c.chosen.Load()
 	if second && chosen == nil && c.single != nil {
 		c.mu.Lock()
@@ -234,8 +250,11 @@ func (c *clientStream) SendMsg(m any) error {
 func (c *clientStream) CloseSend() error {
 	if c.single != nil {
 		c.mu.Lock()
-		c.single.closed = true
 		hedges := c.single.hedges
+		if c.single.closed { // a second call: hedges have closed their sides, or do so by themselves
+			hedges = nil
+		}
+		c.single.closed = true
 		c.mu.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -83,87 +81,9 @@ func TestReport_BesideRecv(t *testing.T) {
 	}
 }
 
-// TestHeader_BesideRecv asks for the headers while another goroutine waits for the first message.
-func TestHeader_BesideRecv(t *testing.T) {
-	numbered := func(p testserver.Plan, number string) testserver.Plan {
-		p.Header = metadata.Pairs("attempt", number)
-		return p
-	}
-	for _, tc := range []struct {
-		name            string
-		primary, hedge  testserver.Plan
-		asked           time.Duration
-		winner          string           // of the hedged call
-		header, message [2]time.Duration // by plain gRPC, hedged; -1: it fails
-		hedges          int64
-	}{
-		{name: "headers at once",
-			primary: testserver.Plan{HeaderAtOnce: true, Delay: time.Second},
-			asked:   5 * ms, winner: "0",
-			header: [2]time.Duration{5 * ms, 5 * ms}, message: [2]time.Duration{time.Second, time.Second}},
-		{name: "headers are there, and a hedge is in flight",
-			primary: testserver.Plan{HeaderAtOnce: true, Delay: time.Second}, hedge: testserver.Plan{Delay: 500 * ms},
-			asked: 50 * ms, winner: "0", hedges: 1,
-			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{time.Second, time.Second}},
-		{name: "the hedge wins while it waits",
-			primary: testserver.Plan{Delay: time.Second}, hedge: testserver.Plan{Delay: 50 * ms},
-			asked: 20 * ms, winner: "1", hedges: 1,
-			header: [2]time.Duration{time.Second, 60 * ms}, message: [2]time.Duration{time.Second, 60 * ms}},
-		{name: "the primary's come while it waits",
-			primary: testserver.Plan{Delay: 50 * ms}, hedge: testserver.Plan{Delay: time.Hour},
-			asked: 20 * ms, winner: "0", hedges: 1,
-			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{50 * ms, 50 * ms}},
-		{name: "the primary fails without headers, and leaves it to the race",
-			primary: testserver.Plan{Delay: 30 * ms, Code: codes.Unavailable}, hedge: testserver.Plan{Delay: 90 * ms},
-			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms},
-			message: [2]time.Duration{-1, 100 * ms}},
-		{name: "the primary fails after headers, and leaves it to the race",
-			primary: testserver.Plan{HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable},
-			hedge:   testserver.Plan{Delay: 90 * ms},
-			asked:   40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms},
-			message: [2]time.Duration{-1, 100 * ms}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			script := testserver.ByNumber(numbered(tc.primary, "0"), numbered(tc.hedge, "1"))
-			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, hedged bool, s *hedge.Scheduler,
-				cluster *testserver.Cluster, client testpb.TestServiceClient) {
-				way, winner := 0, "0"
-				if hedged {
-					way, winner = 1, tc.winner
-				} else if tc.header[0] < 0 {
-					return
-				}
-				began := time.Now()
-				st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})
-				asked := make(chan struct{})
-				go func() {
-					defer close(asked)
-					time.Sleep(tc.asked)
-					md, err := st.Header()
-					if at := time.Since(began); err != nil || at != tc.header[way] || len(md.Get("attempt")) == 0 ||
-						md.Get("attempt")[0] != winner {
-						t.Errorf("headers %v, %v after %v; want those of attempt %s after %v", md, err, at, winner, tc.header[way])
-					}
-				}()
-				reply, err := st.Recv()
-				if at := time.Since(began); err != nil || fmt.Sprint(reply.GetAttempt()) != winner || at != tc.message[way] {
-					t.Errorf("%v, %v after %v", reply, err, at)
-				}
-				<-asked
-				if _, err := st.Recv(); err != io.EOF {
-					t.Error(err)
-				}
-				synctest.Wait()
-				if got := s.Stats().Hedges; hedged && got != tc.hedges || cluster.Counts().InFlight != 0 {
-					t.Errorf("%d hedges, %+v", got, cluster.Counts())
-				}
-			})
-		})
-	}
-}
-
-// TestOnFinish_RunsOnceInEveryEnding ends streams in ways that no Recv reports.
-func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
+// TestRule08_AbandonedStreams ends streams in ways that no Recv reports. OnFinish runs once, and no
+// attempt is left.
+func TestRule08_AbandonedStreams(t *testing.T) {
 	open := func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		return conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, opts...)
 	}
@@ -199,21 +119,11 @@ func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 			_, _ = st.Header()
 			cancel()
 		}},
-		{"abandoned after its context was asked for", codes.Canceled, nil,
-			func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
-				_ = st.Context()
-				cancel()
-			}},
 		{"the connection is closed before the first Recv", codes.Canceled, nil,
 			func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
 				_ = send(st)
 				_ = conn.Close()
 			}},
-		{"cancelled in Recv", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
-			_ = send(st)
-			time.AfterFunc(100*ms, cancel)
-			_ = st.RecvMsg(new(testpb.Reply))
-		}},
 		{"the connection is closed in Recv", codes.Canceled, nil,
 			func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
 				_ = send(st)

@@ -27,9 +27,8 @@ type contest struct {
 	stream  *clientStream
 	race    race.Race
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
-	replies attempt.Reply // makes the hedges' messages
+	replies attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
 	goal    goal
-	keeps   bool // Header runs the race for the first message, which is kept for RecvMsg
 }
 
 // enter returns the chosen attempt, or nil before the choice. If it returns a contest, the caller
@@ -63,7 +62,7 @@ func (k *contest) decide(into any) *streamAttempt {
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.Ending{Err: err, Age: k.Age(), AskedAt: k.askedAt}
-		if c.tracksFailures && err != nil {
+		if err != nil {
 			e.Trailer = c.primary.Trailer()
 		}
 		c.end(e)
@@ -74,9 +73,6 @@ func (k *contest) decide(into any) *streamAttempt {
 		st := winner.ClientStream
 		unnumbered := sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })
 		winner.ClientStream = unmarked{st, unnumbered}
-	}
-	if k.keeps { // for the next RecvMsg
-		winner.held, winner.ended = winner.err == nil, winner.err
 	}
 	return winner
 }
@@ -90,9 +86,7 @@ func (k *contest) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	if h.request == nil {
 		return nil
 	}
-	if k.goal == firstMessage && !k.keeps {
-		h.into = k.replies.Make()
-	}
+	h.into = k.replies.Make()
 	return h
 }
 
@@ -111,46 +105,40 @@ func (k *contest) Book(r *race.Report) {
 	c.end(call.Ending{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
-// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt.
+// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. If m has
+// ended, choose first fills the variables of the call's options.
 func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
 		c.mu.Unlock()
 		return chosen
 	}
-	finish := c.chooseLocked(m)
-	c.mu.Unlock()
-	finish()
-	return m
-}
-
-// chooseLocked makes m the chosen attempt. If m has ended, it first fills the variables of the
-// call's options. mu must be held; the caller must run finish after it has released mu.
-func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.phase = settled
-	finish = m.results.Choose(false)
+	finish := m.results.Choose(false)
 	c.chosen.Store(m)
 	c.kept.Swap(nil).Free() // no hedge is being prepared
 	if c.decided != nil {
 		close(c.decided)
 	}
-	return finish
-}
-
-// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header waited.
-// If a contest has begun, it does nothing.
-func (c *clientStream) choosePrimaryIfIdle() {
-	c.mu.Lock()
-	if c.phase == opening {
-		c.phase = ended
-	}
-	if c.phase != idle {
-		c.mu.Unlock()
-		return
-	}
-	finish := c.chooseLocked(&c.primary)
 	c.mu.Unlock()
 	finish()
+	return m
+}
+
+// primaryEnded chooses the primary if neither RecvMsg nor Header waits.
+func (c *clientStream) primaryEnded() {
+	c.mu.Lock()
+	was := c.phase
+	switch was {
+	case opening:
+		c.phase = aborted
+	case idle:
+		c.phase = settling
+	}
+	c.mu.Unlock()
+	if was == idle {
+		c.choose(&c.primary)
+	}
 }
 
 // await waits until an attempt is chosen, and returns it.

@@ -3,13 +3,11 @@ package stream_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -34,9 +32,7 @@ func ExampleInterceptor() {
 	if err != nil {
 		panic(err)
 	}
-	conn, err := cluster.Client(
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	conn, err := cluster.Client(grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 	if err != nil {
 		panic(err)
 	}
@@ -49,11 +45,8 @@ func ExampleInterceptor() {
 	if err != nil {
 		panic(err)
 	}
-	for {
+	for range 3 {
 		token, err := tokens.Recv()
-		if err == io.EOF {
-			break
-		}
 		if err != nil {
 			panic(err)
 		}

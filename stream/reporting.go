@@ -12,15 +12,14 @@ import (
 
 // reporting passes the request of a stream to its call, and the time to the first message.
 type reporting struct {
-	call           call.Call
-	ended          bool       // call.End was called
-	tracksFailures bool       // a throttle or a hedgingPolicy counts failures and their trailers
-	inspects       bool       // the user's functions of the request decide its class or cost
-	inspected      bool       // they were asked; used by SendMsg only
-	requests       uint8      // messages sent, 2 for more; used by SendMsg only
-	begun          bool       // RecvMsg or Header was called: the class and cost are fixed
-	mu             sync.Mutex // guards begun and headers
-	headers        headerWait // the wait for the headers that decided the call
+	call      call.Call
+	booked    bool       // call.End was called
+	inspects  bool       // the user's functions of the request decide its class or cost
+	inspected bool       // they were asked; used by SendMsg only
+	requests  uint8      // messages sent, 2 for more; used by SendMsg only
+	begun     bool       // RecvMsg or Header was called: the class and cost are fixed
+	mu        sync.Mutex // guards begun and headers
+	headers   headerWait // the wait for the headers that decided the call
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
@@ -31,7 +30,7 @@ type headerWait struct {
 }
 
 func (r *reporting) reportTo(c *call.Call) {
-	r.call, r.tracksFailures, r.inspects = *c, c.TracksFailures(), c.Inspects()
+	r.call, r.inspects = *c, c.Inspects()
 }
 
 // sends counts a message that the caller sends, and reports whether it is the second or a later one.
@@ -55,14 +54,6 @@ func (r *reporting) inspect(m any) {
 	r.call.Inspect(m, &r.mu, &r.begun)
 }
 
-func (r *reporting) begin() {
-	if r.inspects {
-		r.mu.Lock()
-		r.begun = true
-		r.mu.Unlock()
-	}
-}
-
 // headersCame records the time of the headers that decided the call or, if header is nil, of the
 // end of a stream without headers. askedAt is the age at which the caller asked for them.
 func (r *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
@@ -83,15 +74,15 @@ func (r *reporting) headersWaited() headerWait {
 // endWith ends the call by the first message of st, or the end of the stream, after the choice.
 // RecvMsg was called at the age askedAt, and has just returned err.
 func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
-	if r.ended {
+	if r.booked {
 		return
 	}
 	h := r.headersWaited()
-	e := call.Ending{Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
+	e := call.Ending{Err: failureOf(err), Age: r.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
-	if r.tracksFailures && e.Err != nil {
+	if e.Err != nil {
 		e.Trailer = st.Trailer()
 	}
 	if h.waited(e.AskedAt, e.Age) {
@@ -104,7 +95,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 func (r *reporting) end(e call.Ending) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
-	r.ended = true
+	r.booked = true
 }
 
 // waited reports whether age is the time to the first message, because the caller waited for it.

@@ -82,6 +82,7 @@ type came struct {
 	code     codes.Code
 	headers  [][]string // of each Header; nil for none
 	trailer  []string
+	times    []time.Duration // when each Header returned
 }
 
 // play drives the call on a connection from all goroutines at once.
@@ -92,6 +93,7 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 	var c came
 	var finished int
 	var mu sync.Mutex
+	began := time.Now()
 	st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, grpc.OnFinish(func(error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -111,7 +113,7 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 			if err != nil {
 				t.Errorf("%+v: Header: %v", d, err)
 			}
-			c.headers = append(c.headers, md.Get("is"))
+			c.headers, c.times = append(c.headers, md.Get("is")), append(c.times, time.Since(began))
 		}
 	}
 	askContexts := func() {
@@ -179,7 +181,8 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 }
 
 // check compares the result of a hedged call with the result of the same call over plain gRPC. A
-// call that is canceled ends anywhere on the way.
+// call that is canceled ends anywhere on the way. Headers come no later, except that the failure of a
+// primary may wait for a hedge, and Header for a message if it is told to.
 func (d driven) check(t *testing.T, plain, hedged came) {
 	if d.cancel > 0 && (plain.code == codes.Canceled || hedged.code == codes.Canceled) {
 		if n := min(len(plain.messages), len(hedged.messages)); !slices.Equal(plain.messages[:n], hedged.messages[:n]) {
@@ -191,6 +194,11 @@ func (d driven) check(t *testing.T, plain, hedged came) {
 		!slices.Equal(plain.trailer, hedged.trailer) ||
 		!slices.EqualFunc(plain.headers, hedged.headers, slices.Equal) {
 		t.Errorf("%+v:\n%+v, plain %+v", d, hedged, plain)
+	}
+	for i, at := range hedged.times {
+		if at > plain.times[i] && !d.waits && d.plans[0].Code != codes.Unavailable {
+			t.Errorf("%+v:\n%+v comes later than plain %+v", d, hedged, plain)
+		}
 	}
 }
 

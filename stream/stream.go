@@ -8,9 +8,7 @@ import (
 	"context"
 	"slices"
 
-	"go.uber.org/atomic"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -64,7 +62,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, policy: c.ByPolicy(), waits: waits}
+		st := &clientStream{caller: ctx, waits: waits}
 		if desc.ClientStreams {
 			st.single = &singleRequest{}
 		}
@@ -79,73 +77,24 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	}
 }
 
-// unhedged is a stream that teaches its latency without being hedged.
-type unhedged struct {
-	grpc.ClientStream
-	reporting
-	waits bool // Header of a hedged stream would wait for the first message
-	heard bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
-
-	dryRun     *attempt.Options // nil unless only a dry run prevents hedging
-	replayable atomic.Bool      // its request was sent and can be sent again
-}
-
+// openUnhedged opens a stream that is not hedged, but has a latency that is learned or failures that
+// count.
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-	method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	method string, streamer grpc.Streamer, opts []grpc.CallOption) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
 	}
-	w := &unhedged{waits: waits}
-	w.reportTo(c)
-	if c.WouldBeHedged() {
-		options := attempt.NewOptions(opts)
-		w.dryRun = &options
+	st := &clientStream{caller: ctx, waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
+	st.reportTo(c)
+	st.primary.cancel = func(error) {}
+	if st.dryRun {
+		st.opener.options = attempt.NewOptions(opts)
 	}
-	var err error
-	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
-		w.call.End(call.Ending{Err: err})
+	if st.primary.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
+		st.call.End(call.Ending{Err: err})
 		return nil, err
 	}
-	return w, nil
-}
-
-func (w *unhedged) SendMsg(m any) error {
-	w.sends(m)
-	if w.dryRun != nil {
-		kept := w.dryRun.Keep(m) // as a hedged stream does
-		w.replayable.Store(kept != nil || w.replayable.Load())
-		kept.Free()
-	}
-	return w.ClientStream.SendMsg(m)
-}
-
-func (w *unhedged) RecvMsg(m any) error {
-	if w.heard {
-		return w.ClientStream.RecvMsg(m)
-	}
-	askedAt := w.call.Age()
-	w.begin()
-	if w.dryRun != nil {
-		if _, ok := w.dryRun.Reply(m); !ok {
-			w.call.NotReplayable()
-		}
-	}
-	err := w.ClientStream.RecvMsg(m)
-	w.heard = true
-	if w.dryRun != nil && w.call.Overdue() && !w.replayable.Load() {
-		w.call.NotReplayable()
-	}
-	w.endWith(w.ClientStream, askedAt, err)
-	return err
-}
-
-func (w *unhedged) Header() (metadata.MD, error) {
-	askedAt := w.call.Age()
-	w.begin()
-	header, err := w.ClientStream.Header()
-	if !w.waits || header == nil { // would have decided a race
-		w.headersCame(askedAt, header)
-	}
-	return header, err
+	st.chosen.Store(&st.primary)
+	return st, nil
 }

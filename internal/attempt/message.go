@@ -133,11 +133,15 @@ func (o *Options) Reply(reply any) (Reply, bool) {
 	return Reply{caller: reply, of: m.ProtoReflect().Type()}, o.Codec() == nil || proto.Size(m) == 0
 }
 
+// Make returns an empty message; nil for the zero Reply.
 func (r *Reply) Make() any {
-	if r.of == nil {
+	switch {
+	case r.of != nil:
+		return r.of.New().Interface()
+	case r.caller != nil:
 		return reflect.New(reflect.TypeOf(r.caller).Elem()).Interface()
 	}
-	return r.of.New().Interface()
+	return nil
 }
 
 // Take moves m, a message of Make, to the caller's reply, and replaces all content of the reply. No

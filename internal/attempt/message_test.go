@@ -15,12 +15,10 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/hybridpb"
 	"github.com/grpchedge/hedge/proto/opaquepb"
 	"github.com/grpchedge/hedge/proto/openpb"
 )
@@ -83,41 +81,28 @@ var (
 
 // TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
-	hybrid, opaque := &hybridpb.Reply{}, &opaquepb.Reply{}
-	hybrid.SetId(2)
+	opaque := &opaquepb.Reply{}
 	opaque.SetId(3)
-	list, err := structpb.NewValue([]any{1, "two", nil, map[string]any{"three": 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	stale := func(m proto.Message) proto.Message {
 		m.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 0x01})
 		return m
 	}
 	for name, tc := range map[string]struct{ dst, src proto.Message }{
-		"open": {stale(&openpb.Reply{Sequence: proto.Uint32(9)}),
-			&openpb.Reply{Id: proto.Uint64(1), Payload: []byte("open")}},
-		"hybrid":        {stale(&hybridpb.Reply{}), hybrid},
+		"open":          {stale(&openpb.Reply{Sequence: proto.Uint32(9)}), &openpb.Reply{Id: proto.Uint64(1)}},
 		"opaque":        {stale(&opaquepb.Reply{}), opaque},
-		"nested":        {structpb.NewStringValue("stale"), list},
 		"empty":         {&testpb.Reply{Id: 4, Attempt: 1, Payload: []byte("stale")}, &testpb.Reply{}},
 		"unknown field": {&testpb.Reply{Id: 4}, stale(&testpb.Reply{Id: 5})},
 	} {
-		t.Run(name, func(t *testing.T) {
-			reply, ok := own.Reply(tc.dst)
-			if !ok {
-				t.Fatal("no message can be moved there")
-			}
-			got := reply.Make()
-			if diff := cmp.Diff(tc.dst.ProtoReflect().New().Interface(), got, protocmp.Transform()); diff != "" {
-				t.Errorf("a new reply is not empty: %s", diff)
-			}
-			proto.Merge(got.(proto.Message), tc.src)
-			reply.Take(got)
-			if diff := cmp.Diff(tc.src, tc.dst, protocmp.Transform()); diff != "" {
-				t.Error(diff)
-			}
-		})
+		reply, ok := own.Reply(tc.dst)
+		got := reply.Make().(proto.Message)
+		if !ok || proto.Size(got) > 0 {
+			t.Errorf("%s: a new reply is %v, %t", name, got, ok)
+		}
+		proto.Merge(got, tc.src)
+		reply.Take(got)
+		if diff := cmp.Diff(tc.src, tc.dst, protocmp.Transform()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 	old := &legacy{}
 	reply, _ := own.Reply(old)

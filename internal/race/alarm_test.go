@@ -81,28 +81,3 @@ func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 }
-
-// TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken
-// or cancelled, never both.
-func TestAlarm_Concurrently(t *testing.T) {
-	var shared race.Alarm
-	var group sync.WaitGroup
-	for g := range 8 {
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(g), 2))
-			for range 500 {
-				woken := make(chan struct{})
-				w := &race.Waiter{Wake: func() { close(woken) }}
-				delay := time.Duration(random.Int64N(int64(200 * time.Microsecond)))
-				if !shared.Set(w, time.Now().Add(delay), delay) {
-					continue
-				}
-				if random.IntN(2) == 0 && shared.Cancel(w) {
-					continue
-				}
-				<-woken
-			}
-		})
-	}
-	group.Wait()
-}

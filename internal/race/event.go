@@ -13,8 +13,7 @@ type Event struct {
 	End      EndKind  // Ended: in which way
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
-	// Repeat, of Ended with NonFatal, allows the race to send the call again, once, by a hedge that is
-	// due at once, if no other attempt answers.
+	// Repeat, of Ended with NonFatal, allows the race to send the call again: see repeat.go.
 	Repeat bool
 	Wait   time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
 	Until  time.Duration // HeldBack: the age of the call at which admission may be asked again
@@ -57,12 +56,12 @@ const (
 	Final                         // a status by which the server answers the request
 	NonFatal                      // any other status
 	Panicked                      // a panic or a runtime.Goexit
-	RejectedReply                 // a success that WithAcceptable does not accept
-	RejectedStatus                // a Final status that would end the race, but is not accepted
+	RejectedStatus                // a Final status that would end the race, but WithAcceptable does not accept it
+	RejectedReply                 // a success that is not accepted; as an outcome better than RejectedStatus
 )
 
 // IsRejected reports whether the attempt ended with a rejected answer.
-func (k EndKind) IsRejected() bool { return k == RejectedReply || k == RejectedStatus }
+func (k EndKind) IsRejected() bool { return k >= RejectedStatus }
 
 // Pushback is the statement of a failed attempt's trailer about further attempts.
 type Pushback uint8
@@ -84,7 +83,7 @@ type Actions struct {
 	// Ask is the hedge to ask the policy about. Turn numbers the hedges that were considered, this
 	// one and skipped ones included. It is the same when admission of a hedge is asked for again.
 	Ask, Turn uint8
-	Repeat    bool  // the hedge in Ask or Start repeats the call: see [Event].Repeat
+	Repeat    bool  // the hedge that is considered, or was sent last, repeats the call
 	Prepare   uint8 // the hedge to prepare, without holding a lock
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
 	Drop      uint8 // an admitted hedge that must not be sent; its price may be refunded

@@ -66,10 +66,8 @@ type Machine struct {
 	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
-	hasReply  bool     // an attempt has ended with RejectedReply
-	reply     uint8    // the first of them
-	hasStatus bool     // an attempt has ended with RejectedStatus
-	status    uint8    // the first of them
+	rejected  EndKind  // the better kind of rejected answer up to now; OK for none
+	answer    uint8    // the first attempt that ended with it
 	kept      Attempts // attempts with a rejected reply that keep their contexts
 	stale     bool     // a rejected answer came after the last Ask
 	delivered bool
@@ -86,15 +84,6 @@ const (
 	nothing   pending = iota
 	asked             // its admission has been asked for
 	preparing         // the hedge has been admitted and is being prepared
-)
-
-// repeat is the progress of a race in repeating its call: see [Event].Repeat.
-type repeat uint8
-
-const (
-	unwanted  repeat = iota
-	wanted           // as soon as no attempt is in flight
-	repeating        // the next hedge is the repetition, or it was sent
 )
 
 // NewMachine returns the machine of a race that is about to send its primary, and the actions that
@@ -135,7 +124,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case CallerGone:
 		m.gone = m.gone || !m.decided
 	}
-	m.callForRepetition(now)
+	a.Repeat = m.repeats(now)
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -150,7 +139,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 	if m.waitsForDue() && now >= m.due {
 		m.calledFor, m.stale = false, false
 		m.pending = asked
-		a.Ask, a.Turn, a.Repeat = m.sent+1, m.turns+1, m.repeat == repeating
+		a.Ask, a.Turn = m.sent+1, m.turns+1
 	}
 }
 
@@ -186,7 +175,7 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.sent++
 	m.considered(now)
 	m.inFlight |= only(m.sent)
-	a.Start, a.Repeat = m.sent, m.repeat == repeating
+	a.Start = m.sent
 }
 
 // sendable reports whether the admitted hedge may be sent. If not, it drops the hedge: for good, or
@@ -224,16 +213,13 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 		if a.Kept = e.Open; e.Open {
 			m.kept |= only(e.Attempt)
 		}
-		if !m.hasReply {
-			m.hasReply, m.reply = true, e.Attempt
-		}
 		m.failed(e, now)
-	case primary && (m.gone || e.End == Final && !m.hasReply):
+	case primary && (m.gone || e.End == Final && m.rejected != RejectedReply):
 		m.decide(0, a)
 	case m.gone:
 		// The hedge ended with the caller's context. The primary returns soon, and decides the
 		// race.
-	case e.End == Final && m.rules.HedgeFinal && !m.hasReply:
+	case e.End == Final && m.rules.HedgeFinal && m.rejected != RejectedReply:
 		m.decide(e.Attempt, a)
 	default:
 		m.failed(e, now)
@@ -252,42 +238,28 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	case PushbackNever:
 		m.noMore = true
 	}
-	if e.Repeat && m.repeat == unwanted && !m.rules.FailureSendsNext {
-		m.repeat, m.waits = wanted, true
-	}
+	m.mayRepeat(e)
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
 	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat != repeating
 	if away {
 		m.away++
 		m.turns--
 	}
-	rejected := e.End.IsRejected()
-	if rejected {
+	if e.End.IsRejected() {
 		m.waits, m.stale = true, true
 		m.turns = m.sent - m.away
-	}
-	if !m.hasStatus && e.End == RejectedStatus {
-		m.hasStatus, m.status = true, e.Attempt
+		if e.End > m.rejected {
+			m.rejected, m.answer = e.End, e.Attempt
+		}
 	}
 	pending := uint8(0)
 	if m.pending != nothing {
 		pending = 1
 	}
-	if (failed || (rejected || away) && m.notBefore <= now) && m.room(pending) {
+	if (failed || (e.End.IsRejected() || away) && m.notBefore <= now) && m.room(pending) {
 		m.calledFor = true
 		m.due = max(now, m.notBefore)
 	}
-}
-
-// callForRepetition makes the hedge that repeats the call due if nothing else can decide the call.
-// It takes the place of a hedge that was not sent.
-func (m *Machine) callForRepetition(now time.Duration) {
-	atHand := m.inFlight != 0 || m.pending != nothing || m.hasReply || m.hasStatus
-	if m.repeat != wanted || atHand || m.notBefore > now || m.rules.MaxHedges == 0 || m.sent == MaxAttempts-1 {
-		return
-	}
-	m.repeat, m.calledFor, m.due = repeating, true, now
-	m.turns = min(m.turns, m.rules.MaxHedges-1)
 }
 
 // concluded reports whether no event can decide the race.
@@ -296,7 +268,7 @@ func (m *Machine) concluded() bool {
 	case m.decided:
 		return false
 	case m.gone:
-		return !m.inFlight.Has(0) || m.hasReply || m.hasStatus
+		return !m.inFlight.Has(0) || m.rejected != OK
 	}
 	return m.inFlight == 0 && !m.hedgeToCome()
 }
@@ -304,10 +276,8 @@ func (m *Machine) concluded() bool {
 // conclude decides a race that is concluded.
 func (m *Machine) conclude(a *Actions) {
 	switch {
-	case m.hasReply:
-		m.decide(m.reply, a)
-	case m.hasStatus:
-		m.decide(m.status, a)
+	case m.rejected != OK:
+		m.decide(m.answer, a)
 	case m.rules.FailureSendsNext:
 		m.decide(m.lastFail, a)
 	default:

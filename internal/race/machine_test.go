@@ -329,21 +329,3 @@ func TestMachine_StepAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a race", allocs)
 	}
 }
-
-// TestMachine_NoMoreAttempts cuts as many attempts as a race can have: there is no place for one
-// that sends the call again.
-func TestMachine_NoMoreAttempts(t *testing.T) {
-	m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxAttempts - 1, Delay: 1}, 1)
-	for now := range time.Duration(race.MaxAttempts) {
-		for _, k := range []race.EventKind{race.Due, race.Admitted, race.Prepared} {
-			m.Step(race.Event{Kind: k}, now)
-		}
-	}
-	var a race.Actions
-	for n := range uint8(race.MaxAttempts) {
-		a = m.Step(race.Event{Kind: race.Ended, Attempt: n, End: race.NonFatal, Repeat: true}, race.MaxAttempts)
-	}
-	if !a.Decided || a.Winner != 0 || !a.Deliver {
-		t.Errorf("the last of %d attempts was cut: %+v", race.MaxAttempts, a)
-	}
-}

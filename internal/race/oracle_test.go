@@ -45,7 +45,7 @@ func describe(e race.Event) string {
 			again = ", to be sent again"
 		}
 		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind,
-			[...]string{"OK", "final", "non-fatal", "panic", "rejected", "rejected status"}[e.End],
+			[...]string{"OK", "final", "non-fatal", "panic", "rejected status", "rejected"}[e.End],
 			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
 	}
 	return kind

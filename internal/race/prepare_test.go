@@ -69,9 +69,10 @@ func (e *entrant) Primary() error {
 	e.primaryEnded = time.Since(e.began)
 	return e.err
 }
-func (e *entrant) Trailer() metadata.MD { return nil }
-func (e *entrant) Served() bool         { return true }
-func (e *entrant) Replayable() bool     { return e.replayable == nil || e.replayable() }
+func (e *entrant) Trailer() metadata.MD          { return nil }
+func (e *entrant) Accepts(error) (ok, open bool) { return true, false }
+func (e *entrant) Served() bool                  { return true }
+func (e *entrant) Replayable() bool              { return e.replayable == nil || e.replayable() }
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()
@@ -151,10 +152,6 @@ func TestPreparing(t *testing.T) {
 		"one that cannot be made is none": {
 			entrant: &entrant{primary: 50 * ms, prepare: func(int) bool { return false }},
 			hedges:  3, took: 50 * ms, dropped: 1,
-		},
-		"nor if the primary has failed": {
-			entrant: &entrant{primary: 15 * ms, err: broken, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
-			hedges:  3, took: 30 * ms, primary: 15 * ms, err: broken, dropped: 1,
 		},
 		"nor if it was decided": {
 			entrant: &entrant{primary: 15 * ms, prepare: func(int) bool { time.Sleep(20 * ms); return false }},

@@ -4,11 +4,8 @@
 // caller.
 //
 // A [Machine] decides a race, without a timer, goroutine or context. A [Race] has these, and does
-// the machine's [Actions]. Most calls need no hedge, and run without a machine.
-//
-// The package does not depend on replies, streams or budgets. An [Entrant] makes the attempts. A
-// [Policy] admits hedges, and takes the [Report] of the race. Unary calls, streams and hedge.Do
-// share this code.
+// the machine's [Actions]. Most calls need no hedge, and run without a machine. An [Entrant] makes
+// the attempts. A [Policy] admits hedges, and takes the [Report] of the race.
 package race
 
 import (
@@ -66,8 +63,9 @@ type Policy interface {
 	LoserPanicked()
 }
 
-// Entrant makes the attempts of one call.
+// Entrant makes the attempts of one call. Its Ending is the primary's.
 type Entrant interface {
+	Ending
 	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
 	Primary() error
 	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
@@ -80,19 +78,28 @@ type Entrant interface {
 	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
 	// of Replayable and Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Trailer returns the trailer of a primary that has failed; nil if unknown.
-	Trailer() metadata.MD
 }
 
 // Attempt is one hedge, ready to run.
 type Attempt interface {
+	Ending
 	// Run makes the attempt under ctx and waits for its end.
 	Run(ctx context.Context) error
-	// Trailer returns the trailer after a failure of Run; nil if unknown.
-	Trailer() metadata.MD
 	// Served reports whether a server sent the status with which Run failed. Otherwise the status
 	// does not end the race.
 	Served() bool
+}
+
+// Ending describes how an attempt has ended.
+type Ending interface {
+	// Trailer returns the trailer of an attempt that has failed; nil if unknown.
+	Trailer() metadata.MD
+	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
+	// called if Rules.Judged is set, at most once, on the attempt's goroutine, and not for a failure
+	// that cannot end the race. open means that a rejected attempt needs its context while it may
+	// still win: a stream goes on after its first message, and a value of hedge.Do may depend on its
+	// context.
+	Accepts(err error) (ok, open bool)
 }
 
 // Result is the end of a race, for the caller of Run.
@@ -230,7 +237,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	for x.machine.pending != nothing {
 		x.stepped.Wait()
 	}
-	if x.machine.delivered || !x.report.decided || x.report.Winner != 0 {
+	if x.machine.delivered || !x.machine.decided || x.machine.winner != 0 {
 		return false
 	}
 	decided(&x.report)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -139,21 +140,57 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 	}
 }
 
+// TestRace_CommitAsThePrimaryEnds lets the primary's end wait for the lock behind a Commit, which must
+// make the machine in the critical section that finds the race running. The lock is handed over in
+// order, because the first in the queue has waited for long and then found it taken.
+func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds = 100 // of the scheduler: all other goroutines then wait
+	begun, end, done, out := make(chan bool), make(chan bool), make(chan bool), make(chan race.Result, 1)
+	var r race.Race
+	e := &entrant{do: func() error { close(begun); <-end; return nil }}
+	go func() { out <- r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &policy{}, e) }()
+	<-begun
+	mu := race.Mutex(&r)
+	mu.Lock()
+	go func() { defer close(done); r.Commit(func(*race.Report) {}) }()
+	for n := range 2 * rounds {
+		if runtime.Gosched(); n == rounds {
+			close(end)
+		}
+	}
+	for began := time.Now(); time.Since(began) < 2*ms; {
+	}
+	mu.Unlock()
+	mu.Lock()
+	for range rounds {
+		runtime.Gosched()
+	}
+	mu.Unlock()
+	if got := <-out; got.Untouched || got.Winner != nil {
+		t.Errorf("%+v", got)
+	}
+	<-done
+}
+
 // TestRace_TheCallerGoes distinguishes a caller that gives up from a deadline that passes, while a
-// hedge is in flight.
+// hedge is in flight, and from an answer that comes as the deadline passes.
 func TestRace_TheCallerGoes(t *testing.T) {
-	for _, gaveUp := range []bool{true, false} {
+	for _, tc := range []struct{ gaveUp, answered bool }{{true, false}, {false, false}, {false, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
 			defer cancel()
-			if gaveUp {
+			if tc.gaveUp {
 				time.AfterFunc(20*ms, cancel)
 			}
 			p := &policy{hedges: 1}
 			e := &entrant{ctx: ctx, primary: time.Hour, run: func(int) time.Duration { return time.Hour }}
+			if tc.answered {
+				e.do, e.prepare = func() error { <-ctx.Done(); return nil }, func(int) bool { return false }
+			}
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
-			if r := p.booked; r.Hedges != 1 || !r.CallerGone || r.GaveUp != gaveUp {
-				t.Errorf("gave up: %t, report %+v", gaveUp, r)
+			if r := p.booked; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
+				t.Errorf("%+v, report %+v", tc, r)
 			}
 		})
 	}

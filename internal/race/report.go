@@ -40,8 +40,6 @@ type Report struct {
 	LoserPanics int // losers that panicked between the decision and the delivery
 
 	Attempts [MaxAttempts]AttemptReport // the primary at 0, hedge n at n; zero beyond Hedges
-
-	decided bool
 }
 
 type AttemptReport struct {
@@ -96,22 +94,22 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 }
 
 // Record adds an event and the actions that the machine returned for it, at the age now of the
-// call. err is the error of an Ended event or of the caller's context. Record must not be called
-// after the step that delivered the outcome.
-func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
+// call. decided reports whether the race was decided before. err is the error of an Ended event or
+// of the caller's context. Record must not be called after the step that delivered the outcome.
+func (r *Report) Record(decided bool, e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
 	case NotReplayable:
 		r.NotReplayable = true
 	case Committed:
 		r.Committed = r.Committed || a.Decided
 	case CallerGone:
-		if !r.decided && !r.CallerGone {
+		if !decided && !r.CallerGone {
 			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
 		}
 	case Ended:
 		t := &r.Attempts[e.Attempt]
 		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
-		if !r.decided {
+		if !decided {
 			t.Pushback, t.TurnedAway = e.Pushback, e.TurnedAway()
 		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
 			r.LoserPanics++
@@ -126,7 +124,7 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 		r.Dropped++
 	}
 	if a.Decided {
-		r.decided, r.DecidedAt, r.Winner = true, now, int(a.Winner)
+		r.DecidedAt, r.Winner = now, int(a.Winner)
 		for n := range r.Attempts {
 			r.Attempts[n].CutShort = a.Cancel.Has(n) && !r.Attempts[n].HasEnded
 		}

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
@@ -63,7 +61,7 @@ func (x *runner) handle(e Event, err error) Actions {
 // to cancel for it. x.mu must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
-	if err == nil || x.report.decided || x.report.CallerGone {
+	if err == nil || x.machine.decided || x.machine.gone {
 		return 0
 	}
 	return x.step(Event{Kind: CallerGone}, err).Cancel
@@ -73,10 +71,10 @@ func (x *runner) checkCaller() Attempts {
 // sets the timer and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event, err error) Actions {
 	defer x.stepped.Broadcast()
-	now, final := time.Since(x.plan.Start), x.machine.delivered
+	now, decided, final := time.Since(x.plan.Start), x.machine.decided, x.machine.delivered
 	a := x.machine.Step(e, now)
 	if !final {
-		x.report.Record(e, a, err, now)
+		x.report.Record(decided, e, a, err, now)
 	}
 	switch {
 	case a.Arm:
@@ -124,11 +122,11 @@ func (x *runner) due() {
 func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
-	soFar := x.report
+	soFar, decided := x.report, x.machine.decided
 	soFar.Repeated, soFar.Due = a.Repeat, x.machine.due
 	x.mu.Unlock()
 	switch {
-	case soFar.decided: // do not pay for a hedge that is not needed
+	case decided: // do not pay for a hedge that is not needed
 		return Event{Kind: Refused}
 	case !ok:
 		return Event{Kind: NotReplayable}
@@ -202,29 +200,18 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// Judge is an attempt, or the entrant for its primary, that can reject an answer if Rules.Judged is
-// set.
-type Judge interface {
-	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
-	// called at most once, on the attempt's goroutine, and not for a failure that cannot end the
-	// race. open means that a rejected attempt needs its context while it may still win: a stream
-	// goes on after its first message, and a value of hedge.Do may depend on its context.
-	Accepts(err error) (ok, open bool)
-}
-
 // ended returns the event for the end of attempt n with err. With Rules.Judged it asks the attempt
 // whether an end that could end the race is accepted.
-func ended(plan *Plan, p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error) Event {
+func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error) Event {
 	var e Event
 	if err != nil {
 		e = p.Failure(err, attempt.Trailer())
 	}
-	if h, ok := attempt.(Attempt); ok && n > 0 && e.End == Final && plan.HedgeFinal && !h.Served() {
+	if n > 0 && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
 		e.End = NonFatal
 	}
-	answers := e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)
-	if j, ok := attempt.(Judge); ok && plan.Judged && answers {
-		switch accepted, open := j.Accepts(err); {
+	if plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
+		switch accepted, open := attempt.Accepts(err); {
 		case accepted:
 		case err == nil:
 			e.End, e.Open = RejectedReply, open

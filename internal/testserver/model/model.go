@@ -1,7 +1,7 @@
 // Package model draws the random schedules of model-based tests. Each schedule has its own seed, so
 // that a failing one can be replayed alone:
 //
-//	go test ./interceptor -run '^TestModel$' -model.seed=5
+//	go test ./stream -run '^TestSchedules$' -model.seed=5
 //
 // The tests define a schedule's contents and its checks.
 package model

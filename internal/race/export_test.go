@@ -1,0 +1,5 @@
+package race
+
+import "sync"
+
+func Mutex(r *Race) *sync.Mutex { return &r.mu }
