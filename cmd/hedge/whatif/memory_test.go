@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
 )
 
-// generated is a file whose lines are made as they are read. most is the largest heap after a
+// generated is a file that makes its lines as they are read. most is the largest heap after a
 // collection.
 type generated struct {
 	line    func(n int) string

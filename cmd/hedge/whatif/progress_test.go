@@ -50,7 +50,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// slow is a file whose reads take nine seconds of virtual time each.
+// slow is a file: each read takes nine seconds of virtual time.
 type slow struct{ *os.File }
 
 func (s slow) Read(p []byte) (int, error) {
