@@ -68,8 +68,8 @@ type Bound struct {
 type Option func(*Bound) error
 
 // New returns a Bound. By default a server is busy while its goroutines wait for a processor for
-// more than 1 ms, on average over the last 50 to 100 ms, or for more than .1 ms if a handler
-// returned less than .2 ms ago. New returns an error if an option has a value out of range.
+// more than 1 ms, on average over the last 50 to 100 ms, or for more than 0.1 ms if a handler
+// returned less than 0.2 ms ago. New returns an error if an option has a value out of range.
 func New(opts ...Option) (*Bound, error) {
 	b := &Bound{most: math.MaxInt64}
 	for n, o := range opts {
