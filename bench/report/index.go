@@ -50,7 +50,7 @@ func (r *Report) writeIndex(all []*findings, weak *table.Sheet, took time.Durati
 	var s strings.Builder
 	fmt.Fprintf(&s, "# Results\n\n%s Everything took %v.\n\n", machine(), took)
 	if r.Short {
-		s.WriteString("This was a short run, which shows that everything works; its figures say little.\n\n")
+		s.WriteString("This was a short run, which shows that everything works; its figures mean little.\n\n")
 	}
 	s.WriteString(workloadList(all, ""))
 	s.WriteString("\n## The frontier\n\n" + frontierText + "\n\n![p99 against extra load](frontier.png)\n")
