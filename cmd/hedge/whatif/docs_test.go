@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -28,6 +29,7 @@ func logOf(name string, calls int) string {
 
 // TestDocs checks that docs/whatif.md shows the program's output.
 func TestDocs(t *testing.T) {
+	longtest.Computation(t)
 	page, err := os.ReadFile("../../../docs/whatif.md")
 	if err != nil {
 		t.Fatal(err)
