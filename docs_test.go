@@ -103,61 +103,64 @@ func ruleTests(t *testing.T) map[string][]string {
 
 const module = "github.com/grpchedge/hedge"
 
-// room is a row of the table in CONTRIBUTING.md: its line, and the folders that its packages may
+// room is an entry of the list in CONTRIBUTING.md: its number, and the folders that its packages may
 // import.
 type room struct {
-	row     int
+	entry   int
 	imports []string
 }
 
-// TestDocs_ImportsFollowTheTable compares the core module's imports, without tests, with the table
-// in CONTRIBUTING.md: every package has a row, and imports only packages that its row allows, from
-// rows below.
-func TestDocs_ImportsFollowTheTable(t *testing.T) {
+// TestDocs_ImportsFollowTheList compares the core module's imports, without tests, with the list in
+// CONTRIBUTING.md: every package has an entry, and imports only packages that the entry allows, from
+// entries further down.
+func TestDocs_ImportsFollowTheList(t *testing.T) {
 	rooms := readRooms(t)
 	for folder, imports := range coreImports(t) {
 		from, ok := rooms[folder]
 		if !ok {
-			t.Errorf("CONTRIBUTING.md has no row for %s", folder)
+			t.Errorf("CONTRIBUTING.md has no entry for %s", folder)
 		}
 		for _, to := range imports {
 			if !slices.Contains(from.imports, to) {
-				t.Errorf("%s imports %s, which its row in CONTRIBUTING.md does not allow", folder, to)
-			} else if rooms[to].row <= from.row {
-				t.Errorf("%s imports %s, whose row in CONTRIBUTING.md is not further down", folder, to)
+				t.Errorf("%s imports %s, which its entry in CONTRIBUTING.md does not allow", folder, to)
+			} else if rooms[to].entry <= from.entry {
+				t.Errorf("%s imports %s, which is not further down in CONTRIBUTING.md", folder, to)
 			}
 		}
 	}
 }
 
-// readRooms returns the rows of the table by folder; "." is the root.
+// readRooms returns the entries of the list by folder; "." is the root.
 func readRooms(t *testing.T) map[string]room {
 	t.Helper()
 	page, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, list, _ := strings.Cut(string(page), "\n## Where things are\n")
+	list, _, _ = strings.Cut(list, "\n## ")
 	rooms := map[string]room{}
-	for i, m := range regexp.MustCompile(`(?m)^\| (.*?) \| .* \| (.*?) \|$`).FindAllStringSubmatch(string(page), -1) {
-		for _, folder := range folders(m[1]) {
-			if _, ok := rooms[folder]; !ok { // the tables after it have fewer columns or other folders
-				rooms[folder] = room{i, folders(m[2])}
-			}
+	for i, entry := range strings.Split(list, "\n- ")[1:] {
+		places, purpose, _ := strings.Cut(entry, ": ")
+		purpose, _, _ = strings.Cut(purpose, "\n\n")
+		_, imports, _ := strings.Cut(purpose, "\n  Imports ")
+		for _, folder := range folders(places) {
+			rooms[folder] = room{i, folders(imports)}
 		}
 	}
 	return rooms
 }
 
-// folders reads a cell, such as "root, `budget`, `internal/{learn,race}`".
-func folders(cell string) []string {
-	if strings.HasPrefix(cell, "root, `package hedge`") {
+// folders reads a list, such as "root, `budget`, `internal/{learn,race}`".
+func folders(list string) []string {
+	if strings.HasPrefix(list, "root, `package hedge`") {
 		return []string{"."}
 	}
 	var all []string
-	if strings.HasPrefix(cell, "root") {
+	if strings.HasPrefix(list, "root") {
 		all = append(all, ".")
 	}
-	for _, m := range regexp.MustCompile("`([\\w/]+)(?:\\{(.*?)\\})?`").FindAllStringSubmatch(cell, -1) {
+	for _, m := range regexp.MustCompile("`([\\w/]+)(?:\\{(.*?)\\})?`").FindAllStringSubmatch(list, -1) {
 		for _, name := range strings.Split(m[2], ",") {
 			all = append(all, path.Join(m[1], name))
 		}

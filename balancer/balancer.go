@@ -13,8 +13,8 @@
 // hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
 // fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo].
 //
-// Put an outlier_detection below this policy, not above: it is then told of no error for an attempt
-// that was canceled because another attempt won.
+// Put an outlier_detection below this policy, not above: it then counts no error for an attempt that
+// was canceled because another attempt won.
 //
 // Two backends are the same if they have the same address and server name and, with several
 // connections to each address, the same connection number. Backends that gRPC's retries use count
@@ -50,8 +50,8 @@ import (
 )
 
 // Name is the name of the policy in a service config. Its configuration has one required field,
-// childPolicy: a list of policies as in loadBalancingConfig. The first registered one is the child.
-// The optional fields are connections (1 to 8, default 1), spread (default
+// childPolicy: a list of policies as in loadBalancingConfig. The first registered one becomes the
+// child. The optional fields are connections (1 to 8, default 1), spread (default
 // false, needs connections above 1) and silence (default true). A later configuration may name
 // another child. The new child takes effect when it is ready, or when the current child no longer
 // is.

@@ -52,19 +52,19 @@ func demoCommand(w, log io.Writer) *ffcli.Command {
 			"`number` of unary calls, made once without and once with hedging")
 		wholeFlag(fs, &d.Streams, "streams", 3_000, 0, maxCalls, "`number` of token streams, likewise; 0 for none")
 		wholeFlag(fs, &d.Concurrency, "concurrency", 20, 1, maxConcurrency,
-			"`number` of calls or streams under way at a time")
+			"`number` of calls or streams in flight")
 		wholeFlag(fs, &d.Backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
 		wholeFlag(fs, &d.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
 		distributionFlag(fs, &d.Distribution, "distribution", workload.Named("straggler").Distribution)
 		optionFlag(fs, &d.Options, "budget",
-			"most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for "+
+			"maximum of hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for "+
 				"streams)", parseFloat, hedge.WithBudgetPercent)
 		optionFlag(fs, &d.Options, "hedges",
-			"most hedges of one call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)",
+			"maximum of hedges per call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)",
 			parseInt, hedge.WithMaxHedges)
 		pictureFlag(fs, &d.Picture, "picture", "./hedge-demo.png")
 		fs.StringVar(&d.Debug, "debug", "127.0.0.1:0",
-			"`address` at which a page shows what is hedged and why, while the demo runs; empty for none")
+			"`address` of the debug page while the demo runs; empty for none")
 	}
 	return command("demo", "the same calls without and with hedging: a table and a picture", flags,
 		func(ctx context.Context) error {
@@ -77,12 +77,11 @@ func reportFlags(fs *flag.FlagSet, r *report.Report) {
 	namesFlag(fs, &r.Workloads, "workload", workload.Names(),
 		"`names` with commas between of the workloads to run (default all)")
 	namesFlag(fs, &r.Policies, "policy", policy.Names(),
-		"`names` with commas between of the policies to compare (default for each workload those that tell "+
-			"something there)")
+		"`names` with commas between of the policies to compare (default: the policies of each workload)")
 	wholeFlag(fs, &r.Calls, "calls", 0, 0, maxCalls,
 		"`number` of calls under each policy; 0 for the size of each workload")
 	wholeFlag(fs, &r.Concurrency, "concurrency", 0, 0, maxConcurrency,
-		"`number` of calls under way at a time; 0 for what each workload has")
+		"`number` of calls in flight; 0 for the number of each workload")
 	wholeFlag(fs, &r.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies and arrivals are drawn")
 	namesFlag(fs, &r.Clocks, "clock", report.ClockNames,
 		"which `clock` to go by (default both, where a workload has both)")
@@ -107,7 +106,7 @@ func reportCommand(w, log io.Writer) *ffcli.Command {
 	flags := func(fs *flag.FlagSet) {
 		reportFlags(fs, &r)
 		fs.BoolVar(&r.Short, "short", false,
-			"a small part of all calls, to see that everything works: the figures say little")
+			"a small part of all calls, to see that everything works: the figures mean little")
 	}
 	return command("report",
 		"all workloads at full size by the right clocks, where each policy is weak, and an index of it all",
@@ -125,10 +124,10 @@ func tailCommand(w, log io.Writer) *ffcli.Command {
 		wholeFlag(fs, &t.Calls, "calls", 20_000, 1, maxCalls,
 			"`number` of calls, made once without and once with hedging at each concurrency")
 		wholesFlag(fs, &t.Concurrency, "concurrency", []int{1, 20, 100}, 1, maxConcurrency,
-			"`numbers` of calls under way at a time, with commas between")
+			"`numbers` of calls in flight, with commas between")
 		wholeFlag(fs, &t.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
 		wholeFlag(fs, &t.Slowest, "slowest", 0, 0, maxCalls,
-			"`number` of the slowest hedged calls to list, with what the server saw of their attempts")
+			"`number` of the slowest hedged calls to list, with the server's records of their attempts")
 	}
 	return command("tail",
 		"p99, p99.9 and extra load of the straggler workload, nothing configured: pass or fail", flags, func(
@@ -149,7 +148,7 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 	flags := func(fs *flag.FlagSet) {
 		namesFlag(fs, &c.Kinds, "kind", cost.KindNames, "`kinds` of calls to make, with a comma between (default all)")
 		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency,
-			"`numbers` of calls under way at a time, with commas between")
+			"`numbers` of calls in flight, with commas between")
 		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour,
 			"`time` of the whole run, without the warm-up")
 		durationFlag(fs, &c.Warmup, "warmup", 10*time.Second, time.Millisecond, time.Hour,

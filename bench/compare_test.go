@@ -49,7 +49,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const header = "policy,measured,p50_ms,p90_ms,p95_ms,p99_ms,p99.9_ms,extra_load,hedges,won,cancelled,wrong,failed,calls,seed"
+	const header = "policy,measured,p50_ms,p90_ms,p95_ms,p99_ms,p99.9_ms,extra_load,hedges,won,cancelled," +
+		"wrong,failed,calls,seed"
 	if len(rows) != 1+2*3 || strings.Join(rows[0], ",") != header {
 		t.Errorf("the CSV is %v", rows)
 	}

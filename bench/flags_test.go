@@ -10,33 +10,24 @@ import (
 // and value.
 func TestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
-		"dmo":                                `no subcommand "dmo"`,
-		"demo now":                           `unexpected argument "now"`,
-		"demo -colls 1":                      "flag provided but not defined: -colls",
-		"demo -calls 0":                      `invalid value "0" for flag -calls: must be 1 to 10000000`,
-		"demo -calls -3":                     `invalid value "-3" for flag -calls: must be 1 to`,
-		"demo -calls 1e4":                    `invalid value "1e4" for flag -calls: not a whole number`,
-		"demo -calls 9999999999999999999999": `for flag -calls: must be 1 to`,
-		"demo -streams -1":                   `invalid value "-1" for flag -streams: must be 0 to 10000000`,
-		"demo -streams few":                  `invalid value "few" for flag -streams: not a whole number`,
-		"demo -concurrency 0":                `invalid value "0" for flag -concurrency: must be 1 to 10000`,
-		"demo -backends 101":                 `invalid value "101" for flag -backends: must be 1 to 100`,
-		"demo -distribution lunar":           `invalid value "lunar" for flag -distribution: unknown distribution "lunar"`,
+		"dmo":                      `no subcommand "dmo"`,
+		"demo now":                 `unexpected argument "now"`,
+		"demo -colls 1":            "flag provided but not defined: -colls",
+		"demo -calls 0":            `invalid value "0" for flag -calls: must be 1 to 10000000`,
+		"demo -concurrency 0":      `invalid value "0" for flag -concurrency: must be 1 to 10000`,
+		"demo -backends 101":       `invalid value "101" for flag -backends: must be 1 to 100`,
+		"demo -distribution lunar": `invalid value "lunar" for flag -distribution: unknown distribution "lunar"`,
 		"demo -distribution constant:-1ms": "for flag -distribution: distribution \"constant:-1ms\": constant " +
 			"latency must be from 0",
 		"demo -budget 401":  `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
-		"demo -budget -1":   `invalid value "-1" for flag -budget: hedge: WithBudgetPercent(-1)`,
-		"demo -budget NaN":  `invalid value "NaN" for flag -budget: hedge: WithBudgetPercent(NaN)`,
 		"demo -budget much": `invalid value "much" for flag -budget: not a number`,
 		"demo -hedges 5":    `invalid value "5" for flag -hedges: hedge: WithMaxHedges(5)`,
-		"demo -hedges 1.5":  `invalid value "1.5" for flag -hedges: not a whole number`,
 		"demo -seed -1":     `invalid value "-1" for flag -seed: must be 0 to`,
 		"demo -picture a.gif": `invalid value "a.gif" for flag -picture: must end in .png or ` +
 			`.svg, not ".gif"`,
 		"demo -picture nowhere/a.png": `invalid value "nowhere/a.png" for flag -picture: `,
 		"demo -picture main.go/a.png": `invalid value "main.go/a.png" for flag -picture: main.go is not a directory`,
 		"tail -concurrency 1,0":       `invalid value "1,0" for flag -concurrency: "0": must be 1 to 10000`,
-		"tail -concurrency 1,":        `invalid value "1," for flag -concurrency: "": not a whole number`,
 		"busy -budget 401":            `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
 		"busy -loads 0":               `invalid value "0" for flag -loads: "0": must be 1 to 200`,
 		"cost -duration 1":            `invalid value "1" for flag -duration: not a time`,
@@ -46,7 +37,6 @@ func TestMisuse(t *testing.T) {
 		"compare -clock sun": `invalid value "sun" for flag -clock: there is no "sun", only ` +
 			`real, virtual, both`,
 		"compare -workload shift -clock real": `the workload shift does not run with -clock real`,
-		"compare -calls -1":                   `invalid value "-1" for flag -calls: must be 0 to 10000000`,
 		"compare -out main.go":                `invalid value "main.go" for flag -out: not a folder`,
 		"report -short=perhaps":               `invalid boolean value "perhaps" for -short`,
 		"report all":                          `unexpected argument "all"`,
@@ -61,22 +51,13 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestHelp checks that help goes to standard output and names every flag of the demo.
+// TestHelp checks that help goes to standard output.
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "-h", "demo -h", "compare -h", "report -h", "tail -h", "cost -h", "busy -h"} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 ||
 			stdout.Len() == 0 {
 			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q", args, code, &stderr, &stdout)
-		}
-		if args != "demo -h" {
-			continue
-		}
-		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "distribution", "budget",
-			"hedges", "seed", "picture"} {
-			if !strings.Contains(stdout.String(), "\n  -"+flag+" ") {
-				t.Errorf("bench demo -h does not name -%s:\n%s", flag, &stdout)
-			}
 		}
 	}
 }

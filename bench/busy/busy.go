@@ -36,9 +36,9 @@ import (
 // In a round of turns all arms make the same calls at the same times. The figures are medians over
 // turns.
 //
-// Note: what is busy is the processor that the runtime has (GOMAXPROCS), not the machine's: see
-// hold. The machine should still be idle: while others use it, two plain arms differ by up to four
-// times. If "plain again" differs much from "plain", the other rows say nothing either.
+// Note: the runtime's processors (GOMAXPROCS) are busy, not the machine's: see hold. The machine
+// should be idle: under other load two plain arms differ by up to four times. If "plain again"
+// differs much from "plain", the other rows are meaningless too.
 type Busy struct {
 	Self     string        // the program, which starts itself as servers and as the busy client
 	Servers  int           // processes
@@ -59,7 +59,8 @@ func (b *Busy) Run(ctx context.Context, w, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d servers with GOMAXPROCS=1 whose handlers keep the processor for %v, exponential.\n\n", b.Servers, b.Handler)
+	fmt.Fprintf(w, "%d servers with GOMAXPROCS=1; handlers keep the processor for %v, exponential.\n\n",
+		b.Servers, b.Handler)
 	err = b.measure(ctx, w, log, addresses, 0, []string{plain, again, hedged, shedding})
 	stop()
 	if err != nil {

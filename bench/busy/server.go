@@ -18,8 +18,8 @@ import (
 // withoutShed is the metadata of calls for which the servers behave as if they had no package shed.
 const withoutShed = "bench-without-shed"
 
-// Serve runs a server whose handlers keep their processor for an exponential time with the given mean,
-// or sleep for it. It writes its address to w, and returns when r ends.
+// Serve runs a server. Its handlers keep their processor for an exponential time with the given mean,
+// or sleep for that time. It writes its address to w, and returns when r ends.
 func Serve(r io.Reader, w io.Writer, mean time.Duration, sleeps bool) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

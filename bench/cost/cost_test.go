@@ -55,34 +55,3 @@ func TestCost_NoServer(t *testing.T) {
 		}
 	}
 }
-
-func TestCostRounds(t *testing.T) {
-	for _, tc := range []struct {
-		duration, slice time.Duration
-		concurrency     int
-	}{
-		{54 * time.Second, 50 * time.Millisecond, 3}, {time.Second, time.Minute, 1}, {10 * time.Second, time.Millisecond, 2},
-	} {
-		c := Cost{Duration: tc.duration, Slice: tc.slice, Concurrency: make([]int, tc.concurrency)}
-		rounds := c.rounds(c.cells())
-		took := time.Duration(rounds*4*2*tc.concurrency) * tc.slice
-		if rounds%2 != 1 || took > tc.duration && rounds > 3 {
-			t.Errorf("%+v: %d rounds, which take %v", tc, rounds, took)
-		}
-	}
-}
-
-func TestScoreTexts(t *testing.T) {
-	at := func(calls int64, busy time.Duration) slice {
-		return slice{calls: calls, took: time.Second, busy: busy * time.Millisecond}
-	}
-	plain := score{label: "plain", slices: []slice{at(1000, 100), at(1000, 200), at(1000, 100)}}
-	s := score{label: "x", slices: []slice{at(1000, 110), at(800, 200), at(900, 99)},
-		hedges: func() float64 { return 0.5 }}
-	if got, want := strings.Join(s.texts(&plain), " "), "x 110.0 1.100 1.100–1.250 0.900 0.50 0"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got, want := strings.Join(plain.texts(&plain), " "), "plain 100.0"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}

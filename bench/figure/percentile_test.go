@@ -58,11 +58,3 @@ func TestMedianBounds(t *testing.T) {
 		t.Errorf("bounds of one draw are %v and %v, want the draw", low, high)
 	}
 }
-
-func TestPercentileName(t *testing.T) {
-	for q, want := range map[float64]string{0.5: "p50", 0.95: "p95", 0.999: "p99.9", 0.9999: "p99.99"} {
-		if got := PercentileName(q); got != want {
-			t.Errorf("percentileName(%v) = %q, want %q", q, got, want)
-		}
-	}
-}

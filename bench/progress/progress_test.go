@@ -25,26 +25,3 @@ func TestProgressInALog(t *testing.T) {
 		}
 	})
 }
-
-// TestProgressWithoutATotal checks that steps are counted when their total is unknown.
-func TestProgressWithoutATotal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		p := Start(&log, "reading", 0)
-		time.Sleep(500 * time.Millisecond)
-		for range 19 {
-			p.Add(200)
-			time.Sleep(time.Second)
-		}
-		p.End()
-		if want := "reading: 2,000 so far\n"; log.String() != want {
-			t.Errorf("progress is told as\n%s\nwant\n%s", &log, want)
-		}
-	})
-}
-
-func TestNoProgress(t *testing.T) {
-	var p *Progress
-	p.Add(1)
-	p.End()
-}

@@ -20,10 +20,10 @@ var fleetTails = []float64{0.50, 0.99, 0.999}
 // for the fleet to be well again. Of 400 calls, a p99 is that far off by chance only now and then.
 const wellWithin = 1.5
 
-const fleetText = `The clients, each with a scheduler of its own, call servers of 4 workers with a queue. Work is lognormal with a median of
-20 ms and sigma 0.5; one attempt in fifty takes ten times as long. The load is a share of what keeps all workers busy.
-Of the calls that began in each step of the load: failed are those that missed their deadline. Busy is the share of the
-time of all servers' workers.`
+const fleetText = `The clients, each with its own scheduler, call servers of 4 workers with a queue. Work is lognormal
+with a median of 20 ms and sigma 0.5; one attempt in fifty takes ten times as long. The load is a
+share of the load that keeps all workers busy. A row has the calls that began in a step of the load:
+failed calls missed their deadline; busy is the share of the workers' time.`
 
 const wellText = ` Well again is the time after the overload until the p99 of three seconds in a row is
 at most 1.5 times what plain calls had before.`

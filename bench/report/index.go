@@ -39,18 +39,18 @@ func (r *Report) Full(ctx context.Context, w, log io.Writer) error {
 	return errors.Join(err, overviewErr, r.writeIndex(all, weak, took), r.writeSummary(all, places, weak, took))
 }
 
-const frontierText = `What extra load buys: p99 against it for fixed delays, for percentiles and for the trigger that chooses, two hedges
+const frontierText = `p99 by extra load, for fixed delays, for percentiles and for the adaptive trigger, with two hedges
 each. Lower and further left is better.`
 
-const weakText = `Weak spots: the workloads on which a policy is slower than none, by the percentile that compares worst, or costs
-load and makes nothing faster. Both have the same draws; differences below 2% are left out.`
+const weakText = `Weak spots: workloads on which a policy is slower than none, by the percentile that compares worst,
+or adds load and makes nothing faster. Both have the same draws; differences below 2% are left out.`
 
 // writeIndex writes the page that links all others.
 func (r *Report) writeIndex(all []*findings, weak *table.Sheet, took time.Duration) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "# Results\n\n%s Everything took %v.\n\n", machine(), took)
 	if r.Short {
-		s.WriteString("This was a short run, which shows that everything works; its figures say little.\n\n")
+		s.WriteString("This was a short run, which shows that everything works; its figures mean little.\n\n")
 	}
 	s.WriteString(workloadList(all, ""))
 	s.WriteString("\n## The frontier\n\n" + frontierText + "\n\n![p99 against extra load](frontier.png)\n")

@@ -20,12 +20,12 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-const overviewText = `All workloads in virtual time: p99 as a share of plain gRPC's, and the attempts added for each 100 calls. The fixed delay is
-the best of six, with two hedges, that add at most 10%: it is chosen after the run, as nobody can. The peer, failsafe-go, hedges
-no streams.`
+const overviewText = `All workloads in virtual time: p99 as a share of plain gRPC's p99, and the attempts added per 100
+calls. The best fixed delay is chosen after the run, out of six with two hedges that add at most
+10%. The peer, failsafe-go, hedges no streams.`
 
-// fixedFrom are the quantiles of what plain calls take that are tried as fixed delays. With two
-// hedges each adds less than 10%.
+// fixedFrom are the quantiles of plain latency that are tried as fixed delays. With two hedges each
+// adds less than 10%.
 var fixedFrom = []float64{0.91, 0.92, 0.935, 0.95, 0.97, 0.985}
 
 // mostFixed is how many attempts a fixed delay may add, as a share of the calls: the budget of this

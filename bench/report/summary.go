@@ -27,17 +27,17 @@ func (r *Report) writeSummary(all []*findings, places []place, weak *table.Sheet
 	if !r.wants(workload.RealClock) {
 		command, also = "make results", ""
 	}
-	fmt.Fprintf(&s, "%s `%s` made all of this in %v, seed %d, and makes it again on yours.\n", machine(),
+	fmt.Fprintf(&s, "%s\n`%s` made all of this in %v, seed %d, and repeats it on your machine.\n", machine(),
 		command, took, r.Seed)
 	s.WriteString("In virtual time figures are exact and repeat to the digit. The pages also show " + also +
-		"published figures of others'\n" +
-		"machines, and other settings. Every reply was checked, and the servers counted the extra load.\n\n" +
+		"published\nfigures from other machines, and other settings. Every reply was checked, and the servers " +
+		"counted the\nextra load.\n\n" +
 		"### The workloads\n\n" + workloadList(all, pages))
 	fmt.Fprintf(&s, "\n### The frontier\n\n%s [The figures](%sfrontier.csv)\n\n![p99 against extra "+
 		"load](%[2]sfrontier.png)\n\n", frontierText, pages)
-	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, "+
-		"this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does; of "+
-		"parts of a run the p99 alone.\n\n%s\n", betterThan(policy.Adaptive, all).Markdown())
+	fmt.Fprintf(&s, "### Where something else is better\n\n`adaptive` is this library with nothing configured. "+
+		"A row has the best policy that beats it at\nthat percentile by 2%% or more; the peer has a row too if it "+
+		"does. Parts of a run have p99 alone.\n\n%s\n", betterThan(policy.Adaptive, all).Markdown())
 	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", capital(strings.TrimPrefix(weakText, "Weak spots: ")), weak.Markdown())
 	return os.WriteFile(filepath.Join(r.Folder, "SUMMARY.md"), []byte(s.String()), 0o644)
 }

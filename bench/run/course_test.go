@@ -53,7 +53,7 @@ func TestStandstill(t *testing.T) {
 		}
 	}
 	if share := float64(met) / calls; share < 0.055 || share > 0.075 {
-		t.Errorf("%.3f of calls meet a backend that stands still, want 1/15", share)
+		t.Errorf("%.3f of calls meet the stalled backend, want 1/15", share)
 	}
 	hedged := results[1]
 	if worst := hedged.Percentile(1); worst > slow || hedged.Won < int64(met)*9/10 {

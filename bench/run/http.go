@@ -58,7 +58,7 @@ func listen(c workload.Clock) (net.Listener, error) {
 	return net.Listen("tcp", "127.0.0.1:0")
 }
 
-// pipes is a listener in memory: what is sent to it is accepted. HTTP servers need the deadlines of
+// pipes is a listener in memory: it accepts the connections sent to it. HTTP servers need the deadlines of
 // its connections.
 type pipes chan net.Conn
 
@@ -77,8 +77,8 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// gateway serves HTTP requests by calls of the backends. HTTP requests do not say which attempt
-// they are, so that it counts.
+// gateway serves HTTP requests by calls of the backends. HTTP requests do not carry their attempt's
+// number, so the gateway counts.
 type gateway struct {
 	backends testpb.TestServiceClient
 	attempts sync.Map // id → *atomic.Int64

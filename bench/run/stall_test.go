@@ -2,7 +2,6 @@ package run
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -18,14 +17,4 @@ func TestStalls(t *testing.T) {
 	if (Stalls{}).Share() != 0 {
 		t.Error("nothing watched, and yet stalled")
 	}
-}
-
-func TestWatchStalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		end := watchStalls()
-		time.Sleep(time.Second)
-		if s := end(); s.watched != time.Second || s.total != 0 {
-			t.Errorf("%+v where time stands still for nobody", s)
-		}
-	})
 }

@@ -15,6 +15,7 @@ func New(w io.Writer, labels int, header ...string) table.Writer {
 	style := table.StyleLight
 	style.Options = table.Options{SeparateHeader: true}
 	style.Format.Header = text.FormatDefault
+	style.Box.MiddleHorizontal, style.Box.MiddleSeparator = "-", "-"
 	t.SetStyle(style)
 	var columns []table.ColumnConfig
 	for i := range header {

@@ -85,31 +85,3 @@ func TestSizes(t *testing.T) {
 	wantShare(t, "over 50 ms", large, requests, math.Erfc(math.Log(49.667/5)/math.Sqrt2)/2)
 	wantShare(t, "stalled", stalled, requests*attempts, 0.02)
 }
-
-// TestHeavy checks that one request in ten is eight times as slow in every attempt, and that 2% of
-// attempts take 100 ms more.
-func TestHeavy(t *testing.T) {
-	const requests, attempts = 400, 9
-	slow, stalled := 0, 0
-	var logs, squares, usual float64
-	for _, took := range attemptsOf(t, "heavy", requests, attempts) {
-		slices.Sort(took)
-		isSlow := took[attempts/2] > 15
-		if isSlow {
-			slow++
-		}
-		for _, d := range took {
-			if !isSlow && d > 100 {
-				stalled++
-			} else if !isSlow {
-				x := math.Log(d / 5)
-				logs, squares, usual = logs+x, squares+x*x, usual+1
-			}
-		}
-	}
-	wantShare(t, "slow requests", slow, requests, 0.10)
-	wantShare(t, "stalled", stalled, (requests-slow)*attempts, 0.02)
-	if mean, sigma := logs/usual, math.Sqrt(squares/usual); math.Abs(mean) > 0.02 || math.Abs(sigma-0.45) > 0.02 {
-		t.Errorf("the others have a median of %.2f ms and sigma %.3f, want 5 and 0.45", 5*math.Exp(mean), sigma)
-	}
-}

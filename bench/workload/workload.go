@@ -198,7 +198,7 @@ var All = []Workload{
 			"adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	{
-		Name: "sizes", About: "500 calls a second whose requests differ: half take over 5 ms, 1% over 50 ms; 2% " +
+		Name: "sizes", About: "500 calls a second, with requests of different size: half take over 5 ms, 1% over 50 ms; 2% " +
 			"of attempts take 200 ms more",
 		Distribution: "exponential:1ms", Call: unary, AtOnce: true,
 		Plan: planSizes, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
@@ -212,8 +212,8 @@ var All = []Workload{
 			1}, Policies: inTraffic("static-50ms"),
 	},
 	{
-		Name: "stalls", About: "500 calls a second of 1 ms; every 5 s one of three backends stands still for 1 s; " +
-			"hedges of this library go to another",
+		Name: "stalls", About: "500 calls a second of 1 ms; one of three backends is stalled for 1 s in 5; " +
+			"this library's hedges go to another backend",
 		// median 1 ms, sigma 0.5
 		Distribution: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends,
 		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
@@ -240,9 +240,9 @@ var All = []Workload{
 			"adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	inFleet("fleet", "100 clients on 20 servers of 4 workers and a queue, at 30% to 90% load and through an "+
-		"overload; servers stop cancelled work",
+		"overload; servers stop canceled work",
 		Fleet{Clients: 100, StopsCancelled: true, Steps: loadSteps}, "static-200ms"),
-	inFleet("fleet-finishing", "the same fleet, with servers that finish cancelled work",
+	inFleet("fleet-finishing", "the same fleet, with servers that finish canceled work",
 		Fleet{Clients: 100, Steps: loadSteps}, "static-200ms"),
 	inFleet("fleet-busy", "a fleet in which 5% of the clients make half of the calls",
 		Fleet{Clients: 100, Busy: 5, StopsCancelled: true, Steps: someSteps}),

@@ -30,16 +30,13 @@ func TestInput_Wrong(t *testing.T) {
 	)
 	for _, tc := range []struct{ args, input, want string }{
 		{"", "", "stdin: found nothing, expected " + latency},
-		{"", " \n\n", "stdin: found nothing, expected " + latency},
 		{"", "5ms\n", "stdin: found 1 call, expected at least 200, which a prediction is made from"},
 		{"", "12.5\n", `stdin:1: found "12.5", expected ` + unit},
-		{"", "5ms\n\n7\n", `stdin:3: found "7", expected ` + unit},
 		{"", "5ms\n7 parsecs\n", `stdin:2: found "7 parsecs", expected ` + latency},
 		{"", "5ms\n-5ms\n", `stdin:2: found "-5ms", expected a latency of 0 or more`},
 		{"-unit ms", "5\n-5\n", `stdin:2: found "-5", expected a latency of 0 or more`},
 		{"-unit ms", "5\nNaN\n", `stdin:2: found "NaN", expected ` + latency},
 		{"-unit s", "1e300\n", `stdin:1: found "1e300", expected a latency of less than 292 years`},
-		{"-unit s", "1e999\n", `stdin:1: found "1e999", expected a latency of less than 292 years`},
 		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency +
 			"; of CSV and JSON lines, name the latencies with -field"},
 		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) +
@@ -52,7 +49,6 @@ func TestInput_Wrong(t *testing.T) {
 		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency +
 			"; of CSV and JSON lines, name the latencies with -field"},
 		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
-		{"-field took -by verb", "method,took\n", `stdin:1: found "method,took", expected a header with the column "verb"`},
 		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
 		{"-field took", "method,took\nGet,5\n", `stdin:2: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
@@ -67,7 +63,6 @@ func TestInput_Wrong(t *testing.T) {
 			`stdin:1: found "method,took", expected a header with the column "status"`},
 		{"-field took -where status=OK", "status,took\nNo,5ms\n",
 			"stdin: found 0 calls, expected at least 200, which a prediction is made from"},
-		{"-field took", "method,took\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took -by method", "method,took\nGet,5ms\n",
 			"stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
 		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001),
@@ -82,7 +77,6 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", "{\"took\": \"5ms\"}\n{\"took\"\n", "stdin:2: found `{\"took\"`, expected a JSON object"},
 		{"-field took", "{\"took\": \"5ms\"}\n5ms\n", `stdin:2: found "5ms", expected a JSON object`},
 		{"-field took", `{"took": "soon"}`, `stdin:1: found "soon" in "took", expected ` + latency},
-		{"-field took", `{"took": 5}`, `stdin:1: found "5" in "took", expected ` + unit},
 		{"-field took", `{"took": true}`,
 			"stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
 		{"-field took -by verb", `{"took": "5ms"}`,
@@ -322,10 +316,8 @@ func TestHistogram_LargeFiles(t *testing.T) {
 func TestUnitOfAHistogram(t *testing.T) {
 	for _, tc := range []struct{ name, unit, args, want string }{
 		{"rpc_seconds", "", "", "2500.0 ms"},
-		{"rpc_milliseconds", "", "", "2.50 ms"},
 		{"rpc_ms", "", "", "2.50 ms"},
 		{"rpc_us", "", "-field rpc_us_bucket", "0.003 ms"},
-		{"rpc_microseconds", "", "-field rpc_microseconds", "0.003 ms"},
 		{"rpc_nanoseconds", "", "", "0.001 ms"}, // the least that is counted,
 		{"rpc", "milliseconds", "", "2.50 ms"},
 		{"rpc_seconds", "milliseconds", "", "2.50 ms"},
@@ -400,12 +392,8 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	picture, err := png.Decode(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size := picture.Bounds().Size(); size.X < 1000 || size.Y < 1200 {
-		t.Errorf("the picture is %v", size)
+	if picture, err := png.DecodeConfig(file); err != nil || picture.Width < 1000 || picture.Height < 1200 {
+		t.Errorf("the picture is %+v, %v", picture, err)
 	}
 	if code, _, stderr := whatIf(t, csv, "-field", "took", "-o", filepath.Join(path, "x.png")); code != 1 ||
 		!strings.Contains(stderr, "x.png") {

@@ -1,6 +1,6 @@
-// Command http reads chat completions, streamed as server-sent events, without and with hedging,
-// from a server whose first token is sometimes late. Hedging goes by the first byte of the body,
-// not by the response headers, which come at once.
+// Command http reads chat completions, streamed as server-sent events, without and with hedging.
+// The server's first token is sometimes late. Hedging goes by the first byte of the body, because
+// the response headers come at once.
 //
 //	cd examples && go run ./http
 package main

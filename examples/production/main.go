@@ -1,6 +1,6 @@
-// Command production is a client as it runs in production: three replicas, one of which stalls now
-// and then, logging and retries around hedging, gRPC's metrics and ours for Prometheus, the debug
-// page, a rollout by a file that is watched, and a snapshot.
+// Command production is a client as in production: three replicas (one stalls now and then), logging
+// and retries around hedging, gRPC's metrics and hedging's for Prometheus, the debug page, a rollout
+// by a watched file, and a snapshot.
 //
 //	cd examples && go run ./production
 //

@@ -1,6 +1,6 @@
 // Command shed is a server that turns hedges away while all its database connections are in use, or
-// its goroutines wait for a processor: hardly any while it is idle, and many while it is busy. The
-// calls whose hedges are turned away go on with their primaries.
+// its goroutines wait for a processor: few while it is idle, and many while it is busy. A call goes
+// on with its primary when its hedge is turned away.
 //
 //	cd examples && go run ./shed
 package main

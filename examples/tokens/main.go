@@ -1,6 +1,6 @@
-// Command tokens reads the same token streams without and with hedging, from a server whose first
-// token is sometimes late. Hedging goes by the time to the first message, not to the response
-// headers, which come at once.
+// Command tokens reads the same token streams without and with hedging. The server's first token is
+// sometimes late. Hedging goes by the time to the first message, because the response headers come
+// at once.
 //
 //	cd examples && go run ./tokens
 package main

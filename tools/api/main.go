@@ -27,7 +27,8 @@ func main() {
 	for _, dir := range flag.Args() {
 		pkgs, err := packages.Load(
 			&packages.Config{Dir: dir,
-				Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
+				Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps |
+					packages.NeedSyntax | packages.NeedTypesInfo}, "./...")
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func main() {
 		log.Fatal(err)
 	}
 	if bad > 0 {
-		log.Fatalf("%d commands print something else than the documentation says", bad)
+		log.Fatalf("%d commands print other figures than the documentation", bad)
 	}
 }
 
@@ -73,8 +73,7 @@ func chosen(c *command) bool {
 	})
 }
 
-// show runs a command and says of each of its claims whether it is fresh. It reports whether all
-// are.
+// show runs a command and prints whether each of its claims is fresh. It reports whether all are.
 func show(c *command) bool {
 	page, err := os.ReadFile(filepath.Join(*root, c.page))
 	if err != nil {

@@ -49,8 +49,8 @@ type scrape struct {
 const (
 	// bucketSuffix ends the names of a histogram's buckets.
 	bucketSuffix = "_bucket"
-	// maxEdges bounds the buckets in memory. Beyond it, a series whose lines are contiguous is
-	// counted at once, and interleaved series are added up.
+	// maxEdges bounds the buckets in memory. Beyond it, a series with contiguous lines is counted at
+	// once, and interleaved series are added up.
 	maxEdges = 1 << 14
 	// maxBuckets bounds the buckets of one series.
 	maxBuckets = 1000

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// generated is a file whose lines are made as they are read. most is the largest heap after a
+// generated is a file that makes its lines as they are read. most is the largest heap after a
 // collection.
 type generated struct {
 	line    func(n int) string
@@ -40,6 +41,7 @@ func (g *generated) Read(p []byte) (int, error) {
 // TestMemory checks that memory does not grow with the file, whatever its format and the order of
 // its lines.
 func TestMemory(t *testing.T) {
+	longtest.Computation(t)
 	edges := []string{"+Inf", "0.1", "0.2", "0.4", "0.8"}
 	const lines = 300_000
 	bucket := func(series, edge int) string {

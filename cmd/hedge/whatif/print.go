@@ -30,20 +30,22 @@ func (in *input) print(w io.Writer, answers []answer) {
 }
 
 const legend = `
-A call that has no answer after the delay is sent a second time, with the chance shown. Where two hedges are allowed, a third
-attempt follows after as long again, with the same chance. A ratio is the percentile with hedging by the one without.`
+A call without an answer after the delay is sent a second time, with the given chance. If two hedges
+are allowed, a third attempt follows after the same delay, with the same chance. A ratio is the
+percentile with hedging divided by the percentile without.`
 
-const independence = `This assumes independence: the second attempt of a request takes what any call of the table might take, however slow the
-first one is. That is so where servers are slow by chance, or one at a time. Where a request is slow on every server, or all
-servers are slow at once, hedging gains less than this. It is also assumed that hedges slow no server down.
+const independence = `This assumes independence: a second attempt is as fast as any call of the table, however slow the
+first attempt is. That holds if servers are slow by chance, or one at a time. Hedging gains less if a
+request is slow on every server, or if all servers are slow at once. Hedges are assumed to slow no
+server down.
 `
 
 // apart describes the effect on the assumption of telling calls apart.
 func (in *input) apart() string {
 	if in.By != "" {
-		return fmt.Sprintf("Each table is of one %s, so that no difference between these counts as chance.\n", in.By)
+		return fmt.Sprintf("Each table is of one %s, so that differences between them do not count as chance.\n", in.By)
 	}
-	return "Calls of several methods or sizes differ by more than chance. Tell them apart with -by.\n"
+	return "Calls of several methods or sizes differ by more than chance: separate them with -by.\n"
 }
 
 func (a answer) print(w io.Writer) {

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // TestProgress checks that progress is shown once more than a million lines have been read, and not
 // of fewer.
 func TestProgress(t *testing.T) {
+	longtest.Computation(t)
 	for _, tc := range []struct {
 		lines int
 		piped bool
@@ -50,7 +52,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// slow is a file whose reads take nine seconds of virtual time each.
+// slow is a file: each read takes nine seconds of virtual time.
 type slow struct{ *os.File }
 
 func (s slow) Read(p []byte) (int, error) {

@@ -14,12 +14,14 @@ import (
 	"github.com/grpchedge/hedge/bench/run"
 	"github.com/grpchedge/hedge/bench/workload"
 	"github.com/grpchedge/hedge/cmd/hedge/whatif"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
 // TestReached compares the prediction from a log of unhedged calls with the latencies of the same
 // calls with hedging, over gRPC in virtual time and with nothing configured.
 func TestReached(t *testing.T) {
+	longtest.Simulation(t)
 	for _, tc := range []struct {
 		workload string
 		// Bounds of the ratio of measured to predicted.
