@@ -159,10 +159,10 @@ func TestTriton(t *testing.T) {
 	}
 }
 
-// TestTriton_Conversations has many streams at once that send a second request, or close their
+// TestRule01_SecondRequests has many streams at once that send a second request, or close their
 // side, while the first answer, a hedge and its win are due. Each answer comes once, in order and
 // of one attempt.
-func TestTriton_Conversations(t *testing.T) {
+func TestRule01_SecondRequests(t *testing.T) {
 	server := &triton{late: func(id, attempt string) time.Duration {
 		return time.Duration(rand.IntN(2000)) * time.Microsecond
 	}}
