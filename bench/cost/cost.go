@@ -128,7 +128,7 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	}
 	p.End()
 	t.Render()
-	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC in the "+
+	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain HTTP, in the "+
 		"same round, the median\n"+
 		"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an "+
 		"interceptor with\n"+
