@@ -145,7 +145,7 @@ func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 type attempt struct {
 	*exchange
 	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
-	req    *http.Request // a copy, as the transport may break the contract and write to its headers
+	req    *http.Request           // a copy, as the transport may break the contract and write to its headers
 
 	res     *http.Response
 	err     error       // of the transport
