@@ -3,58 +3,43 @@ package hedgehttp
 import (
 	"context"
 	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/call"
 )
 
-// isStream reports whether a server flushes the headers of a response of the content type before it
-// has an answer.
-func isStream(contentType string) bool {
-	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	mediaType = strings.TrimSpace(mediaType)
-	return mediaType == "text/event-stream" || mediaType == "application/x-ndjson" ||
-		strings.HasPrefix(mediaType, "application/connect+")
-}
-
-// kept is the beginning of a body that was read before its race was decided.
-type kept struct {
-	data []byte
-	err  error // of the read; the next one returns it
-}
-
-// readFirst reads the first bytes of a body. It returns an error if there are none, and not because
-// the body is empty.
-func (k *kept) readFirst(from io.Reader) error {
-	k.data = make([]byte, 512)
-	n := 0
-	for n == 0 && k.err == nil {
-		n, k.err = from.Read(k.data)
+// streams reports whether a response answers with the first byte of its body: a server flushes its
+// headers before it has an answer.
+func (t *transport) streams(res *http.Response) bool {
+	if res.Body == nil || res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols {
+		return false
 	}
-	k.data = k.data[:n]
-	if n > 0 || k.err == io.EOF {
-		return nil
+	mediaType, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	switch mediaType = strings.TrimSpace(mediaType); mediaType {
+	case "text/event-stream", "application/x-ndjson":
+		return true
 	}
-	return k.err
+	return strings.HasPrefix(mediaType, "application/connect+") || t.firstByte != nil && t.firstByte(res)
 }
 
 // body is the body of the winner's response.
 type body struct {
 	io.ReadCloser
-	kept
+	kept    []byte // its beginning, which was read before the race was decided
+	closed  atomic.Bool
 	release context.CancelCauseFunc // frees the attempt's context
 }
 
-func (b *body) Read(p []byte) (n int, err error) {
-	if len(b.data) > 0 {
-		n = copy(p, b.data)
-		b.data = b.data[n:]
+func (b *body) Read(p []byte) (int, error) {
+	if len(b.kept) > 0 && !b.closed.Load() {
+		n := copy(p, b.kept)
+		b.kept = b.kept[n:]
 		return n, nil
 	}
-	if err = b.err; err == nil {
-		n, err = b.ReadCloser.Read(p)
-	}
+	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.release(nil)
 	}
@@ -62,36 +47,40 @@ func (b *body) Read(p []byte) (n int, err error) {
 }
 
 func (b *body) Close() error {
-	err := b.ReadCloser.Close()
-	b.release(nil)
-	return err
+	b.closed.Store(true)
+	defer b.release(nil)
+	return b.ReadCloser.Close()
 }
 
 // unheard is the body of a response that was not hedged, and answers with the first byte of its
-// body.
+// body. If the caller closes the body before, the call teaches nothing.
 type unheard struct {
 	io.ReadCloser
 	call    *call.Call
 	headers time.Duration // the age of the call when they came
-	heard   bool
+	over    atomic.Bool   // the first byte was read, or the body is closed
 }
 
 func (u *unheard) Read(p []byte) (int, error) {
-	if u.heard {
+	if u.over.Load() {
 		return u.ReadCloser.Read(p)
 	}
-	askedAt := u.call.Age()
+	end := call.Ending{AskedAt: u.call.Age()}
 	n, err := u.ReadCloser.Read(p)
-	if n > 0 || err != nil {
-		u.heard = true
-		end := call.Ending{AskedAt: askedAt}
-		if askedAt-u.headers <= call.Grace {
-			end.AskedAt = 0
-		}
-		if n == 0 && err != io.EOF {
-			end.Err = outcomeOf(nil, err)
-		}
-		u.call.End(end)
+	if n == 0 && err == nil || u.over.Swap(true) {
+		return n, err
 	}
+	if end.AskedAt-u.headers <= call.Grace {
+		end.AskedAt = 0
+	}
+	if n == 0 && err != io.EOF {
+		end.Err = outcomeOf(nil, err)
+	}
+	u.call.End(end)
 	return n, err
+}
+
+func (u *unheard) Close() error {
+	u.over.Store(true)
+	return u.ReadCloser.Close()
 }

@@ -136,6 +136,11 @@ var control = []struct {
 	{name: "POST http.NoBody", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
 		return read(c.Do(s.request(t.Context(), "POST", "/", http.NoBody)))
 	}},
+	{name: "a negative ContentLength", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), "POST", "/", strings.NewReader("a body"))
+		req.ContentLength = -1000
+		return read(c.Do(req))
+	}},
 	{name: "POST of a pipe", once: true, serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
 		r, w := io.Pipe()
 		go func() {
@@ -214,8 +219,8 @@ var control = []struct {
 		}
 		n, err := io.ReadFull(res.Body, make([]byte, 10))
 		again := res.Body.Close()
-		_, closed := res.Body.Read(make([]byte, 1))
-		return fmt.Sprint(n, err, again, closed)
+		more, closed := res.Body.Read(make([]byte, 1))
+		return fmt.Sprint(n, err, again, more, closed)
 	}},
 	{name: "a body that is not read", serve: hello, client: func(t *testing.T, s *server, c *http.Client) string {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -317,6 +322,7 @@ func events(w http.ResponseWriter, r *http.Request) {
 }
 
 func endless(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
 	for r.Context().Err() == nil {
 		if _, err := w.Write(large()[:1000]); err != nil {
 			return

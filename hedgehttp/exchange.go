@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
@@ -15,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// exchange is the race for one request. It implements [race.Entrant].
+// exchange is the race for one request. It implements [race.Entrant] and, for the primary,
+// [race.Judge].
 type exchange struct {
 	*transport
 	caller  *http.Request
@@ -43,20 +45,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return x.once(once)
 	}
 
-	x.primary = attempt{exchange: x}
-	x.primary.ctx, x.primary.cancel = context.WithCancelCause(req.Context())
+	ctx, cancel := context.WithCancelCause(req.Context())
+	x.primary = attempt{exchange: x, cancel: cancel, req: req.Clone(ctx)}
 	var winner *attempt
 	defer func() { // also if an attempt panics
-		if winner != &x.primary {
-			x.primary.drop()
-		}
-		for _, h := range x.hedges {
-			if h != winner {
-				h.drop()
+		for _, a := range append(x.hedges, &x.primary) {
+			if a != winner {
+				a.drop()
 			}
 		}
 	}()
-	out := x.race.Run(req.Context(), x.primary.cancel, x.call.Plan(), &x.call, x)
+	out := x.race.Run(req.Context(), cancel, x.call.Plan(), &x.call, x)
 	winner = &x.primary
 	if out.Winner != nil {
 		winner = out.Winner.(*attempt)
@@ -98,49 +97,42 @@ func (x *exchange) readAhead() (once *http.Request) {
 		return req
 	}
 	var read bytes.Buffer
-	read.Grow(int(req.ContentLength) + bytes.MinRead)
-	stop := context.AfterFunc(req.Context(), func() { req.Body.Close() })
+	read.Grow(int(max(req.ContentLength, 0)) + bytes.MinRead)
+	closeBody := sync.OnceValue(req.Body.Close)
+	stop := context.AfterFunc(req.Context(), func() { closeBody() })
 	_, err := read.ReadFrom(io.LimitReader(req.Body, maxBody+1))
 	if stop() && err == nil && read.Len() <= maxBody {
-		req.Body.Close()
+		closeBody()
 		x.body = read.Bytes()
 		return nil
 	}
-	rest := io.Reader(req.Body)
+	rest := io.MultiReader(&read, req.Body)
 	if err != nil {
-		rest = failingReader{err}
+		failed, w := io.Pipe()
+		w.CloseWithError(err)
+		rest = io.MultiReader(&read, failed)
 	}
 	once = req.WithContext(req.Context())
-	once.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(&read, rest), req.Body}
+	once.Body = closing{rest, closeBody}
 	return once
 }
 
-type failingReader struct{ err error }
-
-func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
-
-// streams reports whether a response answers with the first byte of its body.
-func (t *transport) streams(res *http.Response) bool {
-	if res.Body == nil || res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols {
-		return false
-	}
-	return isStream(res.Header.Get("Content-Type")) || t.firstByte != nil && t.firstByte(res)
+type closing struct {
+	io.Reader
+	close func() error
 }
 
-func (x *exchange) Primary() error {
-	// The base may break the contract and write to the headers.
-	return x.primary.send(x.caller.Clone(x.primary.ctx), x.base)
-}
+func (c closing) Close() error { return c.close() }
+
+func (x *exchange) Primary() error { return x.primary.send(x.base) }
 
 func (x *exchange) Replayable() bool { return true }
 
-func (x *exchange) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
-	h := &attempt{exchange: x, n: n}
-	h.ctx, h.cancel = context.WithCancelCause(x.caller.Context())
-	h.req = x.caller.Clone(h.ctx)
+func (x *exchange) Hedge(int, context.CancelCauseFunc) race.Attempt {
+	// Not the race's context: a rejected response that wins is read after the race has ended that.
+	ctx, cancel := context.WithCancelCause(x.caller.Context())
+	// The copy is made now, because the caller may get its request back before Run.
+	h := &attempt{exchange: x, cancel: cancel, req: x.caller.Clone(ctx)}
 	x.hedges = append(x.hedges, h)
 	return h
 }
@@ -153,20 +145,19 @@ func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 // [race.Ending] of the primary.
 type attempt struct {
 	*exchange
-	n      int // 0 is the primary
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	req    *http.Request // of a hedge: a copy, as the caller may have its request back
+	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
+	req    *http.Request           // a copy, as the transport may break the contract and write to its headers
 
 	res     *http.Response
 	err     error       // of the transport
 	outcome error       // as the race sees it
-	kept    kept        // of the body, of a response that answers with its first byte
-	settled atomic.Bool // send has returned, or drop was called; the second of them closes the body
+	kept    []byte      // of the body, of a response that answers with its first byte
+	settled atomic.Bool // see settle
 }
 
 // send sends the request by rt and waits for the answer.
-func (a *attempt) send(req *http.Request, rt http.RoundTripper) error {
+func (a *attempt) send(rt http.RoundTripper) error {
+	req := a.req
 	if a.body != nil {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.body)), nil }
 		req.Body, _ = req.GetBody()
@@ -176,46 +167,45 @@ func (a *attempt) send(req *http.Request, rt http.RoundTripper) error {
 	}
 	a.outcome = outcomeOf(a.res, a.err)
 	if a.outcome == nil && a.streams(a.res) {
-		a.outcome = outcomeOf(a.res, a.kept.readFirst(a.res.Body))
+		a.kept = make([]byte, 512)
+		n, err := io.ReadAtLeast(a.res.Body, a.kept, 1)
+		if a.kept = a.kept[:n]; err != nil && err != io.EOF {
+			a.outcome = outcomeOf(nil, err)
+		}
 	}
-	if a.settled.Swap(true) {
-		a.close()
-	}
+	a.settle()
 	return a.outcome
+}
+
+// settle is called when send has returned, and for a loser. The second call closes the response.
+func (a *attempt) settle() {
+	if a.settled.Swap(true) && a.res != nil && a.res.Body != nil {
+		a.res.Body.Close()
+	}
 }
 
 // drop ends a loser, which may still be running.
 func (a *attempt) drop() {
 	a.cancel(rpc.ErrLost)
-	if a.settled.Swap(true) {
-		a.close()
-	}
-}
-
-func (a *attempt) close() {
-	if a.res != nil && a.res.Body != nil {
-		a.res.Body.Close()
-	}
+	a.settle()
 }
 
 // deliver returns the winner's response. The attempt's context ends when the body has been read or
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
-	switch {
-	case a.err != nil || a.res == nil || a.res.Body == nil || a.res.Body == http.NoBody:
+	if a.err != nil || a.res == nil || a.res.Body == nil || a.res.Body == http.NoBody {
 		a.cancel(nil)
-	case a.res.StatusCode != http.StatusSwitchingProtocols: // otherwise the body is a connection
+	} else {
 		a.res.Body = &body{ReadCloser: a.res.Body, kept: a.kept, release: a.cancel}
 	}
 	return a.res, a.err
 }
 
-// Run sends a hedge. The attempt has its own context, because its response may be delivered, and
-// read, after the race has ended ctx.
+// Run sends a hedge.
 func (a *attempt) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })
-	defer stop()
-	return a.send(a.req.WithContext(hedgeContext{a.ctx, ctx}), a.transport.hedges)
+	defer context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })()
+	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx})
+	return a.send(a.transport.hedges)
 }
 
 func (a *attempt) Accepts(err error) (ok, open bool) { return a.call.Accepts(a.res, err), false }
@@ -233,13 +223,12 @@ type hedgeContext struct {
 }
 
 func (c hedgeContext) Value(key any) any {
-	if v := noHooks.Value(key); v != nil {
-		return v
+	for _, in := range []context.Context{noHooks, c.Context, c.race} {
+		if v := in.Value(key); v != nil {
+			return v
+		}
 	}
-	if v := c.Context.Value(key); v != nil {
-		return v
-	}
-	return c.race.Value(key)
+	return nil
 }
 
 // noHooks has no-op hooks, under the keys of package httptrace and of package net.

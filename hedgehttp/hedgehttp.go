@@ -13,11 +13,11 @@
 package hedgehttp
 
 import (
+	"cmp"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
@@ -117,16 +117,16 @@ type transport struct {
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t *transport) CloseIdleConnections() {
 	for _, rt := range []http.RoundTripper{t.base, t.hedges} {
-		if rt, ok := rt.(interface{ CloseIdleConnections() }); ok {
-			rt.CloseIdleConnections()
-		}
+		(&http.Client{Transport: rt}).CloseIdleConnections()
 	}
 }
 
 // nameOf returns the method under which the latency of a request is learned.
 func (t *transport) nameOf(req *http.Request) string {
-	if name := fullMethod(req.URL.Path); name != "" {
-		return name
+	if strings.Contains(req.URL.Path, ".") {
+		if name := fullMethod.FindString(req.URL.Path); name != "" {
+			return name
+		}
 	}
 	if p := t.registry.PatternOf(req.URL.Path); p != "" {
 		if itself, _ := path.Match(p, p); itself {
@@ -134,34 +134,16 @@ func (t *transport) nameOf(req *http.Request) string {
 		}
 		return req.URL.Path // a pattern with brackets does not match itself
 	}
+	name := ""
 	if t.name != nil {
-		if name := t.name(req); name != "" {
-			return name
-		}
+		name = t.name(req)
 	}
-	if req.Method == "" {
-		return http.MethodGet
-	}
-	return req.Method
+	return cmp.Or(name, req.Method, http.MethodGet)
 }
 
-// fullMethod returns the full method in which a path ends; "" if it does not. A service without a
-// package is not recognized, as /users/anna would look like a method.
-func fullMethod(path string) string {
-	last := strings.LastIndexByte(path, '/')
-	slash := strings.LastIndexByte(path[:max(last, 0)], '/')
-	if slash < 0 {
-		return ""
-	}
-	service, method := protoreflect.FullName(path[slash+1:last]), protoreflect.Name(path[last+1:])
-	if !service.IsValid() || !method.IsValid() || service.Parent() == "" {
-		return ""
-	}
-	if first := service.Name()[0]; first < 'A' || first > 'Z' {
-		return ""
-	}
-	return path[slash:]
-}
+// fullMethod matches the full method in which a path ends. A service without a package is not
+// recognized, as /users/anna would look like a method.
+var fullMethod = regexp.MustCompile(`/([a-zA-Z_]\w*\.)+[A-Z]\w*/[a-zA-Z_]\w*$`)
 
 // The ways in which HTTP may allow a request to be sent twice.
 var (

@@ -368,8 +368,12 @@ func TestTransport_WithoutAScheduler(t *testing.T) {
 // nothing keeps running.
 func TestTransport_ManyAtOnce(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
+		var requests atomic.Int64
 		s := newServer(t, h2, false, func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)
+			if requests.Add(1)%20 == 0 { // over HTTP/2 it is GOAWAY
+				w.Header().Set("Connection", "close")
+			}
 			w.Write(bytes.Repeat(append(all, ' '), 1000))
 		})
 		scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
@@ -487,5 +491,67 @@ type stuck struct{}
 
 func (stuck) RoundTrip(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
+	if req.Body != nil {
+		req.Body.Close()
+	}
 	return nil, req.Context().Err()
+}
+
+// TestTransport_ABodyThatStalls: a request whose context ends while its body is read ahead returns,
+// and the body is closed once, as without hedging.
+func TestTransport_ABodyThatStalls(t *testing.T) {
+	for name, s := range map[string]*hedge.Scheduler{"plain": nil, "hedged": hedgetest.Fixed(t, 10*ms)} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
+			defer cancel()
+			body := &stalled{ended: make(chan struct{})}
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
+			req.ContentLength = 4
+			_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
+			synctest.Wait()
+			if n := body.closed.Load(); err != context.DeadlineExceeded || n != 1 {
+				t.Errorf("%v, and the body was closed %d times", err, n)
+			}
+		})
+	}
+}
+
+// stalled is a body that has no byte until it is closed.
+type stalled struct {
+	ended  chan struct{}
+	closed atomic.Int64
+}
+
+func (s *stalled) Read([]byte) (int, error) {
+	<-s.ended
+	return 0, io.ErrClosedPipe
+}
+
+func (s *stalled) Close() error {
+	if s.closed.Add(1) == 1 {
+		close(s.ended)
+	}
+	return nil
+}
+
+// TestTransport_AStreamThatIsClosed: a stream that its caller closes has not failed.
+func TestTransport_AStreamThatIsClosed(t *testing.T) {
+	for failures, use := range []func(body io.ReadCloser){
+		func(body io.ReadCloser) { body.Close(); io.ReadAll(body) },
+		func(body io.ReadCloser) { io.ReadAll(body); body.Close() }, // fails
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
+			base := &fake{script: script{{status: 200, header: eventStream(), body: failing{}}}}
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+			res, err := hedgehttp.Transport(s, base).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			use(res.Body)
+			if m := s.Methods()[0]; m.ThrottleTokens != float64(10-failures) {
+				t.Errorf("%v tokens after %d failures", m.ThrottleTokens, failures)
+			}
+		})
+	}
 }

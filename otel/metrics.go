@@ -25,15 +25,9 @@ import (
 const maxSeries = 1900
 
 type metrics struct {
-	meter   metric.Meter
 	methods *names
 	targets *names // alone
-	hedges  metric.Int64Histogram
-	losers  metric.Float64Histogram
-
-	calls, sent, decisions, moved metric.Int64ObservableCounter
-	gauges                        map[string]metric.Float64ObservableGauge
-	observed                      []metric.Observable
+	of      [len(protocols)]instruments
 
 	provider metric.MeterProvider // held so that no other provider can have its address
 
@@ -41,6 +35,18 @@ type metrics struct {
 	schedulers []*scheduler
 	gone       stats.Counts // of schedulers that were garbage collected
 	series     int          // of decisions
+}
+
+// protocols begin the names of the instruments and attributes, by labels.protocol.
+var protocols = [...]string{"grpc", "http"}
+
+// instruments are those of the targets of a protocol.
+type instruments struct {
+	hedges metric.Int64Histogram
+	losers metric.Float64Histogram
+
+	calls, sent, decisions, moved metric.Int64ObservableCounter
+	gauges                        map[string]metric.Float64ObservableGauge
 }
 
 // scheduler is the last reading of a scheduler.
@@ -58,7 +64,7 @@ type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have
+// outcomes are the values of the attribute outcome, by field. The totals of calls and hedges have
 // none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget",
@@ -94,10 +100,10 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 	return func(gauge string, value float64, which ...string) {
 		option := l.option
 		for _, w := range which {
-			option = l.with("grpc.hedge."+gauge, w)
+			option = l.with(gauge, w)
 		}
 		if l.single && (len(which) == 0 || l.number < maxSeries/9) {
-			to.ObserveFloat64(m.gauges[gauge], value, option)
+			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, option)
 		}
 	}
 }
@@ -172,36 +178,48 @@ func metricsOf(o Options) (*metrics, error) {
 }
 
 func newMetrics(o Options) (*metrics, error) {
-	m := &metrics{
-		provider: o.MeterProvider, meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
-		methods: newNames(o.MaxMethods), targets: newNames(o.MaxMethods),
-		gauges: map[string]metric.Float64ObservableGauge{},
+	m := &metrics{provider: o.MeterProvider, methods: newNames(o.MaxMethods), targets: newNames(o.MaxMethods)}
+	meter := o.MeterProvider.Meter("github.com/grpchedge/hedge/otel")
+	var observed []metric.Observable
+	var errs []error
+	for n, protocol := range protocols {
+		of, errsOf := newInstruments(meter, protocol+".client.")
+		m.of[n], errs = of, append(errs, errsOf)
+		observed = append(observed, of.calls, of.sent, of.decisions, of.moved)
+		for _, g := range of.gauges {
+			observed = append(observed, g)
+		}
 	}
+	_, err := meter.RegisterCallback(m.observe, observed...)
+	return m, errors.Join(append(errs, err)...)
+}
+
+func newInstruments(meter metric.Meter, prefix string) (of instruments, _ error) {
 	errs := make([]error, 2)
-	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
+	of.hedges, errs[0] = meter.Int64Histogram(prefix+"call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
-	m.losers, errs[1] = m.meter.Float64Histogram("grpc.client.hedge.loser.duration", metric.WithUnit("s"),
+	of.losers, errs[1] = meter.Float64Histogram(prefix+"hedge.loser.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
 		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 	counter := func(name, unit, what string) metric.Int64ObservableCounter {
-		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit),
-			metric.WithDescription(what))
-		m.observed, errs = append(m.observed, c), append(errs, err)
+		c, err := meter.Int64ObservableCounter(prefix+"hedge."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		errs = append(errs, err)
 		return c
 	}
-	m.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
-	m.sent = counter("sent", "{hedge}", "Hedges sent.")
-	m.decisions = counter("decisions", "{decision}",
+	of.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
+	of.sent = counter("sent", "{hedge}", "Hedges sent.")
+	of.decisions = counter("decisions", "{decision}",
 		"What became of hedged calls, and of hedges and calls that were held back, by outcome.")
-	m.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
+	of.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
+	of.gauges = map[string]metric.Float64ObservableGauge{}
 	for _, g := range gauges {
-		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit),
+		var err error
+		of.gauges[g.name], err = meter.Float64ObservableGauge(prefix+"hedge."+g.name, metric.WithUnit(g.unit),
 			metric.WithDescription(g.what))
-		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
+		errs = append(errs, err)
 	}
-	_, err := m.meter.RegisterCallback(m.observe, m.observed...)
-	return m, errors.Join(append(errs, err)...)
+	return of, errors.Join(errs...)
 }
 
 // watch makes m report s until s is garbage collected.
@@ -230,7 +248,7 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 	}
 	for _, t := range m.targets.all() {
 		if t.single && (t.moved > 0 || t.connected) {
-			to.ObserveInt64(m.moved, t.moved, t.option)
+			to.ObserveInt64(m.of[t.protocol].moved, t.moved, t.option)
 		}
 	}
 
@@ -289,10 +307,10 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
 	for _, l := range all { // other is the last
 		if l.total.Calls > 0 {
-			to.ObserveInt64(m.calls, l.total.Calls, l.option)
+			to.ObserveInt64(m.of[l.protocol].calls, l.total.Calls, l.option)
 		}
 		if l.total.Hedges > 0 || l.selected {
-			to.ObserveInt64(m.sent, l.total.Hedges, l.option)
+			to.ObserveInt64(m.of[l.protocol].sent, l.total.Hedges, l.option)
 		}
 		last := l == m.methods.others
 		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < maxSeries/2
@@ -309,10 +327,10 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 					rest[n] += count
 					continue
 				}
-				l.decisions[n] = l.with("grpc.hedge.outcome", name)
+				l.decisions[n] = l.with("outcome", name)
 				m.series++
 			}
-			to.ObserveInt64(m.decisions, count, l.decisions[n])
+			to.ObserveInt64(m.of[l.protocol].decisions, count, l.decisions[n])
 		}
 	}
 }

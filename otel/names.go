@@ -2,6 +2,7 @@ package hedgeotel
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -66,6 +67,7 @@ type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption
 	number     int // of labels that were known before
+	protocol   int // an index of protocols
 	single     bool
 
 	total     stats.Counts
@@ -76,16 +78,21 @@ type labels struct {
 }
 
 func newLabels(of stats.Names, number int) *labels {
-	l := &labels{number: number, single: of.Method != other,
-		attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
+	l := &labels{number: number, single: of.Method != other}
+	prefix := "grpc."
+	if strings.HasPrefix(of.Target, "http://") || strings.HasPrefix(of.Target, "https://") { // of package hedgehttp
+		l.protocol, prefix = 1, "http.hedge." // the names http.target and http.method have another meaning
+	}
+	l.attributes = []attribute.KeyValue{attribute.String(prefix+"target", of.Target)}
 	if of.Method != "" {
-		l.attributes = append(l.attributes, attribute.String("grpc.method", of.Method))
+		l.attributes = append(l.attributes, attribute.String(prefix+"method", of.Method))
 	}
 	l.option = metric.WithAttributeSet(attribute.NewSet(l.attributes...))
 	return l
 }
 
-// with returns the attributes and one more.
+// with returns the attributes and one more of hedging.
 func (l *labels) with(name, value string) metric.MeasurementOption {
-	return metric.WithAttributes(append(slices.Clip(l.attributes), attribute.String(name, value))...)
+	more := attribute.String(protocols[l.protocol]+".hedge."+name, value)
+	return metric.WithAttributes(append(slices.Clip(l.attributes), more)...)
 }

@@ -28,6 +28,9 @@
 // grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are
 // absent while their value is unknown, and without the option or the policy that they need.
 //
+// Targets of package hedgehttp have the same instruments under http.client, with the attributes
+// http.hedge.target and http.hedge.method.
+//
 // # Traces
 //
 // The span in the caller's context gets an event when a hedge is sent, when a hedge is held back,
@@ -80,10 +83,12 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.CallDecided = func(e stats.CallDecided) {
 		traceDecided(e)
-		m.hedges.Record(e.Context, int64(e.Attempts-1), m.methods.of(e.Names).option)
+		l := m.methods.of(e.Names)
+		m.of[l.protocol].hedges.Record(e.Context, int64(e.Attempts-1), l.option)
 	}
 	t.AttemptLost = func(e stats.AttemptLost) {
-		m.losers.Record(e.Context, e.Ran.Seconds(), m.methods.of(e.Names).option)
+		l := m.methods.of(e.Names)
+		m.of[l.protocol].losers.Record(e.Context, e.Ran.Seconds(), l.option)
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -162,8 +163,8 @@ func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
 
-// unmarked is the stream of a hedge that has won, without the marks of a hedge in its context: a
-// stats handler may have copied them.
+// unmarked is the stream of a hedge, without the marks of a hedge in the context that the caller
+// gets if the hedge has won: a stats handler may have copied them.
 type unmarked struct {
 	grpc.ClientStream
 	context func() context.Context
@@ -180,6 +181,8 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 		c.finish(m, err)
 		c.call.HedgePeer(&to)
 	}))
+	st := m.ClientStream
+	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -70,9 +69,6 @@ func (k *contest) decide(into any) *streamAttempt {
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
 		winner = out.Winner.(*streamAttempt)
-		st := winner.ClientStream
-		unnumbered := sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })
-		winner.ClientStream = unmarked{st, unnumbered}
 	}
 	return winner
 }

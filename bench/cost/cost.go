@@ -6,10 +6,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/bench/figure"
@@ -40,15 +44,16 @@ type contestant struct {
 	options       []hedge.Option
 	extra         bool
 	unaryOnly     bool
+	http          bool // also in the table for HTTP requests
 }
 
 // contestants begin with plain gRPC, to which all others are compared. Plain gRPC is also second:
 // its ratio shows how far equals differ on this machine.
 var contestants = []contestant{
-	{label: "plain gRPC", policy: policy.None},
-	{label: "plain gRPC again", policy: policy.None},
+	{label: "plain gRPC", policy: policy.None, http: true},
+	{label: "plain gRPC again", policy: policy.None, http: true},
 	{label: "the floor", policy: policy.Floor},
-	{label: "hedge", policy: policy.Adaptive},
+	{label: "hedge", policy: policy.Adaptive, http: true},
 	{label: "hedge, never due", policy: policy.Adaptive,
 		options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
 	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun(true)}, extra: true},
@@ -72,8 +77,13 @@ func (c *Cost) cells() []cell {
 			continue
 		}
 		in := slices.DeleteFunc(slices.Clone(contestants), func(o contestant) bool {
-			return o.extra && !c.All || o.unaryOnly && k.name != "unary"
+			return o.extra && !c.All || o.unaryOnly && k.name != "unary" || k.name == "http" && !o.http
 		})
+		if k.name == "http" {
+			for i := range in {
+				in[i].label = strings.Replace(in[i].label, "gRPC", "HTTP", 1)
+			}
+		}
 		for _, n := range c.Concurrency {
 			cells = append(cells, cell{k, n, in})
 		}
@@ -83,7 +93,7 @@ func (c *Cost) cells() []cell {
 
 // Run writes the table to w and its progress to log.
 func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
-	target, stop, err := startServer(ctx, c.Server)
+	to, stop, err := startServer(ctx, c.Server)
 	if err != nil {
 		return err
 	}
@@ -104,7 +114,7 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	p := progress.Start(log, "cost", int64(len(cells)*rounds))
 	defer p.End()
 	for i, cell := range cells {
-		scores, err := c.measure(ctx, target, cell, rounds, p)
+		scores, err := c.measure(ctx, to, cell, rounds, p)
 		if err != nil {
 			return fmt.Errorf("%s calls, %d at a time: %w", cell.kind.name, cell.concurrency, err)
 		}
@@ -118,7 +128,7 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	}
 	p.End()
 	t.Render()
-	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC in the "+
+	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain HTTP, in the "+
 		"same round, the median\n"+
 		"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an "+
 		"interceptor with\n"+
@@ -147,7 +157,7 @@ type score struct {
 }
 
 // measure runs all rounds of one cell.
-func (c *Cost) measure(ctx context.Context, target string, in cell, rounds int, p *progress.Progress) ([]score, error) {
+func (c *Cost) measure(ctx context.Context, to target, in cell, rounds int, p *progress.Progress) ([]score, error) {
 	scores := make([]score, len(in.contestants))
 	callers := make([]caller, len(in.contestants))
 	defer func() {
@@ -157,7 +167,7 @@ func (c *Cost) measure(ctx context.Context, target string, in cell, rounds int, 
 	}()
 	for i, o := range in.contestants {
 		err := labelled(o.label, func() (err error) {
-			callers[i], scores[i], err = o.connect(ctx, target, in, c)
+			callers[i], scores[i], err = o.connect(ctx, to, in, c)
 			return err
 		})
 		if err != nil {
@@ -182,17 +192,32 @@ func (c *Cost) measure(ctx context.Context, target string, in cell, rounds int, 
 
 // connect returns the caller of a contestant, and its score. All start with warm connections and
 // memory.
-func (o contestant) connect(ctx context.Context, target string, in cell, c *Cost) (caller, score, error) {
+func (o contestant) connect(ctx context.Context, to target, in cell, c *Cost) (caller, score, error) {
 	p := policy.Named(o.policy)
-	dial, scheduler, err := p.Dial(o.options)
+	calls, warm := caller{kind: in.kind, concurrency: in.concurrency, peer: p.Peer}, c.Slice
+	var scheduler *hedge.Scheduler
+	var err error
+	if in.kind.name == "http" {
+		base := &http.Transport{MaxIdleConnsPerHost: 1000}
+		calls.end = base.CloseIdleConnections
+		client := &httpClient{url: to.http, client: http.Client{Transport: base}}
+		if p.Transport != nil {
+			client.client.Transport, scheduler, err = p.Transport(o.options, base)
+		}
+		calls.client = client
+	} else {
+		var dial []grpc.DialOption
+		if dial, scheduler, err = p.Dial(o.options); err != nil {
+			return caller{}, score{}, err
+		}
+		var conn *grpc.ClientConn
+		if conn, err = run.ConnectTo(ctx, to.grpc, dial); err == nil {
+			calls.end, calls.client = func() { _ = conn.Close() }, testpb.NewTestServiceClient(conn)
+		}
+	}
 	if err != nil {
 		return caller{}, score{}, err
 	}
-	conn, err := run.ConnectTo(ctx, target, dial)
-	if err != nil {
-		return caller{}, score{}, err
-	}
-	calls, warm := caller{conn, testpb.NewTestServiceClient(conn), in.kind, in.concurrency, p.Peer}, c.Slice
 	if scheduler != nil {
 		warm = max(warm, c.Warmup)
 	}

@@ -38,8 +38,11 @@ func TestCost(t *testing.T) {
 	}
 	for _, contestant := range contestants {
 		want := 4
-		if contestant.unaryOnly {
+		switch {
+		case contestant.unaryOnly:
 			want = 2
+		case contestant.http && contestant.policy != policy.None: // plain HTTP is another label
+			want = 6
 		}
 		if n := strings.Count(stdout.String(), contestant.label+"  "); n != want {
 			t.Errorf("%s is in the table %d times, want %d:\n%s", contestant.label, n, want, &stdout)

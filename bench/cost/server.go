@@ -1,16 +1,15 @@
 package cost
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 
 	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // Serve runs the server. It writes its address to w, and returns when r ends.
@@ -20,35 +19,47 @@ func Serve(r io.Reader, w io.Writer) error {
 		return err
 	}
 	defer cluster.Close()
-	fmt.Fprintln(w, cluster.Address(0))
+	conn, err := cluster.Client()
+	if err != nil {
+		return err
+	}
+	url, stop, err := serveHTTP(testpb.NewTestServiceClient(conn))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fmt.Fprintln(w, cluster.Address(0), url)
 	_, err = io.Copy(io.Discard, r)
 	return err
 }
 
-// startServer runs the command, which must run Serve, and returns a gRPC target of its server. stop
+// target is a server's target of gRPC and its URL.
+type target struct{ grpc, http string }
+
+// startServer runs the command, which must run Serve, and returns the addresses of its server. stop
 // ends it.
-func startServer(ctx context.Context, command []string) (target string, stop func(), err error) {
+func startServer(ctx context.Context, command []string) (to target, stop func(), err error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return "", nil, err
+		return to, nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return "", nil, err
+		return to, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", nil, err
+		return to, nil, err
 	}
 	stop = func() {
 		_ = in.Close()
 		_ = cmd.Wait()
 	}
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := fmt.Fscanln(out, &to.grpc, &to.http); err != nil {
 		stop()
-		return "", nil, errors.New("the server process gave no address")
+		return to, nil, errors.New("the server process gave no address")
 	}
-	return "passthrough:///" + strings.TrimSpace(address), stop, nil
+	to.grpc = "passthrough:///" + to.grpc
+	return to, stop, nil
 }

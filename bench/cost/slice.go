@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -20,10 +18,10 @@ type kind struct {
 	call func(context.Context, testpb.TestServiceClient, *testpb.Request) (*testpb.Reply, error)
 }
 
-var kinds = []kind{{"unary", unary}, {"stream", stream}}
+var kinds = []kind{{"unary", unary}, {"stream", stream}, {"http", unary}}
 
 // KindNames are the kinds of calls that can be measured.
-var KindNames = []string{"unary", "stream"}
+var KindNames = []string{"unary", "stream", "http"}
 
 func unary(ctx context.Context, client testpb.TestServiceClient, req *testpb.Request) (*testpb.Reply, error) {
 	return client.Unary(ctx, req)
@@ -48,7 +46,7 @@ func stream(ctx context.Context, client testpb.TestServiceClient, req *testpb.Re
 
 // caller makes calls, as many at once as concurrency says.
 type caller struct {
-	conn        *grpc.ClientConn // nil if it could not connect
+	end         func() // closes its connections; nil if it could not connect
 	client      testpb.TestServiceClient
 	kind        kind
 	concurrency int
@@ -56,8 +54,8 @@ type caller struct {
 }
 
 func (c caller) close() {
-	if c.conn != nil {
-		_ = c.conn.Close()
+	if c.end != nil {
+		c.end()
 	}
 }
 

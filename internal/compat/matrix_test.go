@@ -42,7 +42,8 @@ func streams(i ...grpc.StreamClientInterceptor) []grpc.StreamClientInterceptor {
 
 // retryPolicy makes gRPC retry UNAVAILABLE after about 1 ms.
 const retryPolicy = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{}], "retryPolicy": {
-	"maxAttempts": 3, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+	"maxAttempts": 3, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1,
+	 "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
 
 // jsonCodec encodes messages in JSON.
 type jsonCodec struct{}

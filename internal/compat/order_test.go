@@ -198,7 +198,8 @@ func TestAddsUp(t *testing.T) {
 // TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores
 // the hedgingPolicy, and applies the timeout to each attempt.
 func TestServiceConfig_BothReadTheSame(t *testing.T) {
-	const config = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{"service": "hedgetest.TestService"}], "timeout": "0.05s",
+	const config = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [
+		{"name": [{"service": "hedgetest.TestService"}], "timeout": "0.05s",
 		"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["DEADLINE_EXCEEDED"]}}]}`
 	eachKind(t, "", func(t *testing.T, call call) {
 		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(config)}}, slowPrimary,

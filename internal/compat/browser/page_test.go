@@ -34,7 +34,8 @@ func TestPage_Live(t *testing.T) {
 	do("dns:///shop:443", "/shop.Items/Get")
 	do(`"><img src=x onerror=document.title='harm'>`, "/<script>document.title='harm'</script>")
 	type row struct{ Target, Method string }
-	const read = `[...document.querySelectorAll("article")].map(a => ({Target: a.dataset.target, Method: a.dataset.method}))`
+	const read = `[...document.querySelectorAll("article")].map(
+		a => ({Target: a.dataset.target, Method: a.dataset.method}))`
 	want := func() (rows []row) {
 		for _, one := range s.Methods() {
 			rows = append(rows, row{one.Target, one.Method})
@@ -49,7 +50,8 @@ func TestPage_Live(t *testing.T) {
 	}
 	do("dns:///shop:443", "/shop.Items/New")
 	tab.run(t,
-		chromedp.Poll(`document.querySelector("article[data-method='/shop.Items/New']") !== null`, nil, chromedp.WithPollingTimeout(30*time.Second)),
+		chromedp.Poll(`document.querySelector("article[data-method='/shop.Items/New']") !== null`, nil,
+			chromedp.WithPollingTimeout(30*time.Second)),
 		chromedp.Evaluate(read, &got), chromedp.Title(&title))
 	if !slices.Equal(got, want()) || title != "Hedging" {
 		t.Errorf("rows %v, want %v; the title is %q", got, want(), title)

@@ -77,7 +77,8 @@ func application(t *testing.T) http.Handler {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
 		for all := answer(n); len(all) > 0; all = all[100:] {
-			fmt.Fprintf(w, "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", all[:100])
+			fmt.Fprintf(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%q}}]}`+
+				"\n\n", all[:100])
 			w.(http.Flusher).Flush()
 		}
 		fmt.Fprint(w, "data: [DONE]\n\n")
@@ -250,9 +251,10 @@ func (b *backends) nginx(t *testing.T) string {
 		fmt.Fprintf(&servers, "server %s max_fails=0;", at.Host)
 	}
 	conf := fmt.Sprintf(`daemon off; worker_processes 1; pid %[1]s/pid; error_log %[1]s/error.log; events {}
-http { access_log off; client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3; uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5;
-upstream backends { %[2]s keepalive 32; } server { listen %[3]s; location / { proxy_pass http://backends; proxy_http_version 1.1;
-proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_buffering off; } } }`, folder, servers.String(), address)
+http { access_log off; client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
+uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5; upstream backends { %[2]s keepalive 32; }
+server { listen %[3]s; location / { proxy_pass http://backends; proxy_http_version 1.1; proxy_buffering off;
+proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder, servers.String(), address)
 	path := filepath.Join(folder, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)

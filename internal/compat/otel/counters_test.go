@@ -170,7 +170,8 @@ func TestCounters_ManyMethods(t *testing.T) {
 					}
 				}
 			}
-			if _, folded := c.last["grpc.client.hedge.calls"+"grpc.method=other,grpc.target=other"]; folded != (methods > 1000) || zero > 0 {
+			_, folded := c.last["grpc.client.hedge.calls"+"grpc.method=other,grpc.target=other"]
+			if folded != (methods > 1000) || zero > 0 {
 				t.Errorf("%d methods: some are not told apart: %t; %d series of what never happened", methods, folded, zero)
 			}
 			t.Logf("%d methods: %d series of decisions", methods, own)

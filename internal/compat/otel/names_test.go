@@ -81,6 +81,31 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	}
 }
 
+// TestMetrics_OfHTTP has a target of package hedgehttp beside one of gRPC. Neither has a metric or an
+// attribute of the other's name.
+func TestMetrics_OfHTTP(t *testing.T) {
+	b := newBackend(t)
+	s := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0), hedgetest.Throttle(100, 0.1), b.telemetry(t))
+	for _, target := range []string{"dns:///shop", "http://shop", "https://shop"} {
+		hedgetest.Call(t, s, target, "GET", time.Millisecond)
+	}
+	names := map[string]int{}
+	for _, s := range collect(t, b.reader) {
+		protocol, _, _ := strings.Cut(s.name, ".")
+		names[protocol]++
+		target := s.get("grpc.target")
+		if protocol == "http" {
+			target = s.get("http.hedge.target")
+		}
+		if target == "" || strings.HasPrefix(target, "http") != (protocol == "http") {
+			t.Errorf("%s of the target %q", s.name, target)
+		}
+	}
+	if names["grpc"] == 0 || names["http"] != 2*names["grpc"] {
+		t.Errorf("%v", names)
+	}
+}
+
 // otherBackend is the load-balancing policy of package balancer.
 var otherBackend = grpc.WithDefaultServiceConfig(
 	`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)

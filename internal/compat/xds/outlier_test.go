@@ -22,7 +22,8 @@ import (
 const (
 	roundRobin = `{"round_robin": {}}`
 	outliers   = `{"outlier_detection_experimental": {"interval": "1s", "maxEjectionPercent": 50, "childPolicy": [%s],
-		"failurePercentageEjection": {"threshold": 50, "enforcementPercentage": 100, "minimumHosts": 1, "requestVolume": 10}}}`
+		"failurePercentageEjection": {"threshold": 50, "enforcementPercentage": 100,
+			"minimumHosts": 1, "requestVolume": 10}}}`
 	ours = `{"hedge_other_backend": {"childPolicy": [%s]}}`
 )
 

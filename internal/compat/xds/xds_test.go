@@ -169,7 +169,8 @@ func (m *mesh) say(t *testing.T, c *cluster.Cluster, e *endpoint.ClusterLoadAssi
 func (m *mesh) dial(t *testing.T, s *hedge.Scheduler) testpb.TestServiceClient {
 	t.Helper()
 	names, err := xds.NewXDSResolverWithConfigForTesting([]byte(fmt.Sprintf(`{"node": {"id": %q},
-		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]}`, node, m.address)))
+		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}],
+		"server_features": ["xds_v3"]}]}`, node, m.address)))
 	if err != nil {
 		t.Fatal(err)
 	}
