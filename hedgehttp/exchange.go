@@ -17,7 +17,7 @@ import (
 )
 
 // exchange is the race for one request. It implements [race.Entrant] and, for the primary,
-// [race.Judge].
+// [race.Ending].
 type exchange struct {
 	*transport
 	caller  *http.Request
