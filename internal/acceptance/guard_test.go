@@ -158,9 +158,9 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 				"%v; held back %d",
 				plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(
 					0.98), unguarded.Tail(0.98), row.Guarded)
-			// Which of two attempts ends first at the same moment is chance.
+			// Which of two attempts ends first at the same moment is chance, and learning amplifies it.
 			if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
-				float64(hedged.Tail(0.98)) > 1.05*float64(unguarded.Tail(0.98)) {
+				float64(hedged.Tail(0.98)) > 1.1*float64(unguarded.Tail(0.98)) {
 				t.Error("the guard has cost hedges, or no call failed")
 			}
 		})
