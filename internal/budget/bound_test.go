@@ -27,6 +27,8 @@ type intervals struct {
 	burstF            float64 // f of the hedges that the burst paid for
 	burstLeast        float64
 	saved, savedLeast int // hedges from savings − wins
+
+	behind time.Duration // by which the bucket's clock can be behind, so that shares live longer
 }
 
 type costly struct {
@@ -42,7 +44,7 @@ func newIntervals(share, costliest float64) *intervals {
 // burst is the sum of the shares that live. It is at least the cost of the costliest call of the
 // minute before, or 1 if no call of half a minute had a cost.
 func (b *intervals) burst(now time.Duration) float64 {
-	for len(b.calls) > 0 && b.calls[0].at < now-64*time.Second {
+	for len(b.calls) > 0 && b.calls[0].at < now-65*time.Second {
 		b.calls = b.calls[1:]
 	}
 	earned, costliest, recent := 0.0, 0.0, false
@@ -64,7 +66,7 @@ func (b *intervals) burst(now time.Duration) float64 {
 func (b *intervals) call(now time.Duration, cost float64, delay time.Duration) {
 	burst := b.burst(now) // an interval may begin here
 	b.least, b.burstLeast = min(b.least, b.f+burst), min(b.burstLeast, b.burstF+burst)
-	b.calls = append(b.calls, costly{now, min(max(2*time.Second, 5*delay), 64*time.Second), cost})
+	b.calls = append(b.calls, costly{now, min(max(2*time.Second, 5*delay), 64*time.Second) + b.behind, cost})
 	b.f -= b.share * cost
 	b.burstF -= b.share * cost
 }
@@ -124,6 +126,7 @@ func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 			odd: []float64{0, 300}[r.IntN(2)], away: []float64{0, 0, .3, 1}[r.IntN(4)],
 			ahead: []time.Duration{0, 0, 200 * time.Millisecond}[r.IntN(3)],
 		}
+		run.bound.behind = run.ahead
 		for range 2000 {
 			run.step()
 			if run.over > 1e-6 {
