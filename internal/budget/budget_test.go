@@ -54,7 +54,8 @@ func TestNew(t *testing.T) {
 		after := tc.bucket.Balance(at(time.Second))
 		win(tc.bucket)
 		paid, _ := tc.bucket.Pay(at(time.Second), true, 1)
-		if start != tc.start || !near(after.Tokens, tc.after, 1e-6) || !near(after.Burst, tc.after, 1e-6) || paid != (tc.after > 0) {
+		if start != tc.start || !near(after.Tokens, tc.after, 1e-6) || !near(after.Burst, tc.after, 1e-6) ||
+			paid != (tc.after > 0) {
 			t.Errorf("want %v tokens, then %v: got %v, %+v, paid: %v", tc.start, tc.after, start, after, paid)
 		}
 	}
@@ -81,12 +82,14 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		for now := time.Duration(0); now <= 4*time.Second; now += pause {
 			b.Earn(at(now), 1, 0)
 			if got := b.Balance(at(now)).Burst; now >= 2*time.Second && (got < tc.min-1e-6 || got > tc.max+1e-6) {
-				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tc.rate, tc.percent, now, got, tc.min, tc.max)
+				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tc.rate, tc.percent, now, got,
+					tc.min, tc.max)
 			}
 		}
 		got, perSecond := b.Balance(at(4*time.Second)), tc.percent/100*float64(tc.rate)
 		if got.Tokens < tc.min-1e-6 || !near(got.PerSecond, perSecond, .15*perSecond) {
-			t.Errorf("%d calls/s, %v%%: %+v, want %v tokens or more, and %v per second", tc.rate, tc.percent, got, tc.min, perSecond)
+			t.Errorf("%d calls/s, %v%%: %+v, want %v tokens or more, and %v per second", tc.rate, tc.percent,
+				got, tc.min, perSecond)
 		}
 	}
 }
@@ -138,8 +141,10 @@ func TestReserveIsForUrgentHedges(t *testing.T) {
 	}{{0, 1, 0}, {10, 1, 0}, {20, 1, 1}, {50, 4, 1}, {1000, 92, 8}} {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, time.Second)
-		if paid, urgent := drain(b, time.Second, false), drain(b, time.Second, true); paid != tc.paid || urgent != tc.urgent {
-			t.Errorf("%d calls: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls, paid, urgent, tc.paid, tc.urgent)
+		if paid, urgent := drain(b, time.Second, false), drain(b, time.Second, true); paid != tc.paid ||
+			urgent != tc.urgent {
+			t.Errorf("%d calls: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls, paid, urgent,
+				tc.paid, tc.urgent)
 		}
 	}
 }
@@ -177,7 +182,8 @@ func TestTimesInAnyOrder(t *testing.T) {
 			for n := range 4000 {
 				b.Earn(epoch.Add(back+time.Duration(n)*time.Millisecond), 1, tc.delay)
 			}
-			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] || got.Tokens > got.Burst {
+			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] ||
+				got.Tokens > got.Burst {
 				t.Errorf("%s: %+v, want a burst of %v", tc.name, got, tc.burst)
 			}
 		}
@@ -274,11 +280,13 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 				for _, busySince := range []time.Duration{0, time.Hour} {
 					demand := 0.0
 					for i := range tc.rate * int(tc.length/time.Second) {
-						now := time.Duration(i/tc.rate)*time.Second + within*time.Duration(i%tc.rate)/time.Duration(tc.rate)
+						second, n := time.Duration(i/tc.rate)*time.Second, time.Duration(i%tc.rate)
+						now := second + within*n/time.Duration(tc.rate)
 						b.Earn(at(busySince+now), 1, 0)
 						for demand += 0.8 * percent / 100; demand >= 1; demand-- {
 							if !b.Spend(at(busySince+now), false, 1) && now > 2*time.Second {
-								t.Fatalf("%d per second within %v, %v%%: refused at %v", tc.rate, within, percent, now)
+								t.Fatalf("%d per second within %v, %v%%: refused at %v", tc.rate, within,
+									percent, now)
 							}
 						}
 					}
@@ -327,8 +335,10 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 			}
 		}
 		earned := 0.2 * free.Seconds()
-		t.Logf("hedges are due: %v; %d owed, the first of %d hedges after %v, lends again after %v", due, owed, paid, first, free)
-		if !near(float64(owed+paid), earned, 3) || due && (first > 15*time.Second || paid < owed-3) || !due && free > 30*time.Minute {
+		t.Logf("hedges are due: %v; %d owed, the first of %d hedges after %v, lends again after %v", due, owed,
+			paid, first, free)
+		if !near(float64(owed+paid), earned, 3) || due && (first > 15*time.Second || paid < owed-3) ||
+			!due && free > 30*time.Minute {
 			t.Errorf("%d owed and %d hedges, %v earned in %v, the first after %v", owed, paid, earned, free, first)
 		}
 	}

@@ -57,7 +57,8 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 		{"every call takes a second longer", time.Second, 5},
 		{"no attempt answers", time.Hour, 3},
 	} {
-		for rate, clients := range map[float64]int{0.2: longtest.Size(5, 100), 1: longtest.Size(50, 1_000), 5: longtest.Size(5, 100)} {
+		for rate, clients := range map[float64]int{0.2: longtest.Size(5, 100), 1: longtest.Size(50, 1_000),
+			5: longtest.Size(5, 100)} {
 			var began, sent []time.Duration // of the fleet
 			worst, most := 0.0, tc.most
 			if rate > 1 { // two seconds of over ten calls earn more than one hedge
@@ -67,7 +68,8 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 				var mu sync.Mutex // attempts of a moment begin at once
 				var hedges []time.Duration
 				calls, _ := simulation.Client{
-					Rate: rate, Calls: int(rate * 6.5 * 60), Seed: seed, Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(delay))},
+					Rate: rate, Calls: int(rate * 6.5 * 60), Seed: seed,
+					Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(delay))},
 					Latency: func(id uint64, attempt int, at time.Duration) time.Duration {
 						d := trickle(simulation.Generator(seed, id, attempt))
 						if attempt > 0 {
@@ -103,7 +105,8 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 			} {
 				calls, hedges := between(began, window.from, window.to), between(sent, window.from, window.to)
 				load := float64(hedges) / float64(calls)
-				t.Logf("%d clients, %s: %d calls, %d hedges, %.1f%% more", clients, window.name, calls, hedges, 100*load)
+				t.Logf("%d clients, %s: %d calls, %d hedges, %.1f%% more", clients, window.name, calls, hedges,
+					100*load)
 				if most := share*float64(calls) + 3*float64(clients); float64(hedges) > most {
 					t.Errorf("%s, %s: %d hedges, want at most %v", tc.name, window.name, hedges, most)
 				}

@@ -50,7 +50,8 @@ func TestSavings_Fill(t *testing.T) {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, tc.within)
 		got := b.Balance(at(tc.at))
-		if !near(got.Tokens, tc.tokens, 1e-6) || !near(got.Saved, tc.saved, 1e-6) || !near(got.Capacity, tc.of, 1e-6) {
+		if !near(got.Tokens, tc.tokens, 1e-6) || !near(got.Saved, tc.saved, 1e-6) ||
+			!near(got.Capacity, tc.of, 1e-6) {
 			t.Errorf("%s: %+v, want %v tokens and %v saved of %v", tc.name, got, tc.tokens, tc.saved, tc.of)
 		}
 		win(b)
@@ -69,7 +70,8 @@ func TestSavings_Fill(t *testing.T) {
 // hedged calls were won, and one for each win from then on. A refusal counts for nothing.
 func TestSavings_NeedHedgesThatWin(t *testing.T) {
 	for ended, want := range map[string]int{ // w: won by a hedge, l: not, r: two refusals
-		"": 0, "w": 0, "ww": 2, "wwl": 0, "wwwll": 2, "wwwwwwwwlll": 0, "lww": 2, "lwlwlwlw": 2, "lllwlllwlllw": 0, "rrww": 2, "wwr": 2,
+		"": 0, "w": 0, "ww": 2, "wwl": 0, "wwwll": 2, "wwwwwwwwlll": 0, "lww": 2, "lwlwlwlw": 2,
+		"lllwlllwlllw": 0, "rrww": 2, "wwr": 2,
 	} {
 		b := budget.New(10)
 		for _, c := range ended {

@@ -219,7 +219,8 @@ func (r *Record) Spare() bool {
 	r.Lock()
 	defer r.Unlock()
 	first := r.primary.Load()
-	return first != nil && !r.repeated && slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
+	return first != nil && !r.repeated &&
+		slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
 }
 
 // Pick is a pick of the child, and the backend that was picked.

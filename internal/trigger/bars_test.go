@@ -52,14 +52,45 @@ var realTraffic = []workload{
 	{name: "heavy+2%", distribution: heavy(.02), rate: 500, quick: true, bar: .67},
 	{name: "heavy+5%", distribution: heavy(.05), rate: 500, bar: .75},
 	{name: "stalls at 50/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
-	{name: "stalls at 500/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
-	{name: "stalls at 5000/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
+	{
+		name:         "stalls at 500/s",
+		distribution: stalls(lognormal(1, .5), 5*second, second),
+		rate:         500,
+		quick:        true,
+		bar:          .05,
+	},
+	{
+		name:         "stalls at 5000/s",
+		distribution: stalls(lognormal(1, .5), 5*second, second),
+		rate:         5000,
+		calls:        150_000,
+		bar:          .05,
+	},
 	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .53},
-	{name: "sizes that alternate", distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
+	{
+		name:         "sizes that alternate",
+		distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)),
+		rate:         500,
+		bar:          .35,
+	},
 	{name: "correlated", distribution: correlated(), concurrency: 20, bar: 1.02, load: 2.5},
 	{name: "the same again", distribution: again(), concurrency: 20, bar: 1.01, load: 3.5},
-	{name: "2 s slower, 500 each minute", distribution: sometimes(.05, 2000), gathered: 500, every: time.Minute, quick: true, bar: .05},
-	{name: "3 s slower, 1000 each minute", distribution: sometimes(.05, 3000), gathered: 1000, every: time.Minute, quick: true, bar: .05},
+	{
+		name:         "2 s slower, 500 each minute",
+		distribution: sometimes(.05, 2000),
+		gathered:     500,
+		every:        time.Minute,
+		quick:        true,
+		bar:          .05,
+	},
+	{
+		name:         "3 s slower, 1000 each minute",
+		distribution: sometimes(.05, 3000),
+		gathered:     1000,
+		every:        time.Minute,
+		quick:        true,
+		bar:          .05,
+	},
 	{name: "weak dependence", distribution: ofRequest(func(r, a *rand.Rand) float64 {
 		return 8 * math.Exp(0.6*r.NormFloat64()+0.4*a.NormFloat64())
 	}), rate: 300, bar: 1},
@@ -119,7 +150,8 @@ func again() attemptDistribution {
 }
 
 func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(simulation.Generator(seed, id, attempt))
+	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).
+		Draw(simulation.Generator(seed, id, attempt))
 }
 
 // run makes the calls of a workload and returns the judged ones.

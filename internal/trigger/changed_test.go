@@ -31,12 +31,22 @@ func TestChanged(t *testing.T) {
 		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, .5, "slower"},
 		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, .5, ""},
 		{"the same, and in doubt", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, .15, "slower"},
-		{"a quarter of the base, from few calls, and in doubt", usual, testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, .15, "faster"},
-		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, .15, ""},
-		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, .15, ""},
+		{
+			"a quarter of the base, from few calls, and in doubt", usual,
+			testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, .15, "faster",
+		},
+		{
+			"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms),
+			testserver.Exponential(11 * ms), 5000, 1000, .15, "",
+		},
+		{
+			"one in twenty more is slow", usual,
+			testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, .15, "",
+		},
 	} {
 		for seed := range uint64(20) {
-			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1), tc.least)
+			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed),
+				observed(tc.since, tc.m, 2*seed+1), tc.least)
 			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
 				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
 			}
@@ -50,7 +60,8 @@ func TestChanged_NothingAnswered(t *testing.T) {
 	for range 100 {
 		w.Record(now, time.Millisecond, false)
 	}
-	if slower, faster := trigger.Changed(observed(testserver.Exponential(10*ms), 1000, 1), w.Snapshot(now), .15); slower || faster {
+	if slower, faster := trigger.Changed(observed(testserver.Exponential(10*ms), 1000, 1), w.Snapshot(now),
+		.15); slower || faster {
 		t.Errorf("slower %v, faster %v", slower, faster)
 	}
 }
@@ -59,7 +70,11 @@ func TestChanged_NothingAnswered(t *testing.T) {
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {
 		n := 50 + int(seed%100)
-		slower, faster := trigger.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), .15)
+		slower, faster := trigger.Changed(
+			observed(testserver.Exponential(5*ms), n, 2*seed),
+			observed(testserver.Exponential(5*ms), 60, 2*seed+1),
+			.15,
+		)
 		if slower || faster {
 			t.Errorf("seed %d: %d calls and 60 of the same distribution are taken to differ", seed, n)
 		}
@@ -97,7 +112,8 @@ func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
 func TestChangeOfDistribution_NotInIdenticalBursts(t *testing.T) {
 	for _, median := range longtest.First(1, []float64{1000, 5, 4000}) {
 		s := client{
-			distribution: slowOnes(median, .45, 8), calls: 24_000, gathered: 1000, every: 2 * time.Minute, seed: 1, config: config(),
+			distribution: slowOnes(median, .45, 8), calls: 24_000, gathered: 1000, every: 2 * time.Minute,
+			seed: 1, config: config(),
 		}.run()
 		if at := s.learner.Changed(); !at.IsZero() {
 			t.Errorf("median %v ms: a change was noticed after %v of identical bursts", median, at.Sub(s.epoch))

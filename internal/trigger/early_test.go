@@ -21,7 +21,13 @@ func TestAuto_FirstCalls(t *testing.T) {
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()
 		c.BudgetPercent = 30
-		s := client{distribution: independent(testserver.DistributionT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		s := client{
+			distribution: independent(testserver.DistributionT(t, "ttft")),
+			calls:        400,
+			concurrency:  20,
+			seed:         seed + 1,
+			config:       c,
+		}.run()
 		for id, o := range s.done {
 			all++
 			hedges += float64(o.hedges)
@@ -71,7 +77,8 @@ func earlyChoicesWait(t *testing.T) {
 			t.Fatalf("busy %v: %+v", busy, e)
 		}
 		if busy && (choices > 0 || e.Delay < 150*ms) {
-			t.Errorf("%d choices while it is the others' turn, the delay is %v, want the 90th percentile", choices, e.Delay)
+			t.Errorf("%d choices while it is the others' turn, the delay is %v, want the 90th percentile",
+				choices, e.Delay)
 		}
 		if !busy && (choices < 2 || choices > 6 || e.Delay > 50*ms) {
 			t.Errorf("%d choices, the delay is %v, want it below the slow attempts", choices, e.Delay)

@@ -32,7 +32,8 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 		return calls
 	}
 	before, after := load(of(until/2, until)), load(of(until+5*time.Minute, until+15*time.Minute))
-	t.Logf("load %.1f%% while hedges are of no use, %.1f%% when they have been of use for five minutes", before, after)
+	t.Logf("load %.1f%% while hedges are of no use, %.1f%% when they have been of use for five minutes", before,
+		after)
 	if after < 5 {
 		t.Errorf("load %.1f%%, want 5%% at least", after)
 	}
@@ -64,7 +65,14 @@ func TestAuto_Deadlines(t *testing.T) {
 	for _, budget := range []float64{10, 50} {
 		c := config()
 		c.BudgetPercent = budget
-		s := client{distribution: sick(3, plainly, slower(3000)), calls: 20_000, rate: 100, seed: 1, config: c, deadline: second}.run()
+		s := client{
+			distribution: sick(3, plainly, slower(3000)),
+			calls:        20_000,
+			rate:         100,
+			seed:         1,
+			config:       c,
+			deadline:     second,
+		}.run()
 		failed, calls := 0.0, s.done[1000:]
 		for _, o := range calls {
 			if o.took >= second {
@@ -74,7 +82,8 @@ func TestAuto_Deadlines(t *testing.T) {
 		share, e := 100*failed/float64(len(calls)), s.learner.Estimate()
 		t.Logf("budget %v%%: %.2f%% of calls fail, delay %v, load %.1f%%", budget, share, e.Delay, load(calls))
 		if most := max(100./3-0.88*budget, 1); share > most || e.Delay > 50*ms {
-			t.Errorf("budget %v%%: %.2f%% of calls fail, want at most %.1f%%; the delay is %v", budget, share, most, e.Delay)
+			t.Errorf("budget %v%%: %.2f%% of calls fail, want at most %.1f%%; the delay is %v", budget, share,
+				most, e.Delay)
 		}
 	}
 }

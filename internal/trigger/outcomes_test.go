@@ -88,7 +88,10 @@ func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 // The age of an outcome is an average of delays at bucket edges. Rounding can move it below the
 // edge.
 func TestFind_OutcomesAtAnEdge(t *testing.T) {
-	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)}, testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)})
+	l := testserver.Mixture(
+		testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)},
+		testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)},
+	)
 	p := problem(l, 0.10, 1)
 	edge := sketch.UpperEdge(sketch.Bucket(5 * ms))
 	for _, age := range []time.Duration{edge - 1, edge, edge + 1} {

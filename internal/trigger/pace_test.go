@@ -53,7 +53,8 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceW
 func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &trigger.Pace{}
-	l, epoch, of, random := &trigger.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
+	l, epoch := &trigger.Learner{}, time.Unix(1e9, 0)
+	of, random := testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
 	l.Start(c, trigger.Owner{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })

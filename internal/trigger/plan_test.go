@@ -96,7 +96,8 @@ func TestFind_NextToTheBest(t *testing.T) {
 				t.Fatal("no plan")
 			}
 			took, load := play(l, plan, 200_000, 3)
-			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges}); again != plan {
+			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability,
+				Hedges: plan.Hedges}); again != plan {
 				t.Errorf("%+v is predicted to be %+v", plan, again)
 			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
@@ -104,7 +105,8 @@ func TestFind_NextToTheBest(t *testing.T) {
 				t.Errorf("load %.4f, predicted %.4f, allowed %v", load, plan.Load, tc.load)
 			}
 			// Near p99 few calls end, so a small error of the share is a large error of the time.
-			if predicted := float64(p.Percentile(plan, 0.99)) / float64(ms); predicted < at(took, 0.987)*0.97 || predicted > at(took, 0.993)*1.03 {
+			if predicted := float64(p.Percentile(plan, 0.99)) / float64(ms); predicted < at(took, 0.987)*0.97 ||
+				predicted > at(took, 0.993)*1.03 {
 				t.Errorf("p99 %.2f, predicted %.2f", at(took, 0.99), predicted)
 			}
 			best := math.Inf(-1)
@@ -112,7 +114,11 @@ func TestFind_NextToTheBest(t *testing.T) {
 			unhedged := tailOf(plain)
 			for q := 0.5; q < 0.995; q += 0.02 {
 				for _, probability := range []float64{0.25, 0.5, 1} {
-					p := trigger.HedgePlan{Delay: time.Duration(at(plain, q) * float64(ms)), Probability: probability, Hedges: tc.hedges}
+					p := trigger.HedgePlan{
+						Delay:       time.Duration(at(plain, q) * float64(ms)),
+						Probability: probability,
+						Hedges:      tc.hedges,
+					}
 					if took, load := play(l, p, 15_000, 5); load <= tc.load {
 						best = max(best, unhedged-tailOf(took)-price*load)
 					}
@@ -197,8 +203,10 @@ func TestFind_AnyDistribution(t *testing.T) {
 		"instant":         testserver.Constant(0),
 		"for ever":        testserver.Constant(time.Hour),
 		"below the least": testserver.Uniform(0, 500*time.Microsecond),
-		"two points":      testserver.Mixture(testserver.Part{Weight: 0.5, Distribution: testserver.Constant(ms)}, testserver.Part{Weight: 0.5, Distribution: testserver.Constant(time.Minute)}),
-		"heavy":           testserver.Pareto(ms, 0.3),
+		"two points": testserver.Mixture(
+			testserver.Part{Weight: 0.5, Distribution: testserver.Constant(ms)},
+			testserver.Part{Weight: 0.5, Distribution: testserver.Constant(time.Minute)}),
+		"heavy": testserver.Pareto(ms, 0.3),
 	} {
 		for _, n := range []int{1, 2, 10, 1000} {
 			for _, load := range []float64{1e-9, 0.01, 0.5, 4} {
@@ -208,8 +216,11 @@ func TestFind_AnyDistribution(t *testing.T) {
 				if real := problem.Predict(p).Load; real > 1.001*load*(1+1e-9) {
 					t.Errorf("%s, %d calls: the load is %v, want at most %v", name, n, real, load)
 				}
-				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 || !(p.Probability >= 0 && p.Probability <= 1) || !(p.Load >= 0 && p.Load <= load) ||
-					!(p.Saved >= 0 && p.Saved <= 1) || p.Kept != 1 {
+				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 ||
+					!(p.Probability >= 0 && p.Probability <= 1) ||
+					!(p.Load >= 0 && p.Load <= load) ||
+					!(p.Saved >= 0 && p.Saved <= 1) ||
+					p.Kept != 1 {
 					t.Errorf("%s, %d calls, load %v: %+v, %v", name, n, load, p, ok)
 				}
 			}

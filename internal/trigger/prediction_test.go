@@ -51,8 +51,17 @@ func TestAuto_AsPredicted(t *testing.T) {
 			}
 			done := client{distribution: tc.distribution, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
 			inMS := func(d time.Duration) float64 { return float64(d) / float64(ms) }
-			t.Logf("%-9s %2.0f%%: predicted p99 %.1f, p99.9 %.1f, load %.1f%%; reached %.1f, %.1f, %.1f%%", tc.name, percent,
-				inMS(p.With(0.99)), inMS(p.With(0.999)), 100*p.Plan.Load, tail(done, 0.99), tail(done, 0.999), load(done))
+			t.Logf(
+				"%-9s %2.0f%%: predicted p99 %.1f, p99.9 %.1f, load %.1f%%; reached %.1f, %.1f, %.1f%%",
+				tc.name,
+				percent,
+				inMS(p.With(0.99)),
+				inMS(p.With(0.999)),
+				100*p.Plan.Load,
+				tail(done, 0.99),
+				tail(done, 0.999),
+				load(done),
+			)
 			if ratio := tail(done, 0.99) / inMS(p.With(0.99)); ratio < 0.75 || ratio > tc.most {
 				t.Errorf("%s, %v%%: p99 is %.2f times what was predicted", tc.name, percent, ratio)
 			}
@@ -83,8 +92,15 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 		}
 		done := client{distribution: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
 		predicted := float64(p.With(0.99)) / float64(ms)
-		t.Logf("p50 %.1f: p99 without %.1f, predicted %.1f, reached %.1f, load %.1f%%, %.1f%%", tail(done, 0.5), float64(p.Without(0.99))/float64(ms),
-			predicted, tail(done, 0.99), 100*p.Plan.Load, load(done))
+		t.Logf(
+			"p50 %.1f: p99 without %.1f, predicted %.1f, reached %.1f, load %.1f%%, %.1f%%",
+			tail(done, 0.5),
+			float64(p.Without(0.99))/float64(ms),
+			predicted,
+			tail(done, 0.99),
+			100*p.Plan.Load,
+			load(done),
+		)
 		if ratio := tail(done, 0.99) / predicted; ratio < 0.8 || ratio > 1.1 {
 			t.Errorf("p99 is %.2f times what was predicted", ratio)
 		}

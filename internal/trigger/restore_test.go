@@ -12,7 +12,8 @@ import (
 )
 
 // newcomers returns the calls of sixty clients with 300 calls each, which start from k.
-func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config, k trigger.Knowledge) (calls []outcome) {
+func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config,
+	k trigger.Knowledge) (calls []outcome) {
 	for number := range uint64(60) {
 		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, taken: k}
 		calls = append(calls, sim.run().done...)
@@ -33,7 +34,8 @@ func TestTakeOver_Newcomers(t *testing.T) {
 		none := tail(newcomers(distribution, seed, unhedged, trigger.Knowledge{}), 0.99)
 		cold := newcomers(distribution, seed, config(), trigger.Knowledge{})
 		warm := newcomers(distribution, seed, config(), known)
-		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
+		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none,
+			tail(warm, 0.99)/none, load(cold), load(warm))
 		if share := tail(warm, 0.99) / none; share > 0.42 {
 			t.Errorf("p99 is %.3f of none's, want at most 0.42", share)
 		}
@@ -187,7 +189,8 @@ func TestTakeOver_Burst(t *testing.T) {
 		n.PrimaryEnded(n.now.Add(d), d, true)
 	}
 	if got := n.Knowledge(n.now.Add(took[200])).Primaries.Total(); got < 990 {
-		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was taken over is forgotten", got)
+		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was taken over is forgotten",
+			got)
 	}
 }
 

@@ -150,7 +150,12 @@ func (s *simulator) judged(faulty func(time.Duration) bool) (done []outcome, too
 }
 
 func (sim client) run() *simulator {
-	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
+	s := &simulator{
+		client: sim,
+		epoch:  time.Unix(1e9, 0),
+		done:   make([]outcome, sim.calls),
+		random: simulation.Generator(sim.seed, 7, 7),
+	}
 	s.methods, s.clients = max(s.methods, 1), max(s.clients, 1)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
 	s.learners = make([]trigger.Learner, s.clients*s.methods)

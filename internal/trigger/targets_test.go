@@ -59,7 +59,12 @@ func drawnTarget(seed uint64) target {
 	sum := 0.0
 	long, takes := max(.005*r.Float64()-.002, 0), logUniform(r, 500, 30_000)
 	for i := range t.methods {
-		m := method{weight: r.ExpFloat64() + .05, median: logUniform(r, 1, 50), sigma: .2 + .4*r.Float64(), ofRequest: r.IntN(4) == 0}
+		m := method{
+			weight:    r.ExpFloat64() + .05,
+			median:    logUniform(r, 1, 50),
+			sigma:     .2 + .4*r.Float64(),
+			ofRequest: r.IntN(4) == 0,
+		}
 		if r.IntN(2) == 0 {
 			m.tail, m.slow = logUniform(r, .01, .2), logUniform(r, 4, 100)
 		}
@@ -80,12 +85,19 @@ func drawnTarget(seed uint64) target {
 	if long > 0 {
 		name = append(name, fmt.Sprintf("%.2f%% of requests take %.1f s", 100*long, takes/1000))
 	}
-	c := client{calls: int(max(20_000, min(20*rate, 60_000))), rate: rate, methods: len(t.methods), method: pick, seed: seed}
+	c := client{
+		calls:   int(max(20_000, min(20*rate, 60_000))),
+		rate:    rate,
+		methods: len(t.methods),
+		method:  pick,
+		seed:    seed,
+	}
 	fault := func(_ int, _ time.Duration, d float64) float64 { return d }
 	backends := 3 + r.IntN(8)
 	switch r.IntN(5) {
 	case 0: // slow bursts
-		c.gathered, c.every = int(logUniform(r, 20, 1000)), time.Duration(logUniform(r, 10, 120)*float64(second)).Round(second)
+		c.gathered, c.every = int(logUniform(r, 20, 1000)), time.Duration(logUniform(r, 10, 120)*float64(second)).
+			Round(second)
 		for i := range t.methods {
 			t.methods[i].median *= 20
 		}
@@ -101,7 +113,10 @@ func drawnTarget(seed uint64) target {
 		c.clients, c.servers = 3+r.IntN(28), servers{count: 3 + r.IntN(18), workers: 4, stop: r.IntN(2) == 0}
 		use := .2 + .6*r.Float64()
 		c.rate = use * float64(c.servers.count*c.servers.workers) / mean * 1000
-		name = []string{fmt.Sprintf("target %d: %d methods, %d clients, %d servers at %.0f%%, stop %v, %.0f/s", seed, len(t.methods), c.clients, c.servers.count, 100*use, c.servers.stop, c.rate)}
+		name = []string{
+			fmt.Sprintf("target %d: %d methods, %d clients, %d servers at %.0f%%, stop %v, %.0f/s", seed,
+				len(t.methods), c.clients, c.servers.count, 100*use, c.servers.stop, c.rate),
+		}
 	case 2: // a backend that freezes periodically
 		period := time.Duration(20+r.IntN(60)) * second
 		length := time.Duration(logUniform(r, .02, .2) * float64(period)).Round(100 * ms)
@@ -128,7 +143,8 @@ var simplerByMethod = []struct {
 	name     string
 	quantile float64
 	medians  float64
-}{{"plain", never, 0}, {"p90", .90, 0}, {"p95", .95, 0}, {"3 medians", 0, 3}, {"5 medians", 0, 5}, {"10 medians", 0, 10}}
+}{{"plain", never, 0}, {"p90", .90, 0}, {"p95", .95, 0}, {"3 medians", 0, 3}, {"5 medians", 0, 5},
+	{"10 medians", 0, 10}}
 
 // run returns the latency of judged calls as multiples of their method's median: for the target, and for each method.
 func (t target) run(seed uint64, quantile, medians float64) (took [][]float64, extra float64) {
@@ -167,9 +183,18 @@ func TestAuto_RealTargets(t *testing.T) {
 		quick            bool
 		targets, methods [5]float64 // bounds on p90, p95, p99, p99.9 and mean
 	}{
-		{name: "some", from: 8, to: 11, quick: true, targets: [5]float64{1.1, 1.1, 1.1, 1.9, 1.1}, methods: [5]float64{1.1, 1.1, 1.1, 1.4, 1.1}},
-		{name: "tuned", from: 0, to: untuned, targets: [5]float64{1.05, 1.2, 1.85, 1.5, 1.12}, methods: [5]float64{1.05, 1.15, 1.35, 1.2, 1.12}},
-		{name: "untuned", from: untuned, to: untuned + 12, targets: [5]float64{1.05, 1.2, 1.85, 1.5, 1.12}, methods: [5]float64{1.05, 1.15, 1.35, 1.2, 1.12}},
+		{
+			name: "some", from: 8, to: 11, quick: true, targets: [5]float64{1.1, 1.1, 1.1, 1.9, 1.1},
+			methods: [5]float64{1.1, 1.1, 1.1, 1.4, 1.1},
+		},
+		{
+			name: "tuned", from: 0, to: untuned, targets: [5]float64{1.05, 1.2, 1.85, 1.5, 1.12},
+			methods: [5]float64{1.05, 1.15, 1.35, 1.2, 1.12},
+		},
+		{
+			name: "untuned", from: untuned, to: untuned + 12, targets: [5]float64{1.05, 1.2, 1.85, 1.5, 1.12},
+			methods: [5]float64{1.05, 1.15, 1.35, 1.2, 1.12},
+		},
 	} {
 		if !longtest.Long() && !tc.quick {
 			continue

@@ -35,7 +35,8 @@ func healthy(a *rand.Rand) float64 { return 5 * math.Exp(0.4*a.NormFloat64()) }
 
 // sick applies the fault of a backend to the latency of an attempt, in ms. n is the number of
 // backends.
-func sick(n int, usual func(r, a *rand.Rand) float64, fault func(backend int, at time.Duration, d float64) float64) attemptDistribution {
+func sick(n int, usual func(r, a *rand.Rand) float64,
+	fault func(backend int, at time.Duration, d float64) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := usual(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt))
 		return inMillis(fault(backend(seed, id, attempt, n), at, d))
@@ -91,24 +92,103 @@ var knownWorlds = []world{
 	{name: "one of 3 backends 100 ms slower", law: sick(3, plainly, slower(100)), rate: 500},
 	{name: "one attempt in five takes 200 ms", law: sometimes(.2, 200), rate: 500, quick: true},
 	{name: "one attempt in ten takes 300 ms", law: sometimes(.1, 300), rate: 500, quick: true},
-	{name: "one of 3 frozen 40 s in 80, deadline 5 s", law: sick(3, plainly, frozen(40*second, 80*second)), rate: 200, deadline: 5 * second, calls: 64_000},
-	{name: "one of 3 frozen for a minute in 2, deadline 1 s", law: sick(3, plainly, frozen(60*second, 120*second)), rate: 100, deadline: second},
-	{name: "sizes, one of 3 frozen 3 s a minute", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, quick: true, short: 2.2},
-	{name: "the same, while it is frozen", law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000, faulty: within(3*second, 60*second), short: 2.35},
-	{name: "no tail, one of 3 frozen 2 s a minute, 20/s", law: sick(3, plainly, frozen(2*second, 60*second)), rate: 20, calls: 60_000, chance: true},
-	{name: "one of 8 backends 100 ms slower, 5/s", law: sick(8, plainly, slower(100)), rate: 5, quick: true, short: 1.15},
+	{
+		name:     "one of 3 frozen 40 s in 80, deadline 5 s",
+		law:      sick(3, plainly, frozen(40*second, 80*second)),
+		rate:     200,
+		deadline: 5 * second,
+		calls:    64_000,
+	},
+	{
+		name:     "one of 3 frozen for a minute in 2, deadline 1 s",
+		law:      sick(3, plainly, frozen(60*second, 120*second)),
+		rate:     100,
+		deadline: second,
+	},
+	{
+		name:  "sizes, one of 3 frozen 3 s a minute",
+		law:   sick(3, sized(.5), frozen(3*second, 60*second)),
+		rate:  500,
+		calls: 150_000,
+		quick: true,
+		short: 2.2,
+	},
+	{
+		name:   "the same, while it is frozen",
+		law:    sick(3, sized(.5), frozen(3*second, 60*second)),
+		rate:   500,
+		calls:  150_000,
+		faulty: within(3*second, 60*second),
+		short:  2.35,
+	},
+	{
+		name:   "no tail, one of 3 frozen 2 s a minute, 20/s",
+		law:    sick(3, plainly, frozen(2*second, 60*second)),
+		rate:   20,
+		calls:  60_000,
+		chance: true,
+	},
+	{
+		name:  "one of 8 backends 100 ms slower, 5/s",
+		law:   sick(8, plainly, slower(100)),
+		rate:  5,
+		quick: true,
+		short: 1.15,
+	},
 	{name: "straggler", law: straggler, rate: 500},
 	{name: "sizes", law: sizes(1, .02, 200), rate: 500},
 	{name: "heavy+2%", law: heavy(.02), rate: 500, short: 1.15},
 	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
-	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.95},
-	{name: "batches of 50 requests of one size, 8% slow", law: batches(50), rate: 500, calls: 60_000, faulty: after(30 * second), quick: true, short: 1.2},
-	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second), rate: 100, faulty: beside(5*second, 40*second)},
+	{
+		name:   "all breathe, 8% slow",
+		law:    breathing(5 * second),
+		rate:   500,
+		calls:  150_000,
+		faulty: after(30 * second),
+		quick:  true,
+		short:  1.95,
+	},
+	{
+		name:   "batches of 50 requests of one size, 8% slow",
+		law:    batches(50),
+		rate:   500,
+		calls:  60_000,
+		faulty: after(30 * second),
+		quick:  true,
+		short:  1.2,
+	},
+	{
+		name:   "outages, and one of 8 backends 100 ms slower",
+		law:    outages(5*second, 40*second),
+		rate:   100,
+		faulty: beside(5*second, 40*second),
+	},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
-	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.5},
-	{name: "20 queues at 90% load that stop cancelled work", law: queued, servers: servers{count: 20, workers: 4, stop: true}, rate: 2700, calls: 200_000},
-	{name: "one queue at 95% load", law: ofRequest(func(_, a *rand.Rand) float64 { return 8 * a.ExpFloat64() }), servers: servers{count: 1, workers: 4}, rate: 475, calls: 100_000, faulty: after(60 * second)},
+	{
+		name:    "20 queues at 90% load",
+		law:     queued,
+		servers: servers{count: 20, workers: 4},
+		rate:    2700,
+		calls:   400_000,
+		faulty:  after(60 * second),
+		short:   1.5,
+	},
+	{
+		name:    "20 queues at 90% load that stop cancelled work",
+		law:     queued,
+		servers: servers{count: 20, workers: 4, stop: true},
+		rate:    2700,
+		calls:   200_000,
+	},
+	{
+		name:    "one queue at 95% load",
+		law:     ofRequest(func(_, a *rand.Rand) float64 { return 8 * a.ExpFloat64() }),
+		servers: servers{count: 1, workers: 4},
+		rate:    475,
+		calls:   100_000,
+		faulty:  after(60 * second),
+	},
 }
 
 // queued is the service time of the bench's fleets.
@@ -228,7 +308,8 @@ func drawnWorld(seed uint64) world {
 			}
 			return d
 		}
-		name = append(name, fmt.Sprintf("all twice as slow in %v, and one %v ms slower each other time", period, slow))
+		name = append(name,
+			fmt.Sprintf("all twice as slow in %v, and one %v ms slower each other time", period, slow))
 	}
 	if r.IntN(4) == 0 {
 		w.deadline = time.Duration(50*math.Pow(10, r.Float64()*1.5)) * ms

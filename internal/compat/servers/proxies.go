@@ -112,7 +112,8 @@ backend back
           codec_type: HTTP2
           stat_prefix: front
           route_config:
-            virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: back, timeout: 0s}}]}]
+            virtual_hosts:
+            - {name: all, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: back, timeout: 0s}}]}
           http_filters:
           - name: envoy.filters.http.router
             typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}

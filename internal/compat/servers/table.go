@@ -24,7 +24,8 @@ type skipped struct {
 
 // header is the table's header. The backends of a proxy count the proxy's connections, and the
 // calls that it canceled.
-const header = `| server | version | callers | client | failed | wrong | late | p99, ms | share of plain's | connections | resets | GOAWAYs | backend: new connections | cancelled |
+const header = `| server | version | callers | client | failed | wrong | late | p99, ms | share of plain's ` +
+	`| connections | resets | GOAWAYs | backend: new connections | cancelled |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 `
 
