@@ -19,6 +19,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -371,7 +372,9 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 		var requests atomic.Int64
 		s := newServer(t, h2, false, func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)
-			if requests.Add(1)%20 == 0 { // over HTTP/2 it is GOAWAY
+			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then sends
+			// a request with a body again: rewindBody reads the body that writeRequestBody reads.
+			if requests.Add(1)%20 == 0 && !(h2 && longtest.Race) {
 				w.Header().Set("Connection", "close")
 			}
 			w.Write(bytes.Repeat(append(all, ' '), 1000))
