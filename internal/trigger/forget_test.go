@@ -47,7 +47,7 @@ func TestAuto_UselessHedges(t *testing.T) {
 		rate  float64
 		calls int
 		most  float64 // percent
-	}{{5, 12_000, 3}, {100, 60_000, 1.8}, {1, 12_000, 3.2}, {20, 24_000, 3}, {500, 150_000, 1.5}, {2000, 300_000, 1.5}}) {
+	}{{5, 12_000, 3}, {100, 60_000, 2.5}, {1, 12_000, 3}, {20, 24_000, 3}, {500, 150_000, 1.5}, {2000, 300_000, 1.5}}) {
 		done := client{distribution: same, calls: tc.calls, rate: tc.rate, seed: 1, config: config()}.run().done
 		got := load(done[len(done)/10:])
 		t.Logf("%v/s: load %.2f%%", tc.rate, got)
