@@ -71,17 +71,26 @@ func Find(p Problem) (HedgePlan, bool) {
 	return s.best, true
 }
 
-// Percentile returns the predicted percentile, as a quantile, of calls under a plan. The zero plan
-// stands for unhedged calls.
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan.
 func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
 	plan.Kept = s.kept(plan.Delay)
-	beyond, low, high := 1-q, -1, s.Primary.Last()
-	at := func(bucket int) float64 {
-		return s.unanswered(plan, sketch.UpperEdge(bucket), s.Primary.Beyond(bucket))
-	}
+	return percentile(q, p.Primary.Last(), func(bucket int) float64 {
+		return s.unanswered(plan, sketch.UpperEdge(bucket), p.Primary.Beyond(bucket))
+	})
+}
+
+// Tail returns the percentile, as a quantile, of unhedged calls.
+func Tail(primary *sketch.Survival, q float64) time.Duration {
+	return percentile(q, primary.Last(), primary.Beyond)
+}
+
+// percentile interpolates in the bucket that holds the percentile. beyond returns the share of calls
+// beyond a bucket; last is the last bucket with a call.
+func percentile(q float64, last int, beyond func(bucket int) float64) time.Duration {
+	low, high := -1, last
 	for high-low > 1 {
-		if middle := (low + high) / 2; at(middle) > beyond {
+		if middle := (low + high) / 2; beyond(middle) > 1-q {
 			low = middle
 		} else {
 			high = middle
@@ -91,13 +100,8 @@ func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	if low < 0 {
 		return upper
 	}
-	lower, before, after := sketch.UpperEdge(low), at(low), at(high)
-	return lower + time.Duration(float64(upper-lower)*(before-beyond)/(before-after))
-}
-
-// Tail returns the percentile, as a quantile, of unhedged calls.
-func Tail(primary *sketch.Survival, q float64) time.Duration {
-	return Problem{Primary: primary}.Percentile(HedgePlan{}, q)
+	lower, before, after := sketch.UpperEdge(low), beyond(low), beyond(high)
+	return lower + time.Duration(float64(upper-lower)*(before-(1-q))/(before-after))
 }
 
 type search struct {

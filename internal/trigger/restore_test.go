@@ -21,14 +21,14 @@ func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config,
 	return calls
 }
 
-// TestTakeOver_Newcomers restores the knowledge of another client in clients that live for ten
-// seconds.
+// TestTakeOver_Newcomers restores what a snapshot has of another client, the latencies of its
+// primaries, in clients that live for ten seconds.
 func TestTakeOver_Newcomers(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
 	for seed := uint64(1); seed <= seeds(); seed++ {
 		donor := client{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
-		known := donor.learner.Knowledge(donor.time())
+		known := trigger.Knowledge{Primaries: donor.learner.Knowledge(donor.time()).Primaries}
 		unhedged := config()
 		unhedged.MaxHedges = 0
 		none := tail(newcomers(distribution, seed, unhedged, trigger.Knowledge{}), 0.99)
