@@ -128,20 +128,17 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	}
 	p.End()
 	t.Render()
-	fmt.Fprint(
-		w,
-		"\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain "+
-			"HTTP, in the "+
-			"same round, the median\n"+
-			"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an "+
-			"interceptor with\n"+
-			"the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped "+
-			"with the call.\n"+
-			"This library has served calls before, so that it knows when hedging gains nothing.\n"+
-			"To meet: at most the floor + 0.05 for unary calls, + 0.10 for streams.\n",
-	)
+	fmt.Fprint(w, about)
 	return nil
 }
+
+const about = `
+µs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain HTTP, in the same round,
+the median of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an interceptor with
+the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped with the call.
+This library has served calls before, so that it knows when hedging gains nothing.
+To meet: at most the floor + 0.05 for unary calls, + 0.10 for streams.
+`
 
 // rounds is how many rounds fit into the duration: an odd number, so that the median is one of
 // them.
@@ -204,11 +201,11 @@ func (o contestant) connect(ctx context.Context, to target, in cell, c *Cost) (c
 	if in.kind.name == "http" {
 		base := &http.Transport{MaxIdleConnsPerHost: 1000}
 		calls.end = base.CloseIdleConnections
-		client := &httpClient{url: to.http, client: http.Client{Transport: base}}
+		var rt http.RoundTripper = base
 		if p.Transport != nil {
-			client.client.Transport, scheduler, err = p.Transport(o.options, base)
+			rt, scheduler, err = p.Transport(o.options, base)
 		}
-		calls.client = client
+		calls.client = run.NewHTTPClient(to.http, rt)
 	} else {
 		var dial []grpc.DialOption
 		if dial, scheduler, err = p.Dial(o.options); err != nil {

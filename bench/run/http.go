@@ -81,20 +81,29 @@ func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), P
 // number, so the gateway counts.
 type gateway struct {
 	backends testpb.TestServiceClient
-	attempts sync.Map // id → *atomic.Int64
+	attempts *sync.Map // id → *atomic.Int64; nil: not counted
+}
+
+// NewGateway returns a handler of the requests of [NewHTTPClient]: it answers them by calls of the
+// backends, each as a first attempt.
+func NewGateway(backends testpb.TestServiceClient) http.Handler { return &gateway{backends: backends} }
+
+// NewHTTPClient returns a client that makes calls as HTTP requests to a gateway.
+func NewHTTPClient(url string, rt http.RoundTripper) testpb.TestServiceClient {
+	return &httpClient{http: &http.Client{Transport: rt}, url: url}
 }
 
 // gatewayTo starts a gateway and returns a client that makes calls through it, as HTTP requests.
 func gatewayTo(backends testpb.TestServiceClient, listener net.Listener,
 	rt http.RoundTripper) (testpb.TestServiceClient, func()) {
-	server := &http.Server{Handler: &gateway{backends: backends}, Protocols: protocols(true, true)}
+	server := &http.Server{Handler: &gateway{backends, new(sync.Map)}, Protocols: protocols(true, true)}
 	go server.Serve(listener)
-	client := &http.Client{Transport: rt}
+	client := &httpClient{http: &http.Client{Transport: rt}, url: "http://" + listener.Addr().String()}
 	stop := func() {
-		client.CloseIdleConnections()
+		client.http.CloseIdleConnections()
 		_ = server.Close()
 	}
-	return &httpClient{http: client, url: "http://" + listener.Addr().String()}, stop
+	return client, stop
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,9 +117,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	count, _ := g.attempts.LoadOrStore(req.GetId(), new(atomic.Int64))
-	if n := count.(*atomic.Int64).Add(1) - 1; n > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.FormatInt(n, 10))
+	if g.attempts != nil {
+		count, _ := g.attempts.LoadOrStore(req.GetId(), new(atomic.Int64))
+		if n := count.(*atomic.Int64).Add(1) - 1; n > 0 {
+			ctx = metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.FormatInt(n, 10))
+		}
 	}
 	if req.GetMessages() > 0 {
 		err = g.stream(ctx, w, req)
