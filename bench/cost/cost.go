@@ -133,10 +133,11 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 }
 
 const about = `
-µs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain HTTP, in the same round,
-the median of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an interceptor with
-the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped with the call.
-This library has served calls before, so that it knows when hedging gains nothing.
+µs of processor is what a call took of the client's process. Ratios are to plain gRPC, or plain
+HTTP, in the same round, the median of the rounds; with 95% probability the true one lies within the
+bounds beside it. The floor is an interceptor with the least that any hedging needs: a context that
+can be cancelled, and a timer of 1 ms that is stopped with the call. This library has served calls
+before, so that it knows when hedging gains nothing.
 To meet: at most the floor + 0.05 for unary calls, + 0.10 for streams.
 `
 
