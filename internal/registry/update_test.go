@@ -103,7 +103,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 			synctest.Wait()
 			return int64(testserver.Heap()), runtime.NumGoroutine()
 		}
-		for range longtest.Size(1, 2) { // until all that is learned has the size that it keeps
+		for range longtest.Size(1, 6) { // windows of latencies grow for some minutes
 			measure(updates)
 		}
 		heap, goroutines := measure(updates)

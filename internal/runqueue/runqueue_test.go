@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"strings"
@@ -114,8 +115,11 @@ func TestWait_BusyProcess(t *testing.T) {
 		var all sync.WaitGroup
 		until := time.Now().Add(200 * ms)
 		for range n {
-			all.Go(func() {
-				for time.Now().Before(until) {
+			all.Go(func() { // in turns of 1 ms: of few long waits the runtime may record none
+				for turn := time.Now(); turn.Before(until); turn = time.Now() {
+					for time.Since(turn) < ms {
+					}
+					runtime.Gosched()
 				}
 			})
 		}
