@@ -9,11 +9,9 @@ import (
 
 // Problem is the input of a choice.
 type Problem struct {
-	Primary *sketch.Survival // of primary latency
-	Hedge   *sketch.Survival // of hedge latency, from when a hedge is sent
-
-	// Outcomes holds the measured hedged calls, in any order. It may be empty.
-	Outcomes []HedgedCalls
+	Primary  *sketch.Survival // of primary latency
+	Hedge    *sketch.Survival // of hedge latency, from when a hedge is sent
+	Measured []HedgedCalls    // in any order; may be empty
 
 	Load     float64       // bound on the mean extra attempts per call
 	Hedges   int           // bound on the hedges of one call, at least 1
@@ -34,9 +32,8 @@ type HedgePlan struct {
 }
 
 const (
-	coarse    = 32 // delays tried first; then each delay around the best of them
-	maxHedges = 4  // of a plan: gRPC's bound on attempts
-	grid      = 4  // buckets between the points at which survival functions are sampled
+	coarse = 32 // delays tried first; then each delay around the best of them
+	grid   = 4  // buckets between the points at which survival functions are sampled
 )
 
 // size maps the share of calls unanswered at some time to its weight in the tail, from the median
@@ -52,9 +49,6 @@ func Find(p Problem) (HedgePlan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
 		return HedgePlan{}, false
-	}
-	if p.Hedges > maxHedges {
-		panic("trigger: a plan has more hedges than gRPC sends attempts")
 	}
 	s := p.search()
 	buckets := s.candidates()
@@ -108,7 +102,7 @@ type search struct {
 	Problem
 	points   []point // beyond the median
 	unhedged float64 // tail of unhedged calls
-	outcomes []observed
+	observed []observed
 
 	best  HedgePlan
 	worth float64 // of the best
@@ -186,7 +180,6 @@ func (s *search) try(bucket int) (better bool) {
 	return better
 }
 
-// weigh returns plan with its gain, and its worth.
 func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged

@@ -14,8 +14,8 @@ const (
 	beyond = 4
 
 	assumed   = 8               // weight of the prior, which trusts the prediction, in hedged calls
-	unrelated = math.Ln2        // distance of ages, in logarithms, from which outcomes do not apply
-	fadeTime  = 2 * time.Minute // in which the weight of an outcome falls to 1/e,
+	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
+	fadeTime  = 2 * time.Minute // in which the weight of a measured call falls to 1/e,
 	fadeCalls = 8000            // or in which, in calls of the method: the slower of the two
 
 	keptCalls = 1000 // primaries that are kept regardless of age
