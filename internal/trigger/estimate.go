@@ -43,9 +43,7 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 	l.current.Store(l.follow(plan, c, now, d))
 }
 
-// PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
-// default target.
-const PredictFrom = 200
+const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond the default target
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {

@@ -32,8 +32,9 @@ type HedgePlan struct {
 }
 
 const (
-	coarse = 32 // delays tried first; then each delay around the best of them
-	grid   = 4  // buckets between the points at which survival functions are sampled
+	coarse    = 32 // delays tried first; then each delay around the best of them
+	maxHedges = 4  // of a plan: gRPC's bound on attempts
+	grid      = 4  // buckets between the points at which survival functions are sampled
 )
 
 // size maps the share of calls unanswered at some time to its weight in the tail, from the median
@@ -49,6 +50,9 @@ func Find(p Problem) (HedgePlan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
 		return HedgePlan{}, false
+	}
+	if p.Hedges > maxHedges {
+		panic("trigger: a plan has more hedges than gRPC sends attempts")
 	}
 	s := p.search()
 	buckets := s.candidates()
