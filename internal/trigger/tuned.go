@@ -9,7 +9,7 @@ import (
 // constants of the price, which package budget holds.
 const (
 	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
-	beyond = 4    // latency of a call cut short at the largest bound, a deadline, in bounds
+	beyond = 4    // times the largest bound: the assumed latency of a call cut short there, by a deadline
 
 	assumed   = 8               // weight of the prior, which trusts the prediction, in hedged calls
 	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
