@@ -25,7 +25,7 @@ type Counters struct {
 }
 
 // ofCalls are the counts that change one by one, with their names in stats.Counts: all that every
-// call may change, and SameBackend, which package place counts without a Flush.
+// call may change, and SameBackend, which package place counts and which moves with the next Flush.
 type ofCalls struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough, SameBackend atomic.Int64
 }
