@@ -123,7 +123,8 @@ func (m *Machine) compileJava(ctx context.Context, name string) (folder string, 
 	if there, err := m.installed(filepath.Join(folder, name+".class")); err != nil || there {
 		return folder, err
 	}
-	if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"); err != nil {
+	if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies",
+		"-DoutputDirectory=lib"); err != nil {
 		return "", err
 	}
 	_, err = m.run(ctx, folder, "javac", "-cp", javaClassPath, name+".java")
