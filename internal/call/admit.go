@@ -68,7 +68,7 @@ const busyShare = 16
 // lateness is no sign of a silent backend.
 func (d *due) noteLate() {
 	if d.busy {
-		d.Call.busy = true
+		d.clientBusy = true
 	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && d.estimate != nil {
 		if silent := d.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
 			event := settings.SilentBackend{Target: d.method.Target.Name, Address: silent}
@@ -297,7 +297,7 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 		return
 	}
 	d.method.Counters.HeldBack(why)
-	tellHeldBack(d.Call, d.n, why)
+	noteHeldBack(d.Call, d.n, why)
 	if registry.PreventsHedges(why) {
 		d.method.NoteUnhedgeable()
 	}

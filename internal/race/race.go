@@ -174,11 +174,11 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. Otherwise it does nothing. calls reports that the primary's end calls for a hedge.
-func (r *Race) endUntouched(calls bool) bool {
+// races. Otherwise it does nothing. forHedge means that the primary's end calls for a hedge.
+func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil || calls && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
+	if r.runner != nil || forHedge && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
 		return false
 	}
 	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.plan, r.timer = nil, nil, nil, nil, Plan{}, nil
