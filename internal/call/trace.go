@@ -16,6 +16,7 @@ func (c *Call) Sent(n int) {
 	settings.Tell(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 }
 
+// noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
 func noteHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
 	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
