@@ -90,7 +90,6 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 	r.end(e)
 }
 
-// end ends the call.
 func (r *reporting) end(e call.Ending) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)

@@ -293,7 +293,6 @@ func (c *Call) Plan() race.Plan {
 // looks for reasons why the call cannot be hedged.
 func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 
-// Age returns the time since the call began.
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Learner returns the learner that gives the call's delay: the class's or the method's.
@@ -304,7 +303,6 @@ func (c *Call) Learner() *trigger.Learner {
 	return &c.method.Learner
 }
 
-// Overdue reports whether the call has lasted longer than its delay.
 func (c *Call) Overdue() bool { return c.Age() > c.Delay }
 
 // NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged
