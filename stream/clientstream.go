@@ -188,20 +188,17 @@ func (c *clientStream) SendMsg(m any) error {
 }
 
 func (c *clientStream) CloseSend() error {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.CloseSend()
+	}
 	if c.single != nil {
 		c.mu.Lock()
 		hedges := c.single.hedges
-		if c.single.closed { // a second CloseSend: hedges have closed their sides, or will in sent
-			hedges = nil
-		}
-		c.single.closed = true
+		c.single.hedges, c.single.closed = nil, true // hedges close their sides by themselves from here on
 		c.mu.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()
 		}
-	}
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.CloseSend()
 	}
 	return c.primary.CloseSend()
 }

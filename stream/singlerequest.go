@@ -4,7 +4,7 @@ import "github.com/grpchedge/hedge/internal/rpc"
 
 // singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
 type singleRequest struct {
-	hedges []*streamAttempt // that have sent the request
+	hedges []*streamAttempt // that have sent the request, until the caller closes its side
 	closed bool             // no more messages follow
 	second bool             // the caller sends a second message: a hedge without an answer cannot win any more
 }
@@ -17,7 +17,9 @@ func (c *clientStream) sent(h *streamAttempt) error {
 	}
 	c.mu.Lock()
 	closed, second := c.single.closed, c.single.second
-	c.single.hedges = append(c.single.hedges, h)
+	if !closed {
+		c.single.hedges = append(c.single.hedges, h)
+	}
 	c.mu.Unlock()
 	switch {
 	case second:
@@ -51,7 +53,7 @@ func (c *clientStream) dropHedges() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, h := range c.single.hedges {
+	for _, h := range c.single.hedges { // a closed side sends no second message
 		if c.single.second && !h.answered {
 			h.cancel(rpc.ErrLost)
 		}
