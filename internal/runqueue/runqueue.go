@@ -21,6 +21,10 @@ const (
 // if that was earlier. Wait returns 0 at the first call, and if no goroutine has waited. The runtime
 // records one in eight waits of a goroutine.
 //
+// A cgroup that throttles the process shows in the waits of goroutines that are runnable meanwhile,
+// and of those that become runnable together when it ends. Note: a request that waits in a socket,
+// or a timer that fires late, is not a goroutine that waits.
+//
 // Wait reads the runtime's histogram at most every 5 ms. It runs no goroutine and does not allocate
 // after the first call. It may be called concurrently.
 func Wait() time.Duration {
