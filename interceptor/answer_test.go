@@ -45,8 +45,8 @@ func goodBut(attempts ...int64) hedge.Option {
 }
 
 // TestRule02_RejectedAnswers goes through calls with rejected answers. A stream goes on after a
-// rejected message, also when the deadline has passed. The tests of internal/race have all orders in
-// which attempts end.
+// rejected message, also when the deadline has passed. The tests of internal/race have all orders
+// in which attempts end.
 func TestRule02_RejectedAnswers(t *testing.T) {
 	readOnly, one := hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)
 	scenes := []scene{

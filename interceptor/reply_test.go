@@ -22,9 +22,10 @@ import (
 )
 
 // inside is a unary interceptor inside hedging.
-func inside(do func(ctx context.Context, reply any, invoke func(...grpc.CallOption) error) error) grpc.DialOption {
-	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func inside(do func(ctx context.Context, reply any,
+	invoke func(...grpc.CallOption) error) error) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		return do(ctx, reply, func(more ...grpc.CallOption) error {
 			return invoker(ctx, method, req, reply, cc, append(opts, more...)...)
 		})
@@ -68,8 +69,8 @@ func (jsonCodec) Name() string                       { return "json" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// TestReplies_OfAnotherCodec compares with plain gRPC if an interceptor inside chooses another codec.
-// Package compat/messages has the codecs that a call chooses.
+// TestReplies_OfAnotherCodec compares with plain gRPC if an interceptor inside chooses another
+// codec. The tests of internal/compat/messages have the codecs that a call chooses.
 func TestReplies_OfAnotherCodec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		echo := func(_ any, st grpc.ServerStream) error {

@@ -24,10 +24,9 @@ import (
 )
 
 // TestRule01_NearTies makes calls with two attempts that meet at the server and then answer within
-// microseconds of each other. Each answer says in messages, header, trailer and error which attempt it
-// is. One call in five is answered with an error, and one stream in five is empty. Callers reuse their
-// memory, and scribble on it as soon as they have it. The race detector would find any use of it by a
-// loser.
+// microseconds of each other. Messages, header, trailer and error name their attempt. One call in
+// five is answered with an error, and one stream in five is empty. Callers reuse their memory, and
+// scribble on it as soon as they have it. The race detector would find any use of it by a loser.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)

@@ -124,7 +124,8 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 		for _, delay := range []time.Duration{0, 10 * ms} {
 			hedgetest.Run(t, fmt.Sprintf("%s,delay=%v", tc.name, delay), func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang})})
+					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
+					testserver.Plan{Ending: testserver.Hang})})
 				conn := cluster.ClientT(t, hedging(hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))))
 				testserver.ConnectT(t, conn)
 				ctx, cancel := context.WithCancel(t.Context())

@@ -54,7 +54,7 @@ func describe(e race.Event) string {
 // machine. Two schedules with equal facts, and equal machines, have the same future.
 type facts struct {
 	inFlight            race.Attempts // sent, and not ended
-	waiting             byte          // the last hedge asked about: 'a' for admission, 'p' is being prepared, 0 neither
+	waiting             byte          // the hedge asked about: 'a' for admission, 'p' is prepared, 0 neither
 	gone                bool          // and the race was not decided before
 	decided             bool
 	winner              uint8
@@ -152,8 +152,8 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	f.forbidden = f.forbidden || e.Pushback == race.PushbackNever || e.Kind == race.Refused ||
 		e.Kind == race.NotReplayable || e.Kind == race.CallerGone
 	f.stale = f.waiting == 'a' && o.a.Ask == 0 && (was.stale || o.isRejected())
-	// An answer not to send a hedge, or not yet, did not consider a rejected answer that has come since
-	// it was asked for: it is asked for again at once, as far as servers have said.
+	// An answer not to send a hedge, or not yet, did not consider a rejected answer that came after
+	// the question: it is asked again at once, unless a pushback is in force.
 	again := (e.Kind == race.Skipped || e.Kind == race.HeldBack) && was.stale && was.floor <= o.at
 	away := e.Kind == race.Ended && e.TurnedAway() && !r.FailureSendsNext && !was.repeats && !was.gone
 	if o.a.Start > 0 {

@@ -21,8 +21,9 @@ func init() {
 	}
 }
 
-// reported is the expected report of a schedule, read from its list of events.
-func reported(h history) (r race.Report) {
+// reports are the report of a schedule that its list of events implies, and the one that the runner
+// makes.
+func reports(h history) (r, recorded race.Report) {
 	f := begins(h.firstDue)
 	r.Attempts[0].CutShort = true
 	for _, o := range h.list {
@@ -46,6 +47,7 @@ func reported(h history) (r race.Report) {
 				r.LoserPanics++
 			}
 		}
+		recorded.Record(f.decided, o.e, o.a, errorOf(o), o.at)
 		if f = f.then(h.rules, o); o.a.Decided {
 			r.Winner, r.DecidedAt, r.Committed = int(f.winner), o.at, o.e.Kind == race.Committed
 		}
@@ -56,7 +58,7 @@ func reported(h history) (r race.Report) {
 	}
 	r.Attempts[r.Winner].CutShort = false
 	r.Err = r.Attempts[r.Winner].Err
-	return r
+	return r, recorded
 }
 
 // errorOf is the error of an end, or of the caller's context: one in two callers has a deadline.
@@ -71,19 +73,6 @@ func errorOf(o occurrence) error {
 	return nil
 }
 
-// recorded is the report as the runner makes it.
-func recorded(h history) (r race.Report) {
-	decided := false
-	for _, o := range h.list {
-		r.Record(decided, o.e, o.a, errorOf(o), o.at)
-		decided = decided || o.a.Decided
-		if o.a.Deliver {
-			break
-		}
-	}
-	return r
-}
-
 // TestReport checks the report of random schedules of up to four hedges, and the rules with them.
 func TestReport(t *testing.T) {
 	seed := rand.Uint64()
@@ -96,7 +85,7 @@ func TestReport(t *testing.T) {
 		if s.broken != "" {
 			t.Fatalf("seed %d: %s", seed, s.broken)
 		}
-		got, want := recorded(s.so()), reported(s.so())
+		want, got := reports(s.so())
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(race.Report{}), cmpopts.EquateErrors()); diff != "" {
 			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}

@@ -88,9 +88,9 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestAlertsAndPanels has promtool read the scrapes of ninety minutes. Each alert fires for the target
-// with its trouble, also if alerts do not wait, and no other alert fires. Every query of the dashboard
-// has an answer in the last twenty minutes.
+// TestAlertsAndPanels has promtool read the scrapes of ninety minutes. Each alert fires for the
+// target with its trouble, and no other alert fires, also if alerts do not wait. Every query of the
+// dashboard has an answer in the last twenty minutes.
 func TestAlertsAndPanels(t *testing.T) {
 	rules, err := os.ReadFile("../../../otel/alerts.yml")
 	if err != nil {
@@ -116,7 +116,8 @@ func TestAlertsAndPanels(t *testing.T) {
 		alerts = append(alerts, alert(tr.alert, tr.target))
 	}
 	queries := []query{firing(last, "alertname, grpc_target", alerts...)}
-	scraped(pages).evaluate(t, regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), ""), queries...)
+	waiting := regexp.MustCompile(`(?m)^ +for: .*\n`)
+	scraped(pages).evaluate(t, waiting.ReplaceAllString(string(rules), ""), queries...)
 	variables := strings.NewReplacer("$target", ".*", "$method", ".*", "$__rate_interval", "4m")
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {

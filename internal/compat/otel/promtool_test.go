@@ -56,7 +56,7 @@ func (in input) evaluate(t *testing.T, rules string, queries ...query) {
 		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {
 			t.Fatal("HEDGE_NEEDS_PROMETHEUS is set, and no promtool is installed")
 		}
-		t.Skip("no promtool is installed, so alerts and dashboard are not tested; on Debian: apt-get install prometheus")
+		t.Skip("no promtool is installed: on Debian, apt-get install prometheus")
 	}
 	type object = map[string]any
 	var series, tests []object
@@ -68,7 +68,8 @@ func (in input) evaluate(t *testing.T, rules string, queries ...query) {
 		for _, labels := range q.want {
 			samples = append(samples, object{"labels": labels, "value": 1})
 		}
-		tests = append(tests, object{"expr": q.expr, "eval_time": fmt.Sprintf("%dm", q.minute), "exp_samples": samples})
+		tests = append(tests, object{"expr": q.expr, "exp_samples": samples,
+			"eval_time": fmt.Sprintf("%dm", q.minute)})
 	}
 	test, err := json.Marshal(object{"rule_files": []string{"rules.yml"}, "evaluation_interval": "1m",
 		"tests": []object{{"interval": "1m", "input_series": series, "promql_expr_test": tests}}})
@@ -81,8 +82,8 @@ func (in input) evaluate(t *testing.T, rules string, queries ...query) {
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.Command("promtool", "test", "rules", filepath.Join(directory, "test.yml")).CombinedOutput()
-	if err != nil {
+	path := filepath.Join(directory, "test.yml")
+	if out, err := exec.Command("promtool", "test", "rules", path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
