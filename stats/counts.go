@@ -70,7 +70,7 @@ type Counts struct {
 	// ClientBusy is the number of hedges that were due while this process was short of processor
 	// time: on average its goroutines waited for a processor for more than a sixteenth of the
 	// call's age (at least 200 µs), or the hedge's timer fired that late (at least 2 ms). The
-	// answer may already have arrived. Such calls teach nothing.
+	// answer may already have arrived. The latencies of these calls are not learned.
 	ClientBusy int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. Hedged
 	// does not include them. Calls that cannot be hedged count in NotReplayable, EarlyHeaders,
