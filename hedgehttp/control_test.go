@@ -290,12 +290,6 @@ var control = []struct {
 			defer cancel()
 			return read(c.Do(s.request(ctx, "GET", "/", nil)))
 		}},
-	{name: "a context with a cause", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("cause")) })
-			return read(c.Do(s.request(ctx, "GET", "/", nil)))
-		}},
 	{name: "Client.Timeout", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			c.Timeout = 50 * time.Millisecond
