@@ -290,20 +290,6 @@ var control = []struct {
 			defer cancel()
 			return read(c.Do(s.request(ctx, "GET", "/", nil)))
 		}},
-	{name: "a context with a cause", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("cause")) })
-			return read(c.Do(s.request(ctx, "GET", "/", nil)))
-		}},
-	{name: "Request.Cancel", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			canceled := make(chan struct{})
-			time.AfterFunc(50*time.Millisecond, func() { close(canceled) })
-			req := s.request(t.Context(), "GET", "/", nil)
-			req.Cancel = canceled
-			return read(c.Do(req))
-		}},
 	{name: "Client.Timeout", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			c.Timeout = 50 * time.Millisecond
