@@ -107,23 +107,28 @@ func preparePython(ctx context.Context, m *Machine) (*Program, error) {
 // prepareJava returns how to prepare a server of hello/Hello.java.
 func prepareJava(server, version string) func(context.Context, *Machine) (*Program, error) {
 	return func(ctx context.Context, m *Machine) (*Program, error) {
-		folder, err := m.place("java", "Hello.java", "pom.xml")
+		folder, err := m.compileJava(ctx, "Hello")
 		if err != nil {
 			return nil, err
 		}
-		if there, err := m.installed(filepath.Join(folder, "Hello.class")); err != nil {
-			return nil, err
-		} else if !there {
-			if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies",
-				"-DoutputDirectory=lib"); err != nil {
-				return nil, err
-			}
-			if _, err := m.run(ctx, folder, "javac", "-cp", javaClassPath, "Hello.java"); err != nil {
-				return nil, err
-			}
-		}
 		return serve(folder, version, "java", "-cp", javaClassPath, "Hello", server), nil
 	}
+}
+
+// compileJava compiles a program of hello, with the packages of hello/pom.xml.
+func (m *Machine) compileJava(ctx context.Context, name string) (folder string, err error) {
+	if folder, err = m.place("java", name+".java", "pom.xml"); err != nil {
+		return "", err
+	}
+	if there, err := m.installed(filepath.Join(folder, name+".class")); err != nil || there {
+		return folder, err
+	}
+	if _, err := m.run(ctx, folder, "mvn", "-q", "-B", "dependency:copy-dependencies",
+		"-DoutputDirectory=lib"); err != nil {
+		return "", err
+	}
+	_, err = m.run(ctx, folder, "javac", "-cp", javaClassPath, name+".java")
+	return folder, err
 }
 
 // prepareTonic returns how to prepare hello/hello.rs, with its arguments before the port.
