@@ -64,8 +64,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 // process is.
 const busyShare = 16
 
-// noteLate tells the last attempt's backend that the attempt is late. Without a learned delay,
-// lateness is no sign of a silent backend.
+// noteLate records that the last attempt is late at its backend. Without a learned delay, lateness
+// is no sign of a silent backend.
 func (d *due) noteLate() {
 	if d.busy {
 		d.clientBusy = true
