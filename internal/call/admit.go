@@ -65,7 +65,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 const busyShare = 16
 
 // noteLate records that the last attempt is late at its backend. Without a learned delay, lateness
-// is no sign of a silent backend.
+// is not a sign of a silent backend.
 func (d *due) noteLate() {
 	if d.busy {
 		d.clientBusy = true
