@@ -84,6 +84,7 @@ func (c *Call) End(e Ending) {
 		d.primary = d.primaryOfRace()
 		d.gone = d.gone || d.primary.gone
 	}
+	// If the caller gave up before its deadline, how long its backend would have taken is unknown.
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(d.primary.age, answered)
