@@ -84,7 +84,7 @@ func (c *Call) End(e Ending) {
 		d.primary = d.primaryOfRace()
 		d.gone = d.gone || d.primary.gone
 	}
-	// If the caller gave up before its deadline, how long its backend would have taken is unknown.
+	// Otherwise the primary was cut short, or its caller gave up early: the backend may still answer.
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(d.primary.age, answered)
