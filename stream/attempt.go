@@ -117,10 +117,14 @@ func failureOf(err error) error {
 // Accepts reports whether the first message, or the end of the stream, is accepted, and whether the
 // stream is open. A race for response headers has no message to judge.
 func (m *streamAttempt) Accepts(error) (ok, open bool) {
-	if m.goal != firstMessage {
+	c := &m.stream.call
+	switch {
+	case m.goal != firstMessage:
 		return true, false
+	case m.recvErr == io.EOF:
+		return call.AcceptsNone(c), false
 	}
-	return m.stream.call.Accepts(m.into, m.recvErr), m.recvErr == nil
+	return c.Accepts(m.into, m.recvErr), m.recvErr == nil
 }
 
 // Served implements [race.Attempt].

@@ -88,12 +88,11 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 }
 
 // Accepts calls the function of WithAcceptable for an attempt of a judged race. If err is not nil,
-// only an HTTP request has a reply; io.EOF is the end of a stream without a message. Accepts returns
-// true without a call for a failure after the caller's context has ended. It may be called
-// concurrently.
+// only an HTTP request has a reply. Accepts returns true without a call for a failure after the
+// caller's context has ended. It may be called concurrently.
 func (c *Call) Accepts(reply any, err error) bool {
 	if err != nil {
-		if err != io.EOF && c.Context.Err() != nil {
+		if c.Context.Err() != nil {
 			return true
 		}
 		if c.http == nil {
@@ -110,3 +109,6 @@ func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
 	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
 }
+
+// AcceptsNone is Accepts for a stream that has ended without a message.
+func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.method.Name, nil, io.EOF) }
