@@ -33,7 +33,7 @@ import (
 // [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select these. Any other request is hedged
 // only if its path or its name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with
 // WithIdempotentOnly, if its path is a gRPC method with a linked descriptor that allows it.
-// Requests with an Upgrade or Expect header are sent once.
+// Requests with an Upgrade or Expect header, and CONNECT requests, are sent once.
 //
 // The target is the scheme and host of the URL. The latency of a request is learned under its
 // method, which is the first of:
