@@ -221,10 +221,10 @@ func TestDocs_WalksNameWhatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := 0
+	row, steps := regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| `(\\w+)` \\|"), 0
 	for _, walk := range strings.Split(string(page), "\n| file | function | task |\n")[1:] {
 		file, left := "", map[string]bool{}
-		for _, step := range regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| `(\\w+)` \\|").FindAllStringSubmatch(walk, -1) {
+		for _, step := range row.FindAllStringSubmatch(walk, -1) {
 			steps++
 			if step[1] != file {
 				left[file], file = true, step[1]

@@ -6,7 +6,7 @@ import "github.com/grpchedge/hedge/internal/rpc"
 type singleRequest struct {
 	hedges []*streamAttempt // that have sent the request, until the caller closes its side
 	closed bool             // no more messages follow
-	second bool             // the caller sends a second message: a hedge without an answer cannot win any more
+	second bool             // the caller sends a second message: no hedge without an answer may win
 }
 
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
@@ -45,8 +45,8 @@ func (c *clientStream) answered(h *streamAttempt) error {
 	return nil
 }
 
-// dropHedges cancels the hedges without an answer if the caller sends a second message although the
-// primary cannot win any more.
+// dropHedges cancels the hedges without an answer if the caller sends a second message and the
+// primary cannot win.
 func (c *clientStream) dropHedges() {
 	if c.single == nil {
 		return
