@@ -36,6 +36,8 @@ func TestReport_BesideRecv(t *testing.T) {
 			HedgeHeldBack: func(stats.HedgeHeldBack) { time.Sleep(20 * ms) },
 		})}, new(testpb.Reply), stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
 		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
+		{"Header waits for a message", delivers(20 * ms), []hedge.Option{hedge.WithWaitForMessage(method)},
+			new(testpb.Reply), stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
