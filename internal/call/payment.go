@@ -12,8 +12,8 @@ type payment struct {
 	saved   [2]uint8          // the hedges that each bucket paid from savings, a bit each
 	cost    float64           // of the call, in calls
 	priced  bool              // the cost is known, or never asked for
-	owes    bool              // the share of the call is to be added once the cost is known
-	last    uint8             // the hedge that was paid last
+	owes    bool              // the budget earns the call's share once the cost is known
+	last    uint8             // the hedge that was paid for last
 }
 
 // earn adds the share of a call with the given delay to the budgets. With an unknown cost, setCost
@@ -74,12 +74,12 @@ func (p *payment) pretend(now time.Time) bool {
 	return paid
 }
 
-// refund returns the price of the hedge that was paid last, which is not sent.
+// refund returns the price of the hedge that was paid for last, if that hedge is not sent.
 func (p *payment) refund() {
 	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), false, p.cost) })
 }
 
-// turnedAway returns nine tenths of the price of hedge n, which its server turned away.
+// turnedAway returns nine tenths of the price of hedge n, after its server has turned it away.
 func (p *payment) turnedAway(n int) {
 	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true, p.cost) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
@@ -25,7 +26,7 @@ type client struct {
 	seed         uint64
 	config       *trigger.Config
 	known        []*trigger.Estimate       // by method, fixed from the first call on; none: learned
-	taken        trigger.Knowledge         // restored from another client, with the rate
+	restored     sketch.Counts             // restored from another client, with the rate
 	deadline     time.Duration             // of each call; 0: none
 	servers      servers                   // queue attempts and serve each for its drawn latency; none: no waiting
 	clients      int                       // that share the calls, each with its own budget and learners; 0 is 1
@@ -167,9 +168,9 @@ func (sim client) run() *simulator {
 			l := &s.learners[n*s.methods+m]
 			l.Start(s.config, trigger.Owner{Budget: b, Epoch: s.epoch})
 			l.Run(func(choose func()) { choose() })
-			l.TakeOver(s.taken)
+			l.Restore(s.restored)
 		}
-		if len(s.taken.Primaries) > 0 {
+		if len(s.restored) > 0 {
 			b.Expect(s.epoch, s.rate)
 		}
 	}
