@@ -58,9 +58,9 @@ func WithTargetName(name func(target string) string) Option {
 // docs/snapshot.md describes how a snapshot is weighted and when it is forgotten.
 //
 // [New] reads r to its end, so a second New needs another reader. It returns the error of r, and an
-// error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. Of a
-// snapshot with more than half of [WithMaxMethods], the methods with the most calls are kept. r
-// must not be nil.
+// error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If a
+// snapshot has more methods than half of [WithMaxMethods], only the methods with the most calls are
+// restored. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
 	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })

@@ -161,7 +161,7 @@ func WithWaitForMessage(patterns ...string) Option {
 // repeated options add their patterns. By default bidirectional methods are not hedged.
 //
 // A hedge sends the first message again, and closes its side when the caller does. A second message
-// from the caller ends the race for the primary, or goes to the hedge that has won, and counts in
+// from the caller makes the primary win, or goes to the hedge that has won, and counts in
 // stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
 // the method is not hedged, and its calls count in NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
@@ -261,8 +261,8 @@ func WithGuard(on bool) Option {
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. The default is every status but the
 // final ones: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
-// FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. OK,
-// and codes that gRPC does not define, are errors of the option.
+// FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. New
+// returns an error for OK, and for codes that gRPC does not define.
 //
 // A primary that fails with a non-fatal status while a hedge is in flight does not end the race.
 // Any other status of the primary is returned to the caller. A primary that fails before any hedge

@@ -16,9 +16,9 @@ type Scheduler registry.Registry
 
 // New returns a scheduler. An option must select the methods that may run twice:
 // [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly], [WithServiceConfig] or
-// [WithAllMethods]; [WithOff] alone will do too. Every other option has a default. The returned
-// error joins one error for each option that is out of range, with the option and its value. A nil
-// option is ignored.
+// [WithAllMethods]. [WithOff] alone is enough. Every other option has a default. The returned error
+// joins one error for each option that is out of range, with the option and its value. A nil option
+// is ignored.
 //
 // The environment variable HEDGE_DISABLED starts the scheduler paused, as by [Scheduler.Pause], and
 // is reported in stats.Method.PausedBy. Any value counts, except an empty one and values that

@@ -23,9 +23,9 @@
 // # Silence
 //
 // A connection is silent from its second late call, with no answer between the two, to its next
-// answer. A share of its primaries is then moved to other connections that the child returns,
-// primaries of unhedged calls included; others are probes. If hedging is paused or off for a call,
-// the child alone places the call. The field "silence": false turns all of it off.
+// answer. A share of its primaries, unhedged calls included, then goes to other connections that
+// the child returns. The others probe the silent connection. If hedging is paused or off for a
+// call, the child alone places the call. The field "silence": false turns all of it off.
 //
 // # Several connections
 //

@@ -162,7 +162,7 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 			"`path` of a profile of the processor time, with a label for each client; empty for none")
 		fs.BoolVar(&serve, "serve", false, "only run the server, until standard input ends; cost starts it so")
 	}
-	return command("cost", "processor time of calls that need no hedge, as a ratio to plain gRPC's", flags,
+	return command("cost", "processor time of calls that need no hedge, as a ratio to plain ones", flags,
 		func(ctx context.Context) error {
 			if serve {
 				return cost.Serve(os.Stdin, w)

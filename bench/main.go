@@ -5,7 +5,7 @@
 //	go run . compare # any workloads under any policies, a peer's among them: tables and pictures
 //	go run . report  # all of them at full size, and an index
 //	go run . tail    # the tail at several concurrencies, against the library's promise
-//	go run . cost    # the processor time of calls that need no hedge, as a ratio to plain gRPC's
+//	go run . cost    # the processor time of calls that need no hedge, as a ratio to plain ones
 //	go run . busy    # servers and a client that are short of processor time, in processes of their own
 //
 // Every reply is checked, the servers count the attempts, and policies that are compared run

@@ -22,7 +22,7 @@ import (
 // Parse returns the options of a JSON object, for [hedge.New] and [hedge.Scheduler.Update]. It
 // returns an error with line and column for malformed JSON, an unknown or repeated field, and a
 // value of the wrong type; and an error with the option for a value out of range and for a field
-// that cannot be set there. null equals leaving the field out. Parse may be called concurrently.
+// that cannot be set there. null is the same as no field. Parse may be called concurrently.
 //
 // New and Update check the options together: for example, one of them must select methods.
 func Parse(data []byte) ([]hedge.Option, error) {

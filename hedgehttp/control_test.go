@@ -205,6 +205,33 @@ var control = []struct {
 		res, err := c.Get(s.URL)
 		return fmt.Sprint(read(res, err), res.Uncompressed, res.Header)[:60]
 	}},
+	{name: "gzip that the client asks for", serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Type", "text/event-stream")
+		z := gzip.NewWriter(w)
+		io.WriteString(z, "zipped")
+		z.Close()
+	}, client: func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), "GET", "/", nil)
+		req.Header.Set("Accept-Encoding", "gzip")
+		return read(c.Do(req))
+	}},
+	{name: "HEAD of a stream with a Content-Length", serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Length", "12345")
+	}, client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
+	{name: "early hints", serve: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		hello(w, r)
+	}, client: get},
+	{name: "trailers of a request", serve: func(w http.ResponseWriter, r *http.Request) {
+		all, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %v", all, r.Trailer)
+	}, client: func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), "POST", "/", strings.NewReader("a body"))
+		req.ContentLength, req.Trailer = -1, http.Header{"Sum": {"17"}}
+		return read(c.Do(req))
+	}},
 	{name: "a body that is read late", serve: events, client: func(t *testing.T, s *server, c *http.Client) string {
 		res, err := c.Get(s.URL)
 		for range 20 { // and other requests
@@ -222,6 +249,20 @@ var control = []struct {
 		more, closed := res.Body.Read(make([]byte, 1))
 		return fmt.Sprint(n, err, again, more, closed)
 	}},
+	{name: "a body that is read and closed at once", serve: endless,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			res, err := c.Get(s.URL)
+			if err != nil {
+				return cause(err)
+			}
+			n, err := res.Body.Read(nil)
+			var reader sync.WaitGroup
+			reader.Go(func() { io.Copy(io.Discard, res.Body) })
+			res.Body.Close()
+			reader.Wait()
+			_, closed := res.Body.Read(make([]byte, 1))
+			return fmt.Sprint(n, err, closed != nil)
+		}},
 	{name: "a body that is not read", serve: hello, client: func(t *testing.T, s *server, c *http.Client) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -277,6 +318,13 @@ var control = []struct {
 	}, client: func(t *testing.T, s *server, c *http.Client) string {
 		res, err := c.Do(s.request(t.Context(), "PUT", "/begin", strings.NewReader("carried")))
 		return read(res, err) + res.Request.URL.Path
+	}},
+	{name: "a redirect of a body that cannot be read again", serve: func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
+	}, client: func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), "PUT", "/", strings.NewReader("carried"))
+		req.GetBody = nil
+		return read(c.Do(req))
 	}},
 	{name: "cookies", serve: func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "yes"})

@@ -69,15 +69,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // once sends an unhedged request, and learns its latency. A streamed response is returned with its
 // headers; its latency is learned when the caller has read the first byte.
 func (x *exchange) once(req *http.Request) (*http.Response, error) {
-	a := attempt{exchange: x}
-	a.res, a.err = x.base.RoundTrip(req)
-	outcome := outcomeOf(a.res, a.err)
-	if outcome == nil && x.call.Learns && x.streams(a.res) {
-		a.res.Body = &unheard{ReadCloser: a.res.Body, call: &x.call, headers: x.call.Age()}
+	res, err := x.base.RoundTrip(req)
+	outcome := outcomeOf(res, err)
+	if outcome == nil && x.call.Learns && x.streams(res) {
+		res.Body = &unheard{ReadCloser: res.Body, call: &x.call, headers: x.call.Age()}
 	} else {
-		x.call.End(call.Ending{Err: outcome, Trailer: pushback(a.res, outcome)})
+		x.call.End(call.Ending{Err: outcome, Trailer: pushback(res, outcome)})
 	}
-	return a.res, a.err
+	return res, err
 }
 
 // maxBody is the size of the largest request body that is kept for hedges.
@@ -96,24 +95,22 @@ func (x *exchange) readAhead() (once *http.Request) {
 	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
 		return req
 	}
-	var read bytes.Buffer
-	read.Grow(int(max(req.ContentLength, 0)) + bytes.MinRead)
 	closeBody := sync.OnceValue(req.Body.Close)
 	stop := context.AfterFunc(req.Context(), func() { closeBody() })
-	_, err := read.ReadFrom(io.LimitReader(req.Body, maxBody+1))
-	if stop() && err == nil && read.Len() <= maxBody {
+	read, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+	if stop() && err == nil && len(read) <= maxBody {
 		closeBody()
-		x.body = read.Bytes()
+		x.body = read
 		return nil
 	}
-	rest := io.MultiReader(&read, req.Body)
+	rest := io.Reader(req.Body)
 	if err != nil {
 		failed, w := io.Pipe()
 		w.CloseWithError(err)
-		rest = io.MultiReader(&read, failed)
+		rest = failed
 	}
 	once = req.WithContext(req.Context())
-	once.Body = closing{rest, closeBody}
+	once.Body = closing{io.MultiReader(bytes.NewReader(read), rest), closeBody}
 	return once
 }
 

@@ -7,9 +7,9 @@
 //	}
 //	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
 //
-// It hedges GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an Idempotency-Key,
-// with the scheduler and the budget of gRPC calls. A streamed response, such as server-sent events,
-// answers with the first byte of its body.
+// With these options it hedges GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an
+// Idempotency-Key. One scheduler can hedge gRPC calls too. A streamed response, such as server-sent
+// events, answers with the first byte of its body.
 package hedgehttp
 
 import (
@@ -25,52 +25,53 @@ import (
 )
 
 // Transport returns an [http.RoundTripper] that sends requests by base and hedges them as s
-// decides. A nil base is [http.DefaultTransport]. If s is nil, Transport returns base.
-// CloseIdleConnections is passed on.
+// decides. A nil base is [http.DefaultTransport]. If s is nil, Transport returns base. The
+// RoundTripper is safe for concurrent use if base is, and passes CloseIdleConnections on.
 //
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
 // OPTIONS, TRACE or QUERY request, and a request with an Idempotency-Key header.
 // [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select these. Any other request is hedged
 // only if its path or its name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with
 // WithIdempotentOnly, if its path is a gRPC method with a linked descriptor that allows it.
-// Requests with an Upgrade or Expect header are sent once.
+// Requests with an Upgrade or Expect header, and CONNECT requests, are sent once.
 //
 // The target is the scheme and host of the URL. The latency of a request is learned under its
 // method, which is the first of:
 //
-//   - the full method, if its path ends in one, such as /pkg.Svc/Get.
-//   - the pattern of WithReadOnlyMethods or WithMethods that matches its path.
-//   - the result of the function of [WithName].
-//   - its HTTP method.
+//   - the full method, if its path ends in one, such as /pkg.Svc/Get
+//   - the pattern of WithReadOnlyMethods or WithMethods that matches its path, such as /users/*
+//   - the result of the function of [WithName]
+//   - its HTTP method
 //
 // A body of up to 1 MiB is read before the request is sent, if the request has GetBody or a
 // ContentLength. A request with any other body is sent once.
 //
-// A transport error, and the statuses 429, 500, 502, 503 and 504, count as gRPC's Unavailable,
+// A transport error, and the statuses 429, 500, 502, 503 and 504, count as the codes Unavailable,
 // ResourceExhausted, Internal, Unavailable, Unavailable and DeadlineExceeded, which are non-fatal
-// by default: see [hedge.WithNonFatalCodes]. Any other response is an answer. A Retry-After header
-// with one of these statuses holds hedges back. The function of [hedge.WithAcceptable] gets the
-// *[http.Response], and must not read its body. The functions of [hedge.WithClass] and
-// [hedge.WithCost] get the *[http.Request].
+// by default: see [hedge.WithNonFatalCodes]. Any other response is an answer, except that a hedge
+// of a request that does more than read wins only with a status below 400. A Retry-After header, in
+// seconds or as a date, with one of these statuses holds hedges back. The function of
+// [hedge.WithAcceptable] gets the *[http.Response], and must not read its body. The functions of
+// [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt, with a context that ends when the body has been read or closed, or with the context
-// of the request. Losers are canceled at once: over HTTP/2 their streams are reset, and over
-// HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see the primary.
+// of the request. If all attempts fail, RoundTrip returns the primary's response or error. Losers
+// are canceled at once: over HTTP/2 their streams are reset, and over HTTP/1.1 their connections
+// are closed. Hooks of [net/http/httptrace] see the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
-	if base == nil {
-		base = http.DefaultTransport
-	}
+	base = cmp.Or(base, http.DefaultTransport)
 	r := (*registry.Registry)(s)
 	if !r.Made() {
 		return base
 	}
-	t := &transport{registry: r, base: base, hedges: base}
+	t := &transport{registry: r, base: base}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(t)
 		}
 	}
+	t.hedges = cmp.Or(t.hedges, base)
 	return t
 }
 
@@ -96,15 +97,12 @@ func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
 
-// WithHedgeTransport sends hedges by rt. Over one HTTP/2 connection a hedge waits behind the lost
-// packet that delays its primary; another transport has another connection. Nil, the default, sends
-// hedges by the base transport.
+// WithHedgeTransport sends hedges by rt, which must be safe for concurrent use. Over one HTTP/2
+// connection a hedge waits behind the lost packet that delays its primary; another transport has
+// another connection. CloseIdleConnections is passed on to both. Nil, the default, sends hedges by
+// the base transport.
 func WithHedgeTransport(rt http.RoundTripper) Option {
-	return func(t *transport) {
-		if t.hedges = rt; rt == nil {
-			t.hedges = t.base
-		}
-	}
+	return func(t *transport) { t.hedges = rt }
 }
 
 type transport struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,9 +19,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/hedgehttp"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	_ "github.com/grpchedge/hedge/proto" // the descriptor of its service
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -271,7 +274,9 @@ func TestTransport_Names(t *testing.T) {
 		{"GET /v1.2/17", false, hedge.WithAllMethods(), "GET", true},
 		{"POST /v1/chat/completions", false, hedge.WithReadOnlyMethods("/v1/Complete"), "/v1/Complete", true},
 		{"POST /hedgetest.TestService/UnaryIdempotent", false, hedge.WithIdempotentOnly(),
-			"/hedgetest.TestService/UnaryIdempotent", false},
+			"/hedgetest.TestService/UnaryIdempotent", true},
+		{"POST /hedgetest.TestService/Unary", false, hedge.WithIdempotentOnly(), "/hedgetest.TestService/Unary", false},
+		{"POST /not.Linked/Get", false, hedge.WithIdempotentOnly(), "/not.Linked/Get", false},
 		{"CONNECT /", true, hedge.WithAllMethods(), "CONNECT", false},
 	} {
 		t.Run(tc.request, func(t *testing.T) {
@@ -403,7 +408,8 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestTransport_SaysWhatToDo checks the log record of an HTTP target without a selected request.
+// TestTransport_SaysWhatToDo checks the log record of an HTTP target without a selected request, and
+// the debug page.
 func TestTransport_SaysWhatToDo(t *testing.T) {
 	var log strings.Builder
 	s := hedgetest.All(t, hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -413,7 +419,12 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 		outcome(t, hedgehttp.Transport(s, base), req)
 	}
 	got := log.String()
-	for _, want := range []string{"target=https://host", "methods=[POST]", "WithAllMethods"} {
+	for _, format := range []string{"text", "html"} {
+		page := httptest.NewRecorder()
+		debug.Handler(s).ServeHTTP(page, httptest.NewRequest("GET", "/?format="+format, nil))
+		got += page.Body.String()
+	}
+	for _, want := range []string{"target=https://host", "methods=[POST]", "WithAllMethods", "<h2>https://host</h2>"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, got)
 		}

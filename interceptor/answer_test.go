@@ -45,7 +45,8 @@ func goodBut(attempts ...int64) hedge.Option {
 }
 
 // TestRule02_RejectedAnswers goes through calls with rejected answers. A stream goes on after a
-// rejected message, also when the deadline has passed.
+// rejected message, also when the deadline has passed. The tests of internal/race have all orders
+// in which attempts end.
 func TestRule02_RejectedAnswers(t *testing.T) {
 	readOnly, one := hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)
 	scenes := []scene{
@@ -63,19 +64,12 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 		{name: "a hedge's rejected answer is better than the primary's failure", opts: []hedge.Option{goodBut(1)},
 			steps: []step{fails(30*ms, codes.Unavailable), answers(2 * ms), fails(3*ms, codes.Internal)}, winner: 1,
 			at: 30 * ms, sent: times(0, 10, 12), rejected: true},
-		{name: "a final status does not replace a rejected reply", opts: []hedge.Option{goodBut(0), readOnly, one},
-			steps: []step{answers(2 * ms), fails(3*ms, codes.NotFound), answers(3 * ms)}, at: 5 * ms, sent: times(0, 2),
-			rejected: true},
 		{name: "a rejected status of the primary", opts: []hedge.Option{goodBut(0)},
 			steps: []step{fails(2*ms, codes.NotFound), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: times(0, 2)},
 		{name: "a hedge's rejected status is better than the primary's failure",
 			opts:  []hedge.Option{goodBut(1), readOnly, one},
 			steps: []step{fails(30*ms, codes.Unavailable), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound,
 			at: 30 * ms, sent: times(0, 10), rejected: true},
-		{name: "a rejected status is better than the last failure, where that is the outcome",
-			opts: []hedge.Option{goodBut(0), hedge.WithServiceConfig(hedging(two))}, doors: doors[:1],
-			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms,
-			sent: times(0, 2), rejected: true},
 		{name: "the deadline passes with a rejected reply at hand", opts: []hedge.Option{goodBut(0)}, doors: doors[:1],
 			steps: []step{answers(2 * ms), answers(time.Second), answers(time.Second)}, at: 50 * ms, sent: times(0, 2, 12),
 			rejected: true, deadline: 50 * ms},
@@ -83,9 +77,6 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 			doors: doors[:1],
 			steps: []step{answers(time.Second), answers(2 * ms), answers(time.Second)}, winner: 1, at: 50 * ms,
 			sent: times(0, 10, 12), rejected: true, deadline: 50 * ms},
-		{name: "a server that pushes back is not waited for", opts: []hedge.Option{goodBut(0)},
-			steps: []step{answers(30 * ms), fails(2*ms, codes.Unavailable, "5000")}, at: 30 * ms, sent: times(0, 10),
-			rejected: true},
 	}
 	for i := range scenes {
 		if scenes[i].doors == nil {

@@ -1,7 +1,9 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,60 +37,51 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	ofGet := func(option hedge.Option) []hedge.Option {
 		return []hedge.Option{hedge.WithMethodOptions("/a/Get", option)}
 	}
-	const get = "/a/Get"
-	for _, tc := range []struct {
-		name     string
-		steps    []step
-		method   string
-		options  []hedge.Option
-		repeated bool // the last of the steps is the outcome; otherwise the first
-		quiet    bool // no hedges were sent before
-		req      any  // nil: a message
-		opts     []grpc.CallOption
-		rejected bool // the answer to the second
-	}{
-		{name: "no hedges were sent", steps: calm, method: get, quiet: true},
-		{name: "the server says so", steps: calm, method: get, repeated: true},
-		{name: "the second answer is rejected", steps: calm, method: get,
-			options: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, repeated: true, rejected: true},
-		{name: "the server says nothing", steps: []step{cut(silentCut)}, method: get},
-		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}, method: get},
-		{name: "another error", steps: []step{cut("no healthy upstream")}, method: get},
-		{name: "twice", steps: []step{cut(calmCut), cut(calmCut)}, method: get, repeated: true},
-		{name: "another method", steps: calm, method: "/a/GetOther", repeated: true},
+	const quiet = "no hedges were sent"
+	again := []scene{
+		{name: "the server says so", steps: calm, winner: 1},
+		{name: "the second answer is rejected", steps: calm, doors: doors[:2], // headers are not judged
+			opts: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, winner: 1, rejected: true},
+		{name: "twice", steps: []step{cut(calmCut), cut(calmCut)}, code: codes.Unavailable},
+		{name: "another method", steps: calm, method: "/a/GetOther", winner: 1},
+		{name: "with a limit of resets", steps: calm,
+			opts: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, winner: 1},
+		{name: "the budget is spent", steps: calm, opts: []hedge.Option{hedge.WithBudgetPercent(1)}, winner: 1},
+	}
+	for i := range again {
+		again[i].sent, again[i].at = times(0, 1), 2*ms
+	}
+	once := []scene{
+		{name: quiet, steps: calm},
+		{name: "the server says nothing", steps: []step{cut(silentCut)}},
+		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}},
+		{name: "another error", steps: []step{cut("no healthy upstream")}},
 		{name: "a method that must not run twice", steps: calm, method: "/a/Put"},
-		{name: "a request that cannot be copied", steps: calm, method: get, req: &struct{ text string }{"of a codec's own"}},
-		{name: "not to be hedged", steps: calm, method: get, opts: []grpc.CallOption{hedge.Off()}},
-		{name: "with a limit of resets", steps: calm, method: get,
-			options: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, repeated: true},
-		{name: "the budget is spent", steps: calm, method: get, options: []hedge.Option{hedge.WithBudgetPercent(1)},
-			repeated: true},
-		{name: "no budget", steps: calm, method: get, options: ofGet(hedge.WithBudgetPercent(0))},
-		{name: "no hedges", steps: calm, method: get, options: ofGet(hedge.WithMaxHedges(0))},
-		{name: "a dry run", steps: calm, method: get, options: ofGet(hedge.WithDryRun(true))},
-		{name: "switched off", steps: calm, method: get, options: ofGet(hedge.WithOff(true))},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
+		{name: "a request that cannot be copied", steps: calm, request: &struct{ text string }{"of a codec's own"}},
+		{name: "not to be hedged", steps: calm, call: []grpc.CallOption{hedge.Off()}},
+		{name: "no budget", steps: calm, opts: ofGet(hedge.WithBudgetPercent(0))},
+		{name: "no hedges", steps: calm, opts: ofGet(hedge.WithMaxHedges(0))},
+		{name: "a dry run", steps: calm, opts: ofGet(hedge.WithDryRun(true))},
+		{name: "switched off", steps: calm, opts: ofGet(hedge.WithOff(true))},
+	}
+	for i := range once {
+		once[i].sent, once[i].at, once[i].code = times(0), ms, codes.Unavailable
+	}
+	for _, sc := range append(again, once...) {
+		eachDoor(t, sc.name, func(t *testing.T, d door) {
 			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
-				hedge.WithBudgetPercent(100)}, tc.options...)...)
-			for i := 0; i < 20 && !tc.quiet; i++ {
+				hedge.WithBudgetPercent(100)}, sc.opts...)...)
+			for i := 0; i < 20 && sc.name != quiet; i++ {
 				slow := &stub{steps: []step{answers(20 * ms), answers(5 * ms), silent()}, method: "/a/GetSlow"}
 				if err := slow.callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
 			}
-			if d == headersFirst && tc.rejected {
-				return // headers are not judged
+			if sc.doors != nil && !slices.Contains(sc.doors, d) {
+				return
 			}
-			sc := scene{method: tc.method, request: tc.req, steps: tc.steps, call: tc.opts, sent: times(0), at: ms,
-				code: codes.Unavailable, rejected: tc.rejected}
-			if tc.repeated {
-				sc.sent, sc.at = times(0, 1), 2*ms
-				if sc.code = tc.steps[1].code; sc.code == codes.OK {
-					sc.winner = 1
-				}
-			}
+			sc.method = cmp.Or(sc.method, "/a/Get")
 			sc.play(t, d, s)
 			if got := s.Stats(); got.Repeated != int64(len(sc.sent)-1) {
 				t.Errorf("%+v", got)

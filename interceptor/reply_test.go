@@ -21,16 +21,26 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
+// inside is a unary interceptor inside hedging.
+func inside(do func(ctx context.Context, reply any,
+	invoke func(...grpc.CallOption) error) error) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return do(ctx, reply, func(more ...grpc.CallOption) error {
+			return invoker(ctx, method, req, reply, cc, append(opts, more...)...)
+		})
+	})
+}
+
 // TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is
 // changed for the caller.
 func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
 			Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
-		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
-				opts ...grpc.CallOption) error {
-				err := invoker(ctx, method, req, reply, cc, opts...)
+		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)),
+			inside(func(_ context.Context, reply any, invoke func(...grpc.CallOption) error) error {
+				err := invoke()
 				reply.(*testpb.Reply).Payload = []byte("changed")
 				return err
 			}))
@@ -59,24 +69,14 @@ func (jsonCodec) Name() string                       { return "json" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// TestReplies_OfAnotherCodec compares with plain gRPC if the call, or an interceptor inside,
-// chooses another codec. The caller's reply may hold content that the codec keeps.
+// TestReplies_OfAnotherCodec compares with plain gRPC if an interceptor inside chooses another
+// codec. The caller's reply may hold content that the codec keeps. The tests of
+// internal/compat/messages have the codecs that a call chooses.
 func TestReplies_OfAnotherCodec(t *testing.T) {
-	for name, tc := range map[string]struct {
-		req, reply func() any
-		inside     bool
-		hedged     int64
-	}{
-		"empty": {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{} }, false, 1},
-		"with defaults": {func() any { return &testpb.Reply{Id: 7} },
-			func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
-		"of the older API": {func() any { return &note{"hello"} }, func() any { return &note{} }, true, 1},
-	} {
-		hedgetest.Run(t, name, func(t *testing.T) {
-			codec := grpc.CallContentSubtype("json")
+	for was, hedged := range map[string]int64{"": 1, "a default": 0} {
+		hedgetest.Run(t, was, func(t *testing.T) {
 			echo := func(_ any, st grpc.ServerStream) error {
-				m := tc.req()
-				m.(interface{ Reset() }).Reset()
+				m := new(note)
 				if err := st.RecvMsg(m); err != nil {
 					return err
 				}
@@ -86,26 +86,19 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 				return st.SendMsg(m)
 			}
 			call := func(s *hedge.Scheduler) string {
-				opts := hedgetest.Interceptors(s)
-				var callOptions []grpc.CallOption
-				if tc.inside {
-					opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-						cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
-					}))
-				} else {
-					callOptions = append(callOptions, codec)
-				}
-				conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
-				err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
-				data, _ := json.Marshal(reply)
-				return fmt.Sprintf("%s %v", data, err)
+				conn := testserver.HandlerT(t, echo, append(hedgetest.Interceptors(s),
+					inside(func(_ context.Context, _ any, invoke func(...grpc.CallOption) error) error {
+						return invoke(grpc.CallContentSubtype("json"))
+					}))...)
+				reply := &note{was}
+				err := conn.Invoke(t.Context(), "/a/B", &note{"hello"}, reply)
+				return fmt.Sprint(reply, err)
 			}
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 			if got, want := call(s), call(nil); got != want {
 				t.Errorf("%s, by plain gRPC %s", got, want)
 			}
-			if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
+			if got := s.Stats(); got.HedgeWins != hedged || got.NotReplayable != 1-hedged {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -19,34 +19,17 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// older is a message of the older API.
-type older struct {
-	Name string `protobuf:"bytes,1,opt,name=name"`
-}
-
-func (m *older) Reset()       { *m = older{} }
-func (*older) String() string { return "older" }
-func (*older) ProtoMessage()  {}
-
-// private is one with a field that protobuf does not encode.
-type private struct {
-	older
-	own int
-}
-
 // TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many
-// hedges are due.
+// hedges are due. The tests of internal/attempt have all kinds of requests.
 func TestRequest_ThatIsNotRepeated(t *testing.T) {
 	large := wrapperspb.Bytes(make([]byte, 1<<20))
 	for name, tc := range map[string]struct {
 		req    any
 		hedges int64
 	}{
-		"large":                {large, 0},
-		"all but too large":    {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
-		"of the older API":     {&older{Name: "older"}, 2},
-		"with a private field": {&private{own: 7}, 0},
-		"it can be sent once":  {make(chan int), 0},
+		"large":               {large, 0},
+		"all but too large":   {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
+		"it can be sent once": {make(chan int), 0},
 	} {
 		for _, code := range []codes.Code{codes.OK, codes.Unavailable} {
 			eachDoor(t, fmt.Sprint(name, "/", code), func(t *testing.T, d door) {

@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // credentialsOf gives an attempt no credentials, or fails.
@@ -162,13 +164,16 @@ func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 				}
 				st := &stub{steps: steps, foreign: true}
 				var header, trailer metadata.MD
-				_ = st.callBy(d, t.Context(), s, new(wrapperspb.Int64Value), grpc.Header(&header), grpc.Trailer(&trailer))
+				outcome := stats.Outcome{Attempts: 7}
+				_ = st.callBy(d, t.Context(), s, new(wrapperspb.Int64Value), grpc.Header(&header), grpc.Trailer(&trailer),
+					hedge.Report(&outcome))
 				want := tc.winner
 				if s == nil {
 					want = "0"
 				}
-				if first(header) != want || first(trailer) != want {
-					t.Errorf("hedged %t: header %v, trailer %v", s != nil, header, trailer)
+				if first(header) != want || first(trailer) != want || fmt.Sprint(outcome.Winner) != want ||
+					outcome.Attempts != len(steps) {
+					t.Errorf("hedged %t: header %v, trailer %v, outcome %+v", s != nil, header, trailer, outcome)
 				}
 			}
 		})

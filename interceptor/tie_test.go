@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -24,63 +23,28 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// tieServer lets the two attempts of a call meet and then answers both, microseconds apart. Each
-// answer says in messages, header, trailer and error which attempt it is. One call in five is
-// answered with an error, and one stream in five is empty.
-type tieServer struct {
-	testpb.UnimplementedTestServiceServer
-	ties testserver.Ties
-}
-
-func (s *tieServer) answer(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
-	attempt := hedge.PreviousAttempts(ctx)
-	if err := s.ties.Meet(ctx, req.Id); err != nil {
-		return nil, err
-	}
-	number := metadata.Pairs("attempt", strconv.Itoa(attempt))
-	_ = grpc.SetHeader(ctx, number)
-	_ = grpc.SetTrailer(ctx, number)
-	if req.Id%5 == 4 {
-		return nil, status.Error(codes.NotFound, strconv.Itoa(attempt))
-	}
-	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt),
-		Payload: slices.Repeat([]byte{byte(attempt)}, int(req.ReplyBytes))}, nil
-}
-
-func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
-	return s.answer(ctx, req)
-}
-
-func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingServer[testpb.Reply]) error {
-	reply, err := s.answer(st.Context(), req)
-	for n := uint32(0); err == nil && n < messagesOf(req, streaming); n++ {
-		reply.Sequence = n
-		err = st.Send(reply)
-	}
-	return err
-}
-
-// messagesOf is how many messages answer a request.
-func messagesOf(req *testpb.Request, d door) uint32 {
-	switch {
-	case req.Id%5 == 4 || d == streaming && req.Id%5 == 3:
-		return 0
-	case d == unary:
-		return 1
-	}
-	return req.Messages
-}
-
-// TestRule01_NearTies makes calls with two attempts that answer within microseconds of each other.
-// Callers reuse their memory, and scribble on it as soon as they have it. The race detector would
-// find any use of it by a loser.
+// TestRule01_NearTies makes calls with two attempts that meet at the server and then answer within
+// microseconds of each other. Messages, header, trailer and error name their attempt. One call in
+// five is answered with an error, and one stream in five is empty. Callers reuse their memory, and
+// scribble on it as soon as they have it. The race detector would find any use of it by a loser.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)
 	for _, d := range []door{unary, streaming} {
 		t.Run(string(d), func(t *testing.T) {
+			var ties testserver.Ties
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					_ = ties.Meet(t.Context(), a.ID)
+					number := strconv.Itoa(a.Number)
+					said := metadata.Pairs("attempt", number)
+					if a.ID%5 == 4 {
+						return testserver.Plan{Trailer: said, Code: codes.NotFound, Message: number}
+					}
+					return testserver.Plan{Header: said, Trailer: said, Empty: d == streaming && a.ID%5 == 3}
+				}})
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-			conn := testserver.ServiceT(t, &tieServer{}, hedgetest.Interceptors(s)...)
+			conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 			testserver.ConnectT(t, conn)
 			var wins [2]atomic.Int64
 			var group sync.WaitGroup
@@ -104,7 +68,8 @@ func TestRule01_NearTies(t *testing.T) {
 			group.Wait()
 			stats := s.Stats()
 			t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
-			if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
+			if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() ||
+				stats.HedgeWins != wins[1].Load() {
 				t.Errorf("%+v", stats)
 			}
 			if wins[0].Load() == 0 || wins[1].Load() == 0 {
@@ -120,24 +85,22 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 	got *observed) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	got.peer, got.header, got.trailer = peer.Peer{}, metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
+	stale := metadata.Pairs("attempt", "stale")
+	*got = observed{header: stale.Copy(), trailer: stale.Copy()}
 	var finish []error
 	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
 		grpc.OnFinish(func(err error) { finish = append(finish, err) })}
 	said := []string{} // by each part of the outcome
 	received := uint32(0)
 	take := func() error {
-		if reply.Id != req.Id || reply.Sequence != received ||
-			!slices.Equal(reply.Payload, slices.Repeat([]byte{byte(reply.Attempt)}, int(req.ReplyBytes))) {
-			return fmt.Errorf("message %d is %v", received, reply)
-		}
+		err := testserver.Check(req, received, reply)
 		said = append(said, strconv.Itoa(int(reply.Attempt)))
 		received++
 		for i := range reply.Payload { // it is the caller's
 			reply.Payload[i] = 0xff
 		}
 		reply.Id, reply.Attempt = 1<<63, 99
-		return nil
+		return err
 	}
 	var err error
 	if d == unary {
@@ -160,18 +123,25 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 		}
 		said = append(said, first(st.Trailer()))
 	}
-	if status.Code(err) == codes.NotFound {
+	want, fails := map[door]uint32{unary: 1, streaming: req.Messages}[d], req.Id%5 == 4
+	if fails || d == streaming && req.Id%5 == 3 {
+		want = 0
+	}
+	switch {
+	case fails && status.Code(err) == codes.NotFound:
 		said = append(said, status.Convert(err).Message())
-	} else if said = append(said, first(got.header)); err != nil {
-		return 0, err
+	case fails || err != nil:
+		return 0, fmt.Errorf("ended with %v", err)
+	default:
+		said = append(said, first(got.header))
 	}
 	said = append(said, first(got.trailer))
 	number, convErr := strconv.Atoi(said[0])
-	if convErr != nil || number > 1 || len(slices.Compact(said)) != 1 || received != messagesOf(req, d) ||
-		(err != nil) != (req.Id%5 == 4) || len(finish) != 1 || status.Code(finish[0]) != status.Code(err) ||
-		got.peer.Addr == nil {
-		return 0, fmt.Errorf("parts are of the attempts %q: %d messages, then %v; OnFinish %v, peer %v", said, received, err,
-			finish, got.peer)
+	if convErr != nil || number > 1 || len(slices.Compact(said)) != 1 || received != want {
+		return 0, fmt.Errorf("%d messages, want %d; the parts are of the attempts %q", received, want, said)
+	}
+	if len(finish) != 1 || status.Code(finish[0]) != status.Code(err) || got.peer.Addr == nil {
+		return 0, fmt.Errorf("ended with %v; OnFinish %v, peer %v", err, finish, got.peer)
 	}
 	return number, nil
 }

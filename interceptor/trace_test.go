@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -64,7 +63,11 @@ func TestTrace_WhatHappened(t *testing.T) {
 		before  func(*testing.T, *hedge.Scheduler)
 		events  []string
 		outcome stats.Outcome
+		request any
 	}{
+		{name: "not replayable", steps: []step{answers(15 * ms)}, request: &struct{ c chan int }{},
+			events:  []string{"held back 1 at 15ms: not replayable"},
+			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.NotReplayable}},
 		{name: "no hedge is due", steps: []step{answers(5 * ms)}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms}},
 		{name: "the hedge wins", steps: []step{answers(50 * ms), answers(3 * ms)},
 			events:  []string{"sent 1 at 10ms", "0 lost, ran 13ms", "decided at 13ms by 1 of 2, delay 10ms, error false"},
@@ -133,7 +136,8 @@ func TestTrace_WhatHappened(t *testing.T) {
 				defer cancel()
 			}
 			var outcome stats.Outcome
-			_ = (&stub{steps: tc.steps}).callBy(d, ctx, s, wrapperspb.Int64(0), append(tc.call, hedge.Report(&outcome))...)
+			_ = (&stub{steps: tc.steps, request: tc.request}).callBy(d, ctx, s, wrapperspb.Int64(0),
+				append(tc.call, hedge.Report(&outcome), hedge.Report(nil))...)
 			synctest.Wait()
 			if !slices.Equal(w.lines, tc.events) {
 				t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(w.lines, "\n\t"), strings.Join(tc.events, "\n\t"))
@@ -179,22 +183,6 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 				t.Errorf("the call took %v", took)
 			}
 		})
-	}
-}
-
-// TestReport_WithoutARace has no scheduler, and a call that is not hedged for its own sake.
-func TestReport_WithoutARace(t *testing.T) {
-	outcome := stats.Outcome{Attempts: 7}
-	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome),
-		hedge.Report(nil))
-	if want := (stats.Outcome{Attempts: 1}); err != nil || outcome != want {
-		t.Errorf("%v, %+v", err, outcome)
-	}
-	err = (&stub{steps: []step{{code: codes.NotFound}}}).call(t.Context(), hedgetest.Fixed(t, ms),
-		&struct{ c chan int }{}, hedge.Report(&outcome))
-	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); status.Code(err) != codes.NotFound ||
-		outcome != want {
-		t.Errorf("%v, %+v", err, outcome)
 	}
 }
 

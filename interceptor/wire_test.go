@@ -111,23 +111,18 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 func TestRule08_NothingIsLeft(t *testing.T) {
 	hang := testserver.Plan{Ending: testserver.Hang}
 	for _, tc := range []struct {
-		name  string
-		plans []testserver.Plan
-		ctx   func(context.Context) (context.Context, context.CancelFunc)
-		want  codes.Code
+		name     string
+		plans    []testserver.Plan
+		deadline time.Duration
+		cancel   time.Duration
+		want     codes.Code
 	}{
-		{"hedge wins", []testserver.Plan{hang, {}}, nil, codes.OK},
-		{"primary wins", []testserver.Plan{{Delay: 5 * ms}, hang}, nil, codes.OK},
-		{"deadline", []testserver.Plan{hang, hang}, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 10*ms)
-		}, codes.DeadlineExceeded},
-		{"cancel", []testserver.Plan{hang, hang}, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(10*ms, cancel)
-			return ctx, cancel
-		}, codes.Canceled},
-		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}}, nil,
-			codes.Internal},
+		{"hedge wins", []testserver.Plan{hang, {}}, never, never, codes.OK},
+		{"primary wins", []testserver.Plan{{Delay: 5 * ms}, hang}, never, never, codes.OK},
+		{"deadline", []testserver.Plan{hang, hang}, 10 * ms, never, codes.DeadlineExceeded},
+		{"cancel", []testserver.Plan{hang, hang}, never, 10 * ms, codes.Canceled},
+		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}},
+			never, never, codes.Internal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
@@ -137,11 +132,10 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 			for range 4 {
 				group.Go(func() {
 					for i := range 25 {
-						ctx, cancel := t.Context(), context.CancelFunc(func() {})
-						if tc.ctx != nil {
-							ctx, cancel = tc.ctx(ctx)
-						}
+						ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
+						timer := time.AfterFunc(tc.cancel, cancel)
 						_, err := callOver(ctx, doors[i%len(doors)], client, &testpb.Request{Id: uint64(i), Messages: 1})
+						timer.Stop()
 						cancel()
 						if status.Code(err) != tc.want {
 							t.Error(err)

@@ -60,8 +60,8 @@ type Options struct {
 	MeterProvider metric.MeterProvider
 	// MaxMethods is the most pairs of a target and a method with metrics of their own. Further
 	// pairs have the grpc.method "other", as in gRPC's plugin. 0 means 1,000, and 1,900 is the
-	// maximum, because OpenTelemetry's SDK drops series beyond 2,000. Of schedulers with the same
-	// MeterProvider the largest value holds.
+	// maximum, because OpenTelemetry's SDK drops series beyond 2,000. If schedulers share a
+	// MeterProvider, the largest value applies.
 	MaxMethods int
 }
 

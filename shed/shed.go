@@ -114,10 +114,8 @@ func (b *Bound) InFlight() int { return int(b.inFlight.Load()) }
 func (b *Bound) Shed() int64 { return b.shed.Load() }
 
 // Unary is a [grpc.UnaryServerInterceptor]. Put it first in the chain, so that a hedge that is
-// turned away costs least.
-//
-// Unary does not call the handler of a call, hedge or not, that was canceled before: the call may
-// have waited for a processor.
+// turned away costs least. Unary does not call the handler if the call, hedge or not, is already
+// canceled: it may have waited for a processor.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()

@@ -57,20 +57,20 @@ type Counts struct {
 	// Guarded is the number of hedges held back because hedges exhaust a rate limit: see [Guard].
 	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which
-	// a server delays or forbids the next attempt.
+	// a server delays or forbids the next attempt, or with HTTP's Retry-After.
 	PushedBack int64
 	// NotReplayable is the number of calls that cannot be hedged because their request or reply is
 	// not a protobuf message, or because of its size (see interceptor.Unary), and of streams with
 	// an incomplete request when a hedge was due, or of a method with second messages too often
 	// (see hedge.WithSingleRequest). Requests are examined, and counted here, only when a hedge is
-	// due.
+	// due; HTTP requests that are sent once (see package hedgehttp) when they begin.
 	NotReplayable int64
 	// ResetsSpent is the number of hedges held back by the limit of resets: see [Resets].
 	ResetsSpent int64
 	// ClientBusy is the number of hedges that were due while this process was short of processor
 	// time: on average its goroutines waited for a processor for more than a sixteenth of the
 	// call's age (at least 200 µs), or the hedge's timer fired that late (at least 2 ms). The
-	// answer may already have arrived. Such calls teach nothing.
+	// answer may already have arrived. The latencies of these calls are not learned.
 	ClientBusy int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. Hedged
 	// does not include them. Calls that cannot be hedged count in NotReplayable, EarlyHeaders,

@@ -6,7 +6,8 @@ import "time"
 // method, or with the first after the method was removed from memory: see hedge.WithMaxMethods.
 type Method struct {
 	// Target is the connection's target, as returned by grpc.ClientConn.Target or named by
-	// hedge.WithTargetName. Method is the full method.
+	// hedge.WithTargetName. Method is the full method. Of HTTP requests they are scheme and host, and
+	// the name that package hedgehttp describes.
 	Target, Method string
 	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names
@@ -118,6 +119,6 @@ type Names struct {
 	Target string
 	// Method is the full method without its leading slash. It is "other" until a call of the method
 	// has the option grpc.StaticMethod, which generated code sets, because arbitrary names would
-	// make an unbounded number of series. Calls of hedge.Do do not need the option.
+	// make an unbounded number of series. Calls of hedge.Do and HTTP requests do not need the option.
 	Method string
 }

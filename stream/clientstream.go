@@ -37,15 +37,15 @@ const (
 // clientStream is the [grpc.ClientStream] that the caller gets. An unhedged one is settled from the
 // beginning.
 type clientStream struct {
-	reporting // its mu also guards single, decided and phase, and changes of chosen
+	reporting // its mu also guards single, onSettled and phase, and changes of chosen
 
-	single   *singleRequest // of a bidirectional method; nil otherwise
-	decided  chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
-	phase    phase
-	unhedged bool
-	dryRun   bool        // the stream is unhedged only because of hedge.WithDryRun
-	waits    bool        // Header waits for the first message
-	heard    atomic.Bool // RecvMsg has returned the first message and learned from it
+	single    *singleRequest // of a bidirectional method; nil otherwise
+	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
+	phase     phase
+	unhedged  bool
+	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
+	waits     bool        // Header waits for the first message
+	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
 
 	contest contest // at most one
 	opener  opener
@@ -117,65 +117,6 @@ func (c *clientStream) RecvMsg(m any) error {
 	return c.receiveFirst(m)
 }
 
-// receiveFirst is RecvMsg up to the first message, or the end of the stream.
-func (c *clientStream) receiveFirst(m any) error {
-	askedAt := c.call.Age()
-	goal := responseHeaders
-	var replies attempt.Reply
-	races := true
-	if !c.call.ByPolicy() {
-		goal = firstMessage
-		replies, races = c.opener.options.Reply(m)
-	}
-	chosen, contest := c.enter(goal, askedAt, races)
-	switch {
-	case contest != nil && !races:
-		c.call.NotReplayable()
-		chosen = c.choose(&c.primary)
-	case contest != nil && goal == firstMessage:
-		return c.raceInto(contest, replies, m)
-	case contest != nil:
-		chosen = contest.decide(nil)
-		c.headersCame(askedAt, chosen.header)
-	case chosen == nil:
-		chosen = c.await()
-	}
-	err := chosen.receive(m)
-	if c.dryRun {
-		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
-			c.call.NotReplayable()
-		} else {
-			kept.Free()
-		}
-	}
-	c.endWith(chosen, askedAt, err)
-	if chosen.recvErr == nil { // otherwise receive returns chosen.recvErr
-		c.heard.Store(true)
-	}
-	c.done(chosen, err)
-	return err
-}
-
-// raceInto runs a contest for the first message and receives it into m. replies makes the messages
-// of hedges.
-func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
-	k.replies = replies
-	was := replies.Content()
-	winner := k.decide(m)
-	c.primary.into = nil // it is the caller's
-	switch {
-	case winner == &c.primary:
-	case winner.recvErr == nil:
-		replies.Take(winner.into)
-		winner.into = nil
-	default: // the primary lost, but may have received into m
-		replies.Restore(was)
-	}
-	c.heard.Store(true)
-	c.done(winner, winner.recvErr)
-	return winner.recvErr
-}
-
 func (c *clientStream) Header() (metadata.MD, error) {
 	if c.heard.Load() {
 		return c.headerOf(c.chosen.Load())
@@ -188,13 +129,13 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	chosen, contest := c.enter(goal, askedAt, true)
 	switch {
 	case contest != nil && goal == responseHeaders:
-		chosen = contest.decide(nil)
+		chosen = contest.run(nil)
 		c.headersCame(askedAt, chosen.header)
 		c.done(chosen, chosen.headerErr)
 		c.done(chosen, chosen.recvErr)
 		return chosen.header, chosen.headerErr
 	case contest != nil:
-		chosen = contest.decide(nil)
+		chosen = contest.run(nil)
 		c.done(chosen, chosen.recvErr)
 	case chosen == nil:
 		chosen = c.headerDuringContest(askedAt)
@@ -247,20 +188,17 @@ func (c *clientStream) SendMsg(m any) error {
 }
 
 func (c *clientStream) CloseSend() error {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.CloseSend()
+	}
 	if c.single != nil {
 		c.mu.Lock()
 		hedges := c.single.hedges
-		if c.single.closed { // a second CloseSend: hedges have closed their sides, or will in sent
-			hedges = nil
-		}
-		c.single.closed = true
+		c.single.hedges, c.single.closed = nil, true // hedges close their sides by themselves from here on
 		c.mu.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()
 		}
-	}
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.CloseSend()
 	}
 	return c.primary.CloseSend()
 }

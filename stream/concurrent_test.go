@@ -19,20 +19,6 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// eachWay runs a test without a scheduler, which is plain gRPC, and with one that hedges after 10
-// ms.
-func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hedged bool, s *hedge.Scheduler,
-	cluster *testserver.Cluster, client testpb.TestServiceClient)) {
-	t.Helper()
-	config.InMemory = true
-	for _, delay := range []time.Duration{0, 10 * ms} {
-		hedgetest.Run(t, fmt.Sprintf("delay=%v", delay), func(t *testing.T) {
-			cluster, s := testserver.StartT(t, config), hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
-			test(t, s != nil, s, cluster, dial(t, cluster, s))
-		})
-	}
-}
-
 // TestReport_BesideRecv is for the race detector: the outcome is complete when Header has returned,
 // and is not written later. A hedge is in flight, has failed, is being considered, or cannot be
 // made.
@@ -50,6 +36,8 @@ func TestReport_BesideRecv(t *testing.T) {
 			HedgeHeldBack: func(stats.HedgeHeldBack) { time.Sleep(20 * ms) },
 		})}, new(testpb.Reply), stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
 		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
+		{"Header waits for a message", delivers(20 * ms), []hedge.Option{hedge.WithWaitForMessage(method)},
+			new(testpb.Reply), stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
@@ -135,33 +123,33 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 			_ = st.SendMsg(&testpb.Request{Id: 1})
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			script := testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
-				testserver.Plan{Ending: testserver.Hang})
-			eachWay(t, testserver.Config{Script: script},
-				func(t *testing.T, _ bool, s *hedge.Scheduler, cluster *testserver.Cluster, _ testpb.TestServiceClient) {
-					conn := cluster.ClientT(t, hedging(s))
-					testserver.ConnectT(t, conn)
-					ctx, cancel := context.WithCancel(t.Context())
-					finished := make(chan error, 10)
-					st, err := open(ctx, conn, append(tc.opts, grpc.OnFinish(func(err error) { finished <- err }))...)
-					if err != nil {
-						t.Fatal(err)
-					}
-					tc.end(st, conn, cancel)
-					synctest.Wait()
-					if len(finished) != 1 {
-						t.Errorf("OnFinish ran %d times", len(finished))
-					} else if err := <-finished; status.Code(err) != tc.code {
-						t.Errorf("OnFinish(%v), want %v", err, tc.code)
-					}
-					cancel()
-					synctest.Wait()
-					if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 0 {
-						t.Errorf("%+v, OnFinish ran once more: %d", got, len(finished))
-					}
-				})
-		})
+		for _, delay := range []time.Duration{0, 10 * ms} {
+			hedgetest.Run(t, fmt.Sprintf("%s,delay=%v", tc.name, delay), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
+					testserver.Plan{Ending: testserver.Hang})})
+				conn := cluster.ClientT(t, hedging(hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))))
+				testserver.ConnectT(t, conn)
+				ctx, cancel := context.WithCancel(t.Context())
+				finished := make(chan error, 10)
+				st, err := open(ctx, conn, append(tc.opts, grpc.OnFinish(func(err error) { finished <- err }))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc.end(st, conn, cancel)
+				synctest.Wait()
+				if len(finished) != 1 {
+					t.Errorf("OnFinish ran %d times", len(finished))
+				} else if err := <-finished; status.Code(err) != tc.code {
+					t.Errorf("OnFinish(%v), want %v", err, tc.code)
+				}
+				cancel()
+				synctest.Wait()
+				if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 0 {
+					t.Errorf("%+v, OnFinish ran once more: %d", got, len(finished))
+				}
+			})
+		}
 	}
 }
 

@@ -30,6 +30,65 @@ type contest struct {
 	goal    goal
 }
 
+// receiveFirst is RecvMsg up to the first message, or the end of the stream.
+func (c *clientStream) receiveFirst(m any) error {
+	askedAt := c.call.Age()
+	goal := responseHeaders
+	var replies attempt.Reply
+	races := true
+	if !c.call.ByPolicy() {
+		goal = firstMessage
+		replies, races = c.opener.options.Reply(m)
+	}
+	chosen, contest := c.enter(goal, askedAt, races)
+	switch {
+	case contest != nil && !races:
+		c.call.NotReplayable()
+		chosen = c.choose(&c.primary)
+	case contest != nil && goal == firstMessage:
+		return c.raceInto(contest, replies, m)
+	case contest != nil:
+		chosen = contest.run(nil)
+		c.headersCame(askedAt, chosen.header)
+	case chosen == nil:
+		chosen = c.await()
+	}
+	err := chosen.receive(m)
+	if c.dryRun {
+		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
+			c.call.NotReplayable()
+		} else {
+			kept.Free()
+		}
+	}
+	c.endWith(chosen, askedAt, err)
+	if chosen.recvErr == nil { // otherwise receive returns chosen.recvErr
+		c.heard.Store(true)
+	}
+	c.done(chosen, err)
+	return err
+}
+
+// raceInto runs a contest for the first message and receives it into m. replies makes the messages
+// of hedges.
+func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
+	k.replies = replies
+	was := replies.Content()
+	winner := k.run(m)
+	c.primary.into = nil // it is the caller's
+	switch {
+	case winner == &c.primary:
+	case winner.recvErr == nil:
+		replies.Take(winner.into)
+		winner.into = nil
+	default: // the primary lost, but may have received into m
+		replies.Restore(was)
+	}
+	c.heard.Store(true)
+	c.done(winner, winner.recvErr)
+	return winner.recvErr
+}
+
 // enter returns the chosen attempt, if there is one. Otherwise it returns the contest to the first
 // method call that waits, which must run it or, if races is false, choose the primary. Later method
 // calls get nil for both, and must await the choice.
@@ -50,9 +109,9 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	return nil, &c.contest
 }
 
-// decide runs the race, chooses the winner and returns it. If the goal is the first message, the
+// run runs the race, chooses the winner and returns it. If the goal is the first message, the
 // primary receives it into the given message; nil if the caller's message is not known yet.
-func (k *contest) decide(into any) *streamAttempt {
+func (k *contest) run(into any) *streamAttempt {
 	c := k.stream
 	c.primary.goal, c.primary.into = k.goal, into
 	winner := &c.primary
@@ -114,8 +173,8 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	finish := m.results.Choose(false)
 	c.chosen.Store(m)
 	c.kept.Swap(nil).Free() // no hedge is being prepared
-	if c.decided != nil {
-		close(c.decided)
+	if c.onSettled != nil {
+		close(c.onSettled)
 	}
 	c.mu.Unlock()
 	finish()
@@ -141,87 +200,15 @@ func (c *clientStream) primaryEnded() {
 // await waits until an attempt is chosen, and returns it.
 func (c *clientStream) await() *streamAttempt {
 	c.mu.Lock()
-	if c.decided == nil && c.phase != settled {
-		c.decided = make(chan struct{})
+	if c.onSettled == nil && c.phase != settled {
+		c.onSettled = make(chan struct{})
 	}
-	decided := c.decided
+	wait := c.onSettled
 	c.mu.Unlock()
-	if decided != nil {
-		<-decided
+	if wait != nil {
+		<-wait
 	}
 	return c.chosen.Load()
-}
-
-// commit makes the primary win, if it still can: if no hedge has won, and the primary has not
-// failed. It waits for the choice and returns the chosen attempt.
-func (c *clientStream) commit() *streamAttempt {
-	c.mu.Lock()
-	was := c.phase
-	if was == idle {
-		c.phase, c.begun = settling, true
-	}
-	c.mu.Unlock()
-	if was != idle && (was != racing || !c.contest.race.Commit(c.call.FillOutcome)) {
-		c.dropHedges()
-		return c.await()
-	}
-	return c.choose(&c.primary)
-}
-
-// singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
-type singleRequest struct {
-	hedges []*streamAttempt // that have sent the request
-	closed bool             // no more messages follow
-	second bool             // the caller sends a second message: a hedge without an answer cannot win any more
-}
-
-// sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
-// an error if the hedge must not win.
-func (c *clientStream) sent(h *streamAttempt) error {
-	if c.single == nil {
-		return h.CloseSend()
-	}
-	c.mu.Lock()
-	closed, second := c.single.closed, c.single.second
-	c.single.hedges = append(c.single.hedges, h)
-	c.mu.Unlock()
-	switch {
-	case second:
-		return rpc.ErrLost
-	case closed:
-		return h.CloseSend()
-	}
-	return nil
-}
-
-// answered notes that a hedge has an answer. Like sent, it returns an error if the hedge must not
-// win.
-func (c *clientStream) answered(h *streamAttempt) error {
-	if c.single == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.single.second {
-		return rpc.ErrLost
-	}
-	h.answered = true
-	return nil
-}
-
-// dropHedges cancels the hedges without an answer if the caller sends a second message although the
-// primary cannot win any more.
-func (c *clientStream) dropHedges() {
-	if c.single == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range c.single.hedges {
-		if c.single.second && !h.answered {
-			h.cancel(rpc.ErrLost)
-		}
-	}
 }
 
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
@@ -238,4 +225,20 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 		}
 	}
 	return c.await()
+}
+
+// commit makes the primary win, if it still can: if no hedge has won, and the primary has not
+// failed. It waits for the choice and returns the chosen attempt.
+func (c *clientStream) commit() *streamAttempt {
+	c.mu.Lock()
+	was := c.phase
+	if was == idle {
+		c.phase, c.begun = settling, true
+	}
+	c.mu.Unlock()
+	if was != idle && (was != racing || !c.contest.race.Commit(c.call.FillOutcome)) {
+		c.dropHedges()
+		return c.await()
+	}
+	return c.choose(&c.primary)
 }

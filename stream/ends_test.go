@@ -56,9 +56,8 @@ func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 	s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
 	first := true
-	client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
-		cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		st, err := streamer(ctx, desc, cc, method, opts...)
+	client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+		st, err := open()
 		if first {
 			st, first = emptyLater{st}, false
 		}
@@ -90,17 +89,15 @@ func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), slow())})
 			opened := 0
-			closing := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-				streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				st, err := streamer(ctx, desc, cc, method, opts...)
+			closing := inside(func(cc *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+				st, err := open()
 				if opened++; opened == n+1 {
 					_ = cc.Close()
 					time.Sleep(ms)
 				}
 				return st, err
-			}
-			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)),
-				grpc.WithChainStreamInterceptor(closing))
+			})
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), closing)
 			var header metadata.MD
 			st, err := client.ServerStream(t.Context(), &testpb.Request{}, grpc.Header(&header))
 			if err == nil {

@@ -2,7 +2,9 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +34,8 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		late   time.Duration // when the caller comes
 		gone   time.Duration // when it gives up; 0: never
 		empty  bool          // the stream has no message
+		with   bool          // headers come with the message, and not at once
+		hedge  bool          // a hedge is sent after 10 ms
 		want   time.Duration // the median learned; 0: nothing
 	}{
 		{name: "a waiting reader", want: 50 * ms},
@@ -42,15 +46,23 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		{name: "a late reader, after headers", header: true, late: 2 * time.Second},
 		{name: "a reader that gives up", gone: 30 * ms}, // a lower bound alone is no latency
 		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
+		{name: "who waits for headers waits for the message", header: true, with: true, want: 50 * ms},
+		{name: "who waits for headers and reads late", header: true, with: true, late: 40 * ms},
+		{name: "headers of a hedge cut the primary short", header: true, hedge: true},
 	} {
 		for _, watched := range []bool{false, true} { // not hedged, but learned from
 			hedgetest.Run(t, fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-					testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
+				plans := []testserver.Plan{{Delay: 50 * ms, HeaderAtOnce: !tc.with, Messages: 3, Empty: tc.empty,
+					Interval: time.Second}}
 				s := hedgetest.Fixed(t, time.Hour)
-				if watched {
+				switch {
+				case tc.hedge:
+					plans = []testserver.Plan{slow(), plans[0]}
+					s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				case watched:
 					s = hedgetest.All(t, hedge.WithMaxHedges(0))
 				}
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
 				client := dial(t, cluster, s)
 				for range 5 {
 					ctx, cancel := context.WithCancel(t.Context())
@@ -83,19 +95,6 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short,
-// and the message is not its.
-func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		cluster, client := inMemory(t, s, slow(), testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})
-		readMany(t, client, 5, true, 0)
-		if got, ok := s.Latency(cluster.Target(), method, 0.5); ok || s.Stats().HedgeWins != 5 {
-			t.Errorf("learned %v; %+v", got, s.Stats())
-		}
-	})
-}
-
 // TestOtherKindsPassThrough counts calls with a stream of requests, and leaves them alone.
 func TestOtherKindsPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -104,27 +103,17 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		client := dial(t, cluster, s)
 		var outcome stats.Outcome
 		up, err := client.ClientStream(t.Context())
-		if err == nil {
-			err = up.Send(&testpb.Request{Id: 5})
-		}
-		if err != nil {
+		both, errBoth := client.BidiStream(t.Context(), hedge.Report(&outcome))
+		if err = errors.Join(err, errBoth); err != nil {
 			t.Fatal(err)
 		}
-		if reply, err := up.CloseAndRecv(); err != nil || reply.Id != 5 {
-			t.Errorf("%v, %v", reply, err)
+		err = errors.Join(up.Send(&testpb.Request{Id: 5}), both.Send(&testpb.Request{Id: 6}), both.CloseSend())
+		one, errOne := up.CloseAndRecv()
+		two, errTwo := both.Recv()
+		_, end := both.Recv()
+		if err = errors.Join(err, errOne, errTwo); err != nil || one.Id != 5 || two.Id != 6 || end != io.EOF {
+			t.Errorf("%v, %v, %v, %v", err, one, two, end)
 		}
-		both, err := client.BidiStream(t.Context(), hedge.Report(&outcome))
-		if err == nil {
-			err = both.Send(&testpb.Request{Id: 6})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply, err := both.Recv(); err != nil || reply.Id != 6 {
-			t.Errorf("%v, %v", reply, err)
-		}
-		_ = both.CloseSend()
-		_, _ = both.Recv()
 		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) ||
 			outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
 			t.Errorf("%+v, %+v", got, outcome)

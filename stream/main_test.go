@@ -37,6 +37,19 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler,
 	return testpb.NewTestServiceClient(conn)
 }
 
+// inside is a stream interceptor inside hedging.
+func inside(do func(cc *grpc.ClientConn, open opener) (grpc.ClientStream, error)) grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+		method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		return do(cc, func(first ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamer(ctx, desc, cc, method, append(first, opts...)...)
+		})
+	})
+}
+
+// opener opens an attempt.
+type opener = func(...grpc.CallOption) (grpc.ClientStream, error)
+
 // open opens a stream.
 func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, req *testpb.Request,
 	opts ...grpc.CallOption) grpc.ServerStreamingClient[testpb.Reply] {

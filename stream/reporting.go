@@ -29,7 +29,7 @@ type headerWait struct {
 	askedAt, at time.Duration // the call of Header, and its return
 }
 
-func (r *reporting) reportTo(c *call.Call) {
+func (r *reporting) setCall(c *call.Call) {
 	r.call, r.inspects = *c, c.Inspects()
 }
 

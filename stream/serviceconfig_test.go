@@ -55,12 +55,11 @@ func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 			opened := 0
 			client := dial(t, cluster, configured(t, late),
-				grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-					method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
 					if opened++; opened <= tc.broken {
 						return nil, status.Error(tc.code, "cannot be opened")
 					}
-					return streamer(ctx, desc, cc, method, opts...)
+					return open()
 				}))
 			req := &testpb.Request{Id: 7, Messages: 2}
 			st, err := client.ServerStream(t.Context(), req)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,34 @@ func answers(st grpc.BidiStreamingClient[testpb.Request, testpb.Reply], most int
 	return attempts, nil
 }
 
+// closings counts the calls of CloseSend of each attempt.
+type closings struct {
+	mu       sync.Mutex
+	attempts []*closing
+}
+
+type closing struct {
+	grpc.ClientStream
+	closed atomic.Int64
+}
+
+func (c *closing) CloseSend() error {
+	c.closed.Add(1)
+	return c.ClientStream.CloseSend()
+}
+
+func (c *closings) count(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	st, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.attempts = append(c.attempts, &closing{ClientStream: st})
+	return c.attempts[len(c.attempts)-1], nil
+}
+
 // TestSingleRequest races the streams of a bidirectional method.
 func TestSingleRequest(t *testing.T) {
 	// The client's actions after its request: close its side; send again after 12 ms; neither. All but
@@ -63,7 +92,10 @@ func TestSingleRequest(t *testing.T) {
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
-			cluster, client := inMemory(t, s, tc.primary, tc.hedge)
+			cluster := testserver.StartT(t,
+				testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, tc.hedge)})
+			closed := &closings{}
+			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(closed.count))
 			ctx, cancel := context.WithCancel(t.Context())
 			st, err := client.BidiStream(ctx)
 			if err != nil {
@@ -101,6 +133,12 @@ func TestSingleRequest(t *testing.T) {
 					tc.want, tc.at, tc.sent)
 			}
 			sender.Wait()
+			most := map[int]int64{0: 0, closes: 2, second: 1, late: 1}[tc.client]
+			for n, attempt := range closed.attempts {
+				if got := attempt.closed.Load(); got > most {
+					t.Errorf("attempt %d was closed %d times, by a client that closed its side %d times", n, got, most)
+				}
+			}
 			if n := s.Stats().SecondRequest; (n == 1) != (tc.client == second) {
 				t.Errorf("%d second requests", n)
 			}

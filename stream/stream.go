@@ -67,7 +67,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			st.single = &singleRequest{}
 		}
 		st.primary.stream = st
-		st.reportTo(&c)
+		st.setCall(&c)
 		options := attempt.NewOptions(slices.Clone(opts))
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options}
 		if err := st.open(target); err != nil {
@@ -86,7 +86,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	st := &clientStream{caller: ctx, waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
-	st.reportTo(c)
+	st.setCall(c)
 	st.primary.cancel = func(error) {}
 	if st.dryRun {
 		st.opener.options = attempt.NewOptions(opts)

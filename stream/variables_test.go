@@ -19,11 +19,9 @@ import (
 // TestRule06_VariablesOfAStreamThatIsCancelled: when Recv returns the cancellation of a stream, the
 // variables are filled and final, although gRPC may call OnFinish later, on another goroutine.
 func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
-	late := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
-		opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		return streamer(ctx, desc, cc, method,
-			append([]grpc.CallOption{grpc.OnFinish(func(error) { time.Sleep(5 * ms) })}, opts...)...)
-	}
+	late := inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+		return open(grpc.OnFinish(func(error) { time.Sleep(5 * ms) }))
+	})
 	for _, tc := range []struct {
 		name  string
 		delay time.Duration // 0: plain gRPC
@@ -35,7 +33,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 			if tc.delay == 10*ms {
 				cluster.SetScript(testserver.ByNumber(testserver.Plan{Delay: time.Hour}, hangs))
 			}
-			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(late))
+			client := dial(t, cluster, s, late)
 			for range 20 { // either goroutine may be the first to see the end
 				ctx, cancel := context.WithCancel(t.Context())
 				var header, trailer metadata.MD
@@ -69,12 +67,11 @@ func (s slowHeader) Header() (metadata.MD, error) {
 func TestRule06_VariablesBesideHeader(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true,
 		Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang})})
-	slow := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
-		opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		st, err := streamer(ctx, desc, cc, method, opts...)
+	slow := inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+		st, err := open()
 		return slowHeader{st}, err
-	}
-	client := dial(t, cluster, hedgetest.Fixed(t, time.Hour), grpc.WithChainStreamInterceptor(slow))
+	})
+	client := dial(t, cluster, hedgetest.Fixed(t, time.Hour), slow)
 	for range longtest.Size(500, 5000) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var to peer.Peer

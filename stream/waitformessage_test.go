@@ -118,19 +118,16 @@ func TestWaitForMessage(t *testing.T) {
 	}
 }
 
-// readMany receives one stream of one message after the other, with or without asking for the
-// headers before, and a pause between.
-func readMany(t *testing.T, client testpb.TestServiceClient, streams int, header bool, pause time.Duration) {
+// readMany receives 500 streams of one message, with or without asking for the headers before.
+func readMany(t *testing.T, client testpb.TestServiceClient, header bool) {
 	t.Helper()
-	for id := range streams {
-		req := &testpb.Request{Id: uint64(id), Messages: 1}
-		st, err := client.ServerStream(t.Context(), req)
-		if err == nil && header {
-			_, err = st.Header()
-			time.Sleep(pause)
-		}
-		if err != nil {
-			t.Fatal(err)
+	for id := range uint64(500) {
+		req := &testpb.Request{Id: id, Messages: 1}
+		st := open(t.Context(), t, client, req)
+		if header {
+			if _, err := st.Header(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if n, _, err := receive(st, req); n != 1 || err != nil {
 			t.Fatalf("%d messages, %v", n, err)
@@ -139,25 +136,21 @@ func readMany(t *testing.T, client testpb.TestServiceClient, streams int, header
 	}
 }
 
-// stragglers are slow for one primary in fifty.
-func stragglers(headerAtOnce bool, usual time.Duration) testserver.Script {
-	return func(a testserver.Attempt) testserver.Plan {
-		if a.ID%50 == 0 && a.Number == 0 {
-			return testserver.Plan{HeaderAtOnce: headerAtOnce, Delay: time.Second}
-		}
-		return testserver.Plan{HeaderAtOnce: headerAtOnce, Delay: usual}
-	}
-}
-
 // TestEarlyHeaders: a method with calls that headers decide has nothing to gain, as long as they
 // do.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		hedgetest.Run(t, fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(true, 10*ms)})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID%50 == 0 && a.Number == 0 {
+						return testserver.Plan{HeaderAtOnce: true, Delay: time.Second}
+					}
+					return testserver.Plan{HeaderAtOnce: true, Delay: 10 * ms}
+				}})
 			s := hedgetest.All(t, hedge.WithDryRun(dry))
 			client := dial(t, cluster, s)
-			readMany(t, client, 500, true, 0)
+			readMany(t, client, true)
 			row := s.Methods()[0]
 			if row.EarlyHeaders != 500 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 				t.Errorf("%+v", row)
@@ -166,33 +159,11 @@ func TestEarlyHeaders(t *testing.T) {
 				(c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
 				t.Errorf("%+v", row)
 			}
-			readMany(t, client, 500, false, 0)
+			readMany(t, client, false)
 			row = s.Methods()[0]
 			if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) ||
 				dry && (row.DryRun == 0 || row.Forecasts == nil) {
 				t.Errorf("when nobody asks for headers any more: %+v", row)
-			}
-		})
-	}
-}
-
-// TestHeader_WaitingIsWaiting lets clients ask for headers that come with the first message. They
-// are hedged by what that takes, with nothing tuned, though they never call RecvMsg before the
-// message is there.
-func TestHeader_WaitingIsWaiting(t *testing.T) {
-	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything
-		hedgetest.Run(t, pause.String(), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true,
-				Script: stragglers(false, 20*ms)})
-			s := hedgetest.All(t)
-			readMany(t, dial(t, cluster, s), 1000, true, pause)
-			row := s.Methods()[0]
-			if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
-				t.Errorf("learned from readers that came late: %+v", row)
-			}
-			if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 ||
-				row.Choice.HeadersFirst) {
-				t.Errorf("%+v", row)
 			}
 		})
 	}

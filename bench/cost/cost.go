@@ -1,5 +1,5 @@
-// Package cost measures the client's processor time for a call that needs no hedge, as a ratio to
-// plain gRPC's.
+// Package cost measures the client's processor time for a call or an HTTP request that needs no
+// hedge, as a ratio to a plain one.
 package cost
 
 import (
@@ -47,8 +47,8 @@ type contestant struct {
 	http          bool // also in the table for HTTP requests
 }
 
-// contestants begin with plain gRPC, to which all others are compared. Plain gRPC is also second:
-// its ratio shows how far equals differ on this machine.
+// contestants begin with the plain client, to which all others are compared. It is also second: its
+// ratio shows how far equals differ on this machine. For HTTP requests it is plain HTTP.
 var contestants = []contestant{
 	{label: "plain gRPC", policy: policy.None, http: true},
 	{label: "plain gRPC again", policy: policy.None, http: true},

@@ -48,7 +48,7 @@ const (
 
 // All has every policy. To add one, add an entry here: -policy and the report then know it.
 var All = []Policy{
-	{Name: None, About: "plain gRPC", Dial: plain},
+	{Name: None, About: "plain gRPC, or plain HTTP/1.1", Dial: plain},
 	{Name: "static-10ms", About: "one hedge after 10 ms, no budget", Dial: Static(10*time.Millisecond, 1)},
 	{Name: "static-50ms", About: "one hedge after 50 ms, no budget", Dial: Static(50*time.Millisecond, 1)},
 	{Name: "static-200ms", About: "one hedge after 200 ms, no budget", Dial: Static(200*time.Millisecond, 1)},

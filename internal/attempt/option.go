@@ -106,8 +106,8 @@ func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, 
 
 // Deliver passes the results of the winner to the caller, at once if gRPC has ended the attempt.
 // Otherwise gRPC's OnFinish passes them later: for a stream, or if an interceptor has returned
-// early. If answered is set, Deliver passes the variables at once in any case, because an
-// interceptor may have answered without gRPC. r may be nil.
+// early. If answered is set, Deliver always passes the variables at once, because an interceptor
+// may have answered without gRPC. r may be nil.
 func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
 
 // Choose is Deliver without the OnFinish callbacks. The caller must run finish, which makes the

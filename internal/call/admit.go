@@ -64,11 +64,11 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 // process is.
 const busyShare = 16
 
-// noteLate tells the last attempt's backend that the attempt is late. Without a learned delay,
-// lateness is no sign of a silent backend.
+// noteLate records that the last attempt is late at its backend. Without a learned delay, lateness
+// is not a sign of a silent backend.
 func (d *due) noteLate() {
 	if d.busy {
-		d.Call.busy = true
+		d.clientBusy = true
 	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && d.estimate != nil {
 		if silent := d.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
 			event := settings.SilentBackend{Target: d.method.Target.Name, Address: silent}
@@ -309,7 +309,7 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 		return
 	}
 	d.method.Counters.HeldBack(why)
-	tellHeldBack(d.Call, d.n, why)
+	noteHeldBack(d.Call, d.n, why)
 	if registry.PreventsHedges(why) {
 		d.method.NoteUnhedgeable()
 	}

@@ -33,48 +33,6 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// catchUp handles the events of the race since the last call of catchUp. It reports each failed
-// attempt once, without attempts that were canceled or exceeded their deadlines. It refunds hedges
-// that were turned away or dropped. Hedges are prepared one after the other, so a dropped hedge is
-// the one that was paid for last.
-func catchUp(c *Call, r *race.Report) {
-	for n := range r.Hedges + 1 {
-		a := &r.Attempts[n]
-		if !a.Failed() || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
-			continue
-		}
-		c.hedges.failures |= 1 << n
-		countFailure(c, a.End, a.Pushback)
-		switch {
-		case a.TurnedAway: // the next hedge is due at once
-			if !c.OffWire {
-				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
-			}
-			if !c.settings.Unbudgeted() {
-				c.payment.turnedAway(n)
-			}
-		case a.Pushback != race.NoPushback:
-			tellHeldBack(c, r.Hedges+1, stats.PushedBack)
-		}
-	}
-	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		if release(c); !c.settings.Unbudgeted() {
-			c.payment.refund()
-		}
-	}
-}
-
-// countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
-// server wants no further attempt.
-func countFailure(c *Call, end race.EndKind, p race.Pushback) {
-	if t := c.settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
-		t.Failed()
-	}
-	if p != race.NoPushback {
-		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
-	}
-}
-
 // TracksFailures reports whether the interceptor must report the trailers of failures: the target
 // has a throttle, or the method has a hedgingPolicy, in which a failure makes the next hedge due.
 func (c *Call) TracksFailures() bool {

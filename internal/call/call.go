@@ -3,7 +3,9 @@
 package call
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -42,13 +44,13 @@ type Call struct {
 	payment  payment
 	http     *HTTPOption // nil for a gRPC call
 
-	mode      mode
-	off       bool              // by hedge.Off: its latency is not learned
-	busy      bool              // the process was short of processor time, so the latency is not learned
-	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
-	maxHedges int               // of the trigger or the policy
-	hedges    hedges
-	byHeaders *race.Report // of the race that response headers have decided; the first message is to come
+	mode       mode
+	off        bool              // by hedge.Off: its latency is not learned
+	clientBusy bool              // the process was short of processor time, so the latency is not learned
+	estimate   *trigger.Estimate // gave the delay; nil: the delay was not learned
+	maxHedges  int               // of the trigger or the policy
+	hedges     hedges
+	byHeaders  *race.Report // of the race that response headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call can have none
 	report func(stats.Outcome) // of hedge.Report; nil if unset
@@ -58,9 +60,9 @@ type Call struct {
 type mode uint8
 
 const (
-	unhedged mode = iota
-	dryRun        // counted, and not sent
-	armed         // considered
+	unhedged  mode = iota
+	dryRun         // counted, and not sent
+	hedgeable      // considered: see Admit
 )
 
 // hedges is the state of a call's hedges.
@@ -110,15 +112,15 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	if !s.Off {
 		m.Target.CallBegins(o.after || o.selected(s))
 	}
-	decide(&c, o)
+	setMode(&c, o)
 	m.Counters.Flush()
 	reportUnhedged(&c)
 	return c
 }
 
-// decide decides whether the call may be hedged, and after which delay. Otherwise it counts the
+// setMode decides whether the call may be hedged, and after which delay. If not, it counts the
 // reason.
-func decide(c *Call, o options) {
+func setMode(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
 	case o.off, s.Off:
@@ -128,7 +130,7 @@ func decide(c *Call, o options) {
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
-		arm(c, o.delay)
+		hedgeAfter(c, o.delay)
 	case !s.Described && o.http == nil:
 		m.Counters.NoDescriptor.Add(1)
 		c.Learns, c.why = false, stats.NoDescriptor
@@ -136,14 +138,14 @@ func decide(c *Call, o options) {
 		m.Counters.NotSelected.Add(1)
 		c.Learns, c.why = false, stats.NotSelected
 	case s.Policy != nil:
-		arm(c, s.Policy.Delay)
+		hedgeAfter(c, s.Policy.Delay)
 	case s.Trigger.Kind == settings.FixedTrigger:
-		arm(c, s.Trigger.Delay)
+		hedgeAfter(c, s.Trigger.Delay)
 	case learnedDelay(c):
-		arm(c, c.Delay)
+		hedgeAfter(c, c.Delay)
 	case s.WarmupDelay > 0:
 		m.Counters.Warmup.Add(1)
-		arm(c, s.WarmupDelay)
+		hedgeAfter(c, s.WarmupDelay)
 	default:
 		m.Counters.Warmup.Add(1)
 		c.why = stats.Warmup
@@ -179,8 +181,8 @@ func learnedDelay(c *Call) bool {
 	return true
 }
 
-// arm adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
-func arm(c *Call, delay time.Duration) {
+// hedgeAfter adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
+func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
 	if !s.Unbudgeted() { // calls with free hedges must not pay for other hedges
@@ -199,14 +201,65 @@ func arm(c *Call, delay time.Duration) {
 	case s.DryRun:
 		c.mode, c.why = dryRun, stats.DryRun
 	default:
-		c.mode, c.group = armed, s.Groups.Draw()
+		c.mode, c.group = hedgeable, s.Groups.Draw()
 		if c.group == control.Unhedged {
 			c.mode, c.why = unhedged, stats.InControlGroup
 		}
 	}
 }
 
-func (c *Call) Hedged() bool { return c.mode == armed }
+// Inspects reports whether Inspect calls a function of the user.
+func (c *Call) Inspects() bool { return needsClass(c) || c.payment.owes }
+
+// needsClass reports whether the class of the request is still to be set. Calls of a control group
+// have no class.
+func needsClass(c *Call) bool {
+	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
+}
+
+// Inspect asks the functions of WithClass and WithCost about the call's request. The class then
+// gives the delay and learns the call's latency. Once a method has classes, calls without a class
+// share one. The budget earns the call's share of the cost, and each hedge pays the cost. Inspect
+// must be called before the first hedge is due.
+//
+// The user's functions run without a lock. For a stream, the race may begin before they return. The
+// stream then sets *late, which mu guards, and Inspect discards their results. A unary call passes
+// nil for mu and late.
+func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
+	if !c.Inspects() {
+		return
+	}
+	classify, price, class, cost := needsClass(c), c.payment.owes, "", 0.0
+	if classify {
+		class = c.settings.Class(c.Context, c.method.Name, request)
+	}
+	if price {
+		if cost = c.settings.Cost(c.Context, c.method.Name, request); !budget.IsCost(cost) { // counts as 1
+			c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
+		}
+	}
+	if mu != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		if *late {
+			return
+		}
+	}
+	if price {
+		c.payment.setCost(c.Start, cost, c.Delay)
+	}
+	if !classify || class == "" && !c.method.HasClasses() {
+		return
+	}
+	c.class = c.method.Class(cmp.Or(class, registry.OtherClass), c.Start)
+	if c.estimate != nil && learnedDelay(c) {
+		c.maxHedges = min(c.estimate.Hedges, c.settings.MaxHedges)
+		reportUnhedged(c)
+	}
+}
+
+// Hedged reports whether the call may be hedged.
+func (c *Call) Hedged() bool { return c.mode == hedgeable }
 
 // ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
 func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
@@ -261,8 +314,8 @@ func (c *Call) NotReplayable() {
 	}
 	c.method.Counters.NotReplayable.Add(1)
 	c.method.Counters.Flush()
-	if was == armed {
-		tellHeldBack(c, 1, stats.NotReplayable)
+	if was == hedgeable {
+		noteHeldBack(c, 1, stats.NotReplayable)
 		reportUnhedged(c)
 	}
 	c.method.NoteUnhedgeable()
@@ -276,14 +329,14 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 // SendsOne marks the call as a stream of a method of hedge.WithSingleRequest. It is not hedged if
 // callers of the method often send a second message.
 func (c *Call) SendsOne() {
-	if c.method != nil && c.method.Talks.Begins() {
+	if c.method != nil && c.method.SecondRequests.Begins() {
 		c.NotReplayable()
 	}
 }
 
 // SecondRequest counts a stream with a second request message.
 func (c *Call) SecondRequest() {
-	c.method.Talks.Second()
+	c.method.SecondRequests.Add()
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
 }
 

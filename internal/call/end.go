@@ -84,6 +84,7 @@ func (c *Call) End(e Ending) {
 		d.primary = d.primaryOfRace()
 		d.gone = d.gone || d.primary.gone
 	}
+	// Otherwise the primary was cut short, or its caller gave up early: the backend may still answer.
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(d.primary.age, answered)
@@ -93,7 +94,7 @@ func (c *Call) End(e Ending) {
 		t.Succeeded()
 	}
 	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
-		d.tellGuard()
+		d.reportExhausted()
 	}
 	if answered := rpc.Answers.HasStatus(e.Err); c.Learns && d.known && (answered || d.gone) {
 		c.settings.Groups.Ended(c.group, c.Start.Add(e.Age), e.Age, answered)
@@ -124,9 +125,9 @@ func (p *primary) answered() bool {
 	return p.known && (p.err == nil || !p.gone && !p.askedLate && rpc.Answers.HasStatus(p.err))
 }
 
-// tellGuard reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away
+// reportExhausted reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away
 // with a pushback.
-func (d *ended) tellGuard() {
+func (d *ended) reportExhausted() {
 	primary, hedge := status.Code(d.Err) == codes.ResourceExhausted, false
 	if r := d.Race; r != nil {
 		primary = isExhausted(r.Attempts[0])
@@ -222,7 +223,7 @@ func countRace(c *Call, r *race.Report) {
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
-	rejected, hedged := r.Rejected(), r.Served() > 0 && !r.Panicked
+	rejected, hedged := r.Rejected(), r.FirstNotTurnedAway() > 0 && !r.Panicked
 	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	if hedged && (good || !r.GaveUp) { // if the caller gave up, the value of hedges is unknown
@@ -248,7 +249,49 @@ func countRace(c *Call, r *race.Report) {
 			}
 		})
 	}
-	tell(c, r)
+	traceRace(c, r)
+}
+
+// catchUp handles the events of the race since the last call of catchUp. It reports each failed
+// attempt once, without attempts that were canceled or exceeded their deadlines. It refunds hedges
+// that were turned away or dropped. Hedges are prepared one after the other, so a dropped hedge is
+// the one that was paid for last.
+func catchUp(c *Call, r *race.Report) {
+	for n := range r.Hedges + 1 {
+		a := &r.Attempts[n]
+		if !a.Failed() || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
+			continue
+		}
+		c.hedges.failures |= 1 << n
+		countFailure(c, a.End, a.Pushback)
+		switch {
+		case a.TurnedAway: // the next hedge is due at once
+			if !c.OffWire {
+				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
+			}
+			if !c.settings.Unbudgeted() {
+				c.payment.turnedAway(n)
+			}
+		case a.Pushback != race.NoPushback:
+			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
+		}
+	}
+	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
+		if release(c); !c.settings.Unbudgeted() {
+			c.payment.refund()
+		}
+	}
+}
+
+// countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
+// server wants no further attempt.
+func countFailure(c *Call, end race.EndKind, p race.Pushback) {
+	if t := c.settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+		t.Failed()
+	}
+	if p != race.NoPushback {
+		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
+	}
 }
 
 // LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any

@@ -12,10 +12,10 @@ import (
 // learn teaches the method, and the class of the request, the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
-	if !c.Learns || c.off || c.busy || d.Race != nil && d.Race.Panicked {
+	if !c.Learns || c.off || c.clientBusy || d.Race != nil && d.Race.Panicked {
 		return
 	}
-	if d.Race != nil && d.Race.Served() > 0 {
+	if d.Race != nil && d.Race.FirstNotTurnedAway() > 0 {
 		d.learnHedges()
 	}
 	p := &d.primary
@@ -39,7 +39,7 @@ func (c *Call) Teach(lesson func(*trigger.Learner)) {
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
 	if c.estimate != nil && !d.headers && proves(r) {
-		first := r.Attempts[r.Served()].SentAt
+		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
 	if c.settings.Trigger.Kind != settings.AutoTrigger || r.Rejected() > 0 || r.Repeated {

@@ -16,7 +16,8 @@ func (c *Call) Sent(n int) {
 	settings.Tell(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 }
 
-func tellHeldBack(c *Call, n int, why stats.Reason) {
+// noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
+func noteHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
 	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
@@ -32,8 +33,8 @@ func (c *Call) FillOutcome(r *race.Report) {
 	}
 }
 
-// tell reports what happened in a race, after it was counted.
-func tell(c *Call, r *race.Report) {
+// traceRace reports what happened in a race, after it was counted.
+func traceRace(c *Call, r *race.Report) {
 	c.FillOutcome(r)
 	if r.Hedges == 0 {
 		return

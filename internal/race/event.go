@@ -80,8 +80,9 @@ type Actions struct {
 	Arm, Disarm bool
 	At          time.Duration
 
-	// Ask is the hedge to ask the policy about. Turn numbers the hedges that were considered, this
-	// one and skipped ones included. It is the same when admission of a hedge is asked for again.
+	// Ask is the hedge to ask the policy about. Turn is the number of hedges considered so far,
+	// including this one and skipped ones. It stays the same if the policy is asked about the hedge
+	// again.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered, or was sent last, repeats the call
 	Prepare   uint8 // the hedge to prepare, without holding a lock

@@ -17,8 +17,8 @@ func judge(r race.Rules, before, after facts, o occurrence, timer timer) string 
 	switch wanted := after.more(r) && after.waiting == 0; {
 	case wanted && !timer.armed:
 		return "rule 10: the timer is not armed though a hedge may come due"
-	case wanted && timer.at != after.due:
-		return fmt.Sprintf("rule 11: the timer is armed for %d, the next hedge is due at %d", timer.at, after.due)
+	case wanted && timer.at != after.due():
+		return fmt.Sprintf("rule 11: the timer is armed for %d, the next hedge is due at %d", timer.at, after.due())
 	case !wanted && timer.armed:
 		return "rule 8: the timer is armed though no hedge waits for it"
 	}
@@ -28,7 +28,7 @@ func judge(r race.Rules, before, after facts, o occurrence, timer timer) string 
 // judgeSending checks that a hedge is sent when it must be, and not otherwise.
 func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	a, may := o.a, before.more(r)
-	ask := o.e.Kind == race.Due && may && before.waiting == 0 && o.at >= before.due
+	ask := o.e.Kind == race.Due && may && before.waiting == 0 && o.at >= before.due()
 	admitted := o.e.Kind == race.Admitted && before.waiting == 'a'
 	prepared := o.e.Kind == race.Prepared && before.waiting == 'p'
 	unpreparable := o.e.Kind == race.NotReplayable && before.waiting == 'p'

@@ -110,8 +110,9 @@ func slow(times map[int]time.Duration) func(int) bool {
 	}
 }
 
-// TestPreparing says who waits while a hedge is prepared, and who does not. Hedges are due at 10,
-// 20, 30 ms.
+// TestPreparing prepares hedges, due at 10, 20, 30 ms, and looks who waits for it. A panic of the
+// preparation surfaces, or is dropped if the call is decided. A panic of the primary unwinds only
+// when no goroutine reads the caller's request.
 func TestPreparing(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {
@@ -119,9 +120,10 @@ func TestPreparing(t *testing.T) {
 		hedges  int
 
 		took    time.Duration
-		primary time.Duration // when the primary has ended; took, if 0
+		primary time.Duration // when the primary has ended; 0: took; -1: it has not
 		winner  int
 		err     error
+		panics  any
 		ran     int
 		dropped int
 	}{
@@ -161,14 +163,34 @@ func TestPreparing(t *testing.T) {
 			entrant: &entrant{primary: 50 * ms, replayable: func() bool { return false }},
 			hedges:  3, took: 50 * ms,
 		},
+		"a panic before the end": {
+			entrant: &entrant{primary: time.Hour, prepare: panicsLate},
+			hedges:  1, took: 30 * ms, panics: "prepare",
+		},
+		"a panic after it": {
+			entrant: &entrant{primary: 15 * ms, prepare: panicsLate},
+			hedges:  1, took: 30 * ms, primary: 15 * ms, dropped: 1,
+		},
+		"a panic of the primary": {
+			entrant: &entrant{do: func() error { time.Sleep(15 * ms); panic("primary") },
+				prepare: slow(map[int]time.Duration{1: 30 * ms})},
+			hedges: 1, took: 40 * ms, primary: -1, panics: "primary", dropped: 1,
+		},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			e, p := tc.entrant, &policy{hedges: tc.hedges}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			e.ctx, e.began = ctx, time.Now()
-			var r race.Race
-			out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
+			var out race.Result
+			panicked := func() (v any) {
+				defer func() { v = recover() }()
+				out = new(race.Race).Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
+				return nil
+			}()
+			if p, ok := panicked.(*race.Panic); ok {
+				panicked = p.Value
+			}
 			took, winner := time.Since(e.began), 0
 			if out.Winner != nil {
 				winner = out.Winner.(*running).n
@@ -176,10 +198,12 @@ func TestPreparing(t *testing.T) {
 			if tc.primary == 0 {
 				tc.primary = tc.took
 			}
-			if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) ||
-				(out.Err == nil) != (tc.err == nil) {
-				t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
-					took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
+			if took != tc.took || e.primaryEnded != max(tc.primary, 0) {
+				t.Errorf("ended after %v, want %v; the primary %v, want %v", took, tc.took, e.primaryEnded, tc.primary)
+			}
+			if winner != tc.winner || out.Err != tc.err || panicked != tc.panics {
+				t.Errorf("hedge %d with %v, panic %v; want hedge %d with %v, panic %v",
+					winner, out.Err, panicked, tc.winner, tc.err, tc.panics)
 			}
 			synctest.Wait()
 			if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
@@ -190,38 +214,5 @@ func TestPreparing(t *testing.T) {
 }
 
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
-
-// TestPreparing_Panics surfaces a panic of the preparation, or drops it if the call is decided. A
-// panic of the primary unwinds only when no goroutine reads the caller's request.
-func TestPreparing_Panics(t *testing.T) {
-	for name, tc := range map[string]struct {
-		primary time.Duration
-		prepare func(int) bool
-		do      func() error
-		panics  any
-		took    time.Duration
-	}{
-		"before the end": {primary: time.Hour, prepare: panicsLate, panics: "prepare", took: 30 * ms},
-		"after it":       {primary: 15 * ms, prepare: panicsLate, took: 30 * ms},
-		"the primary": {do: func() error { time.Sleep(15 * ms); panic("primary") },
-			prepare: slow(map[int]time.Duration{1: 30 * ms}), panics: "primary", took: 40 * ms},
-	} {
-		hedgetest.Run(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			e := &entrant{ctx: ctx, primary: tc.primary, prepare: tc.prepare, do: tc.do, began: time.Now()}
-			defer func() {
-				value := recover()
-				if p, ok := value.(*race.Panic); ok {
-					value = p.Value
-				}
-				if took := time.Since(e.began); value != tc.panics || took != tc.took || e.preparing != 0 {
-					t.Errorf("panic %v after %v, want %v after %v", value, took, tc.panics, tc.took)
-				}
-			}()
-			new(race.Race).Run(t.Context(), cancel, plan(10*ms, 1), &policy{hedges: 1}, e)
-		})
-	}
-}
 
 func panicsLate(int) bool { time.Sleep(20 * ms); panic("prepare") }

@@ -95,10 +95,9 @@ type Ending interface {
 	// Trailer returns the trailer of an attempt that has failed; nil if unknown.
 	Trailer() metadata.MD
 	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
-	// called if Rules.Judged is set, at most once, on the attempt's goroutine, and not for a failure
-	// that cannot end the race. open means that a rejected attempt needs its context while it may
-	// still win: a stream goes on after its first message, and a value of hedge.Do may depend on its
-	// context.
+	// called if Rules.Judged is set, at most once, on the attempt's goroutine, and not for a
+	// failure that cannot end the race. If ok is false, open reports whether the attempt needs its
+	// context for as long as it may still win: a stream does, and a value of hedge.Do may.
 	Accepts(err error) (ok, open bool)
 }
 
@@ -174,11 +173,11 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. Otherwise it does nothing. calls reports that the primary's end calls for a hedge.
-func (r *Race) endUntouched(calls bool) bool {
+// races. Otherwise it does nothing. forHedge means that the primary's end calls for a hedge.
+func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil || calls && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
+	if r.runner != nil || forHedge && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
 		return false
 	}
 	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.plan, r.timer = nil, nil, nil, nil, Plan{}, nil
@@ -215,9 +214,9 @@ func (r *Race) ensureRunnerLocked() *runner {
 
 // Commit makes the primary win, unless the race is decided or the primary has failed: no further
 // hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
-// call. It returns false once the outcome is delivered, because the policy may be booking it. If it
-// returns true and a hedge was ever due, it first calls decided with the report up to now, under its
-// lock.
+// call. It returns false once the outcome is delivered, because the policy may be booking that
+// outcome. If it returns true and a hedge was ever due, it first calls decided with the report so
+// far, under the race's lock.
 //
 // Commit may be called on any goroutine, before, during and after Run. It waits for a hedge that is
 // being prepared.

@@ -74,8 +74,8 @@ func (r *Report) Rejected() (n int) {
 	return n
 }
 
-// Served returns the first hedge that was not turned away; 0 if there is none.
-func (r *Report) Served() int {
+// FirstNotTurnedAway returns the first hedge that was not turned away; 0 if there is none.
+func (r *Report) FirstNotTurnedAway() int {
 	for n := 1; n <= r.Hedges; n++ {
 		if !r.Attempts[n].TurnedAway {
 			return n

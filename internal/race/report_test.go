@@ -21,55 +21,44 @@ func init() {
 	}
 }
 
-// reported is the expected report of a schedule, read from its list of events.
-func reported(h history) (r race.Report) {
-	decided, delivered := -1, -1
-	for i, o := range h.list {
-		if o.a.Decided {
-			decided = i
-		}
-		if o.a.Deliver {
-			delivered = i
-		}
-	}
-	r.Winner, r.DecidedAt = int(h.list[decided].a.Winner), h.list[decided].at
-	r.DeliveredAt, r.Panicked = h.list[delivered].at, h.list[delivered].a.Panic
-	r.Committed = h.list[decided].e.Kind == race.Committed
-	upto := h.before(delivered + 1)
-	r.Hedges = int(upto.sent())
-	r.NotReplayable = upto.happened(race.NotReplayable)
-	for _, o := range upto.before(decided + 1).list {
-		if o.e.Kind == race.CallerGone {
-			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled
-		}
-	}
-	repeats := upto.repeats()
-	for i, o := range upto.list {
+// reports are the report of a schedule that its list of events implies, and the one that the runner
+// makes.
+func reports(h history) (r, recorded race.Report) {
+	f := begins(h.firstDue)
+	r.Attempts[0].CutShort = true
+	for _, o := range h.list {
 		if o.a.Start > 0 {
-			r.Repeated = repeats >= 0 && repeats < i
-			r.Attempts[o.a.Start].SentAt = o.at
-			r.Attempts[o.a.Start].CutShort = i < decided
+			r.Hedges++
+			r.Repeated = f.repeats
+			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
 		}
 		if o.a.Drop > 0 {
 			r.Dropped++
 		}
-	}
-	r.Attempts[0].CutShort = true
-	for i, o := range upto.list {
-		if o.e.Kind != race.Ended {
-			continue
+		r.NotReplayable = r.NotReplayable || o.e.Kind == race.NotReplayable
+		if o.e.Kind == race.CallerGone && !f.decided {
+			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled
 		}
-		a := &r.Attempts[o.e.Attempt]
-		a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
-		if i <= decided {
-			a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
-		} else if int(o.e.Attempt) != r.Winner && o.e.End == race.Panicked {
-			r.LoserPanics++
+		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended {
+			a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
+			if !f.decided {
+				a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
+			} else if o.e.Attempt != f.winner && o.e.End == race.Panicked {
+				r.LoserPanics++
+			}
+		}
+		recorded.Record(f.decided, o.e, o.a, errorOf(o), o.at)
+		if f = f.then(h.rules, o); o.a.Decided {
+			r.Winner, r.DecidedAt, r.Committed = int(f.winner), o.at, o.e.Kind == race.Committed
+		}
+		if o.a.Deliver {
+			r.DeliveredAt, r.Panicked = o.at, o.a.Panic
+			break
 		}
 	}
 	r.Attempts[r.Winner].CutShort = false
 	r.Err = r.Attempts[r.Winner].Err
-	return r
+	return r, recorded
 }
 
 // errorOf is the error of an end, or of the caller's context: one in two callers has a deadline.
@@ -84,19 +73,6 @@ func errorOf(o occurrence) error {
 	return nil
 }
 
-// recorded is the report as the runner makes it.
-func recorded(h history) (r race.Report) {
-	decided := false
-	for _, o := range h.list {
-		r.Record(decided, o.e, o.a, errorOf(o), o.at)
-		decided = decided || o.a.Decided
-		if o.a.Deliver {
-			break
-		}
-	}
-	return r
-}
-
 // TestReport checks the report of random schedules of up to four hedges, and the rules with them.
 func TestReport(t *testing.T) {
 	seed := rand.Uint64()
@@ -109,13 +85,13 @@ func TestReport(t *testing.T) {
 		if s.broken != "" {
 			t.Fatalf("seed %d: %s", seed, s.broken)
 		}
-		got, want := recorded(s.so()), reported(s.so())
+		want, got := reports(s.so())
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(race.Report{}), cmpopts.EquateErrors()); diff != "" {
 			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}
 		for n, a := range got.Attempts { // it answered, or was cut short, or neither
 			answered := a.HasEnded && (a.End == race.OK || a.End == race.RejectedReply)
-			if _, cut := got.Unanswered(n); cut && (answered || n == got.Winner) || got.Served() > got.Hedges {
+			if _, cut := got.Unanswered(n); cut && (answered || n == got.Winner) || got.FirstNotTurnedAway() > got.Hedges {
 				t.Fatalf("seed %d: attempt %d of %+v", seed, n, got)
 			}
 		}
@@ -125,7 +101,7 @@ func TestReport(t *testing.T) {
 // walk plays one schedule at random.
 func (s *search) walk(draw *rand.Rand) {
 	m, a := race.NewMachine(s.rules, s.firstDue)
-	n := node{m: m, facts: s.so().facts(facts{})}
+	n := node{m: m, facts: begins(s.firstDue)}
 	n.timer.set(a)
 	for !n.finished() && s.broken == "" {
 		// Hedges are worth looking at, so that what leads to one comes more often than what ends

@@ -47,7 +47,7 @@ type Method struct {
 	Name   string
 	Target *Target
 
-	Talks Talks // of a method of WithSingleRequest
+	SecondRequests SecondRequests // of a method of WithSingleRequest
 
 	Guard guard.Guard
 

@@ -250,7 +250,7 @@ func (b *backends) nginx(t *testing.T) string {
 	for _, at := range b.urls {
 		fmt.Fprintf(&servers, "server %s max_fails=0;", at.Host)
 	}
-	conf := fmt.Sprintf(`daemon off; worker_processes 1; pid %[1]s/pid; error_log %[1]s/error.log; events {}
+	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error.log; events {}
 http { access_log off; client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
 uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5; upstream backends { %[2]s keepalive 32; }
 server { listen %[3]s; location / { proxy_pass http://backends; proxy_http_version 1.1; proxy_buffering off;

@@ -76,6 +76,18 @@ func decisions(s stats.Counts) (sum float64) {
 	return sum - float64(s.Calls+s.Hedged+s.Hedges)
 }
 
+// check compares the sum of each counter with the scheduler's count.
+func (c *counted) check(t *testing.T) {
+	t.Helper()
+	sums, stats := c.read(t), c.Stats()
+	if want := map[string]float64{
+		"grpc.client.hedge.calls": float64(stats.Calls), "grpc.client.hedge.sent": float64(stats.Hedges),
+		"grpc.client.hedge.decisions": decisions(stats),
+	}; !maps.Equal(sums, want) {
+		t.Errorf("%v, want %v", sums, want)
+	}
+}
+
 // Methods come, are removed and come again, because they are idle or the scheduler is full. Each
 // counter equals the scheduler's count.
 func TestCounters_MethodsThatComeAndGo(t *testing.T) {
@@ -93,13 +105,8 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 				time.Sleep(time.Duration(r.ExpFloat64() * float64(3*time.Minute)))
 			}
 			time.Sleep(time.Second) // the losers end
-			sums, stats := c.read(t), c.Stats()
-			want := map[string]float64{
-				"grpc.client.hedge.calls": float64(stats.Calls), "grpc.client.hedge.sent": float64(stats.Hedges),
-				"grpc.client.hedge.decisions": decisions(stats),
-			}
-			if !maps.Equal(sums, want) {
-				t.Errorf("seed %d: %v, want %v", seed, sums, want)
+			if c.check(t); t.Failed() {
+				t.Fatalf("seed %d", seed)
 			}
 		})
 	}
@@ -155,12 +162,7 @@ func TestCounters_ManyMethods(t *testing.T) {
 				c.read(t)
 				c.read(t)
 			}
-			sums, stats := c.read(t), c.Stats()
-			if sums["grpc.client.hedge.calls"] != float64(stats.Calls) ||
-				sums["grpc.client.hedge.decisions"] != decisions(stats) ||
-				sums["grpc.client.hedge.sent"] != float64(stats.Hedges) {
-				t.Errorf("%v, want %+v", sums, stats)
-			}
+			c.check(t)
 			own, zero := 0, 0
 			for key, value := range c.last {
 				if strings.HasPrefix(key, "grpc.client.hedge.decisions") && !strings.Contains(key, "=other") {

@@ -32,11 +32,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), b.telemetry(t))
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
-			Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
-		conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), otherBackend)...)
-		testserver.ConnectT(t, conn)
-		client := testpb.NewTestServiceClient(conn)
+		_, client := stragglers(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		for n := range 5000 {
 			if err := kinds["unary"](t.Context(), client, uint64(n)); err != nil {
 				t.Fatal(err)

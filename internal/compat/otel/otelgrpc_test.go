@@ -79,16 +79,12 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
 	b := newBackend(t)
 	s := hedgetest.All(t, b.telemetry(t))
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3,
-		Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
 	if ours {
 		tracers = hedgeotel.TracerProvider(b.tracers)
 	}
-	conn := cluster.ClientT(t, b.otelgrpcOptions(s, tracers)...)
-	testserver.ConnectT(t, conn)
-	synctest.Wait()
-	b.spanned(t, testpb.NewTestServiceClient(conn), 2000, 0)
+	_, client := stragglers(t, b.otelgrpcOptions(s, tracers)...)
+	b.spanned(t, client, 2000, 0)
 	return b.traced(), s.Stats()
 }
 

@@ -96,11 +96,9 @@ func TestRollout(t *testing.T) {
 		}
 	})
 	for _, stage := range stages {
-		prometheus := startPrometheus(t, stage.scrapes, "groups: []\n")
-		for _, query := range stage.queries {
-			if got := prometheus.query(t, query, 0); len(got) != 1 {
-				t.Errorf("%s: %v", query, got)
-			}
+		for _, q := range stage.queries {
+			scraped(stage.scrapes).evaluate(t, "groups: []\n",
+				query{"count(" + q + ")", len(stage.scrapes) - 1, []string{"{}"}})
 		}
 	}
 }

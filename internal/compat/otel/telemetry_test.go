@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
 	experimental "google.golang.org/grpc/experimental/opentelemetry"
 	"google.golang.org/grpc/stats/opentelemetry"
 
@@ -79,6 +80,17 @@ func (b *backend) scrape() string {
 	return w.Body.String()
 }
 
+// stragglers starts three backends that answer one attempt in twenty late, and connects to them.
+func stragglers(t *testing.T, options ...grpc.DialOption) (*testserver.Cluster, testpb.TestServiceClient) {
+	t.Helper()
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3,
+		Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
+	conn := cluster.ClientT(t, options...)
+	testserver.ConnectT(t, conn)
+	synctest.Wait()
+	return cluster, testpb.NewTestServiceClient(conn)
+}
+
 // spanned makes calls, twenty at a time, each in a span of its caller's; a tenth are streams.
 func (b *backend) spanned(t *testing.T, client testpb.TestServiceClient, calls int, pause time.Duration) {
 	tracer := b.tracers.Tracer("test")
@@ -112,11 +124,8 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, b.telemetry(t), hedge.WithControl(20))
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3,
-			Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
-		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
-		testserver.ConnectT(t, conn)
-		b.spanned(t, testpb.NewTestServiceClient(conn), tenThousand, 1300*ms)
+		cluster, client := stragglers(t, hedgeotel.DialOptions(s, b.plugin())...)
+		b.spanned(t, client, tenThousand, 1300*ms)
 		stats, all := s.Stats(), collect(t, b.reader)
 		if stats.Calls != tenThousand || stats.Hedges < 300 {
 			t.Fatalf("%+v", stats)
