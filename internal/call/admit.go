@@ -167,12 +167,14 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		}
 	}
 
-	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent.
-	// The budget may owe the price of a hedge that sends the call again: the call fails without it.
-	urgent := d.n > 1 || d.age >= 2*d.Delay
+	// The budget does not pay. It may owe the price of a hedge that sends the call again: the call
+	// fails without it.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if !s.Unbudgeted() && !d.payment.pay(d.now, d.n, urgent, again) {
+	if keep := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
 		release(d.Call)
+		if keep > 0 {
+			return holdUntil(retryAt(d.age, d.Delay)) // a slower call may need the tokens
+		}
 		return d.holdBack(stats.BudgetExhausted)
 	}
 	return race.Event{Kind: race.Admitted}, stats.NoReason
@@ -257,6 +259,16 @@ func draw(c *Call, turn int) bool {
 		h.turn, h.drawn = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
 	}
 	return c.hedges.drawn
+}
+
+// keep returns the share of the budget's reserve that must remain. The first hedge of a plan keeps
+// all of it at the delay, and nothing at twice the delay: when tokens are few, hedges wait, most
+// calls answer meanwhile, and the tokens are there for the slowest.
+func (d *due) keep() float64 {
+	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
+		return 0
+	}
+	return min(max(2-float64(d.age)/float64(d.Delay), 0), 1)
 }
 
 // turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.

@@ -41,13 +41,13 @@ func (p *payment) each(do func(b *budget.Bucket, i int)) {
 
 // pay takes the price of hedge n from every budget, or from none. The budgets may owe the price of
 // a hedge that sends the call again.
-func (p *payment) pay(now time.Time, n int, urgent, again bool) bool {
+func (p *payment) pay(now time.Time, n int, keep float64, again bool) bool {
 	p.last = uint8(n)
 	for i, b := range p.buckets {
 		if b == nil {
 			continue
 		}
-		paid, saved := b.Pay(now, urgent || again, p.cost)
+		paid, saved := b.Pay(now, keep, p.cost)
 		if !paid && again {
 			paid = b.Owe(now, p.cost)
 		}
@@ -70,7 +70,7 @@ func (p *payment) fromSavings(i, n int) bool { return p.saved[i]&(1<<n) != 0 }
 // pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
 // pays.
 func (p *payment) pretend(now time.Time) bool {
-	paid, _ := p.buckets[0].Pay(now, true, p.cost)
+	paid, _ := p.buckets[0].Pay(now, 0, p.cost)
 	return paid
 }
 

@@ -314,7 +314,11 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 	}
-	if paid, _ := c.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*c.delay, 1); !paid {
+	keep := 0.0
+	if len(c.sent) == 0 && s.config.Auto && s.known == nil {
+		keep = min(max(2-float64(age)/float64(c.delay), 0), 1)
+	}
+	if paid, _ := c.budget.Pay(s.time(), keep, 1); !paid {
 		switch {
 		case age < 2*c.delay:
 			again(min(age/8, 2*c.delay-age))
