@@ -19,6 +19,12 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
+// private has a field that protobuf does not encode.
+type private struct {
+	note
+	own int
+}
+
 // TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many
 // hedges are due. The tests of internal/attempt have all kinds of requests.
 func TestRequest_ThatIsNotRepeated(t *testing.T) {
@@ -27,9 +33,10 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 		req    any
 		hedges int64
 	}{
-		"large":               {large, 0},
-		"all but too large":   {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
-		"it can be sent once": {make(chan int), 0},
+		"large":                {large, 0},
+		"all but too large":    {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
+		"with a private field": {&private{own: 7}, 0},
+		"it can be sent once":  {make(chan int), 0},
 	} {
 		for _, code := range []codes.Code{codes.OK, codes.Unavailable} {
 			eachDoor(t, fmt.Sprint(name, "/", code), func(t *testing.T, d door) {
