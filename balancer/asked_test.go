@@ -178,7 +178,8 @@ func TestConnections_NeverAnswers(t *testing.T) {
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				run := func(lasts time.Duration) time.Duration {
-					return quantile(traffic{kind: kinds[0], rate: 50, lasts: lasts, rng: generator(1, 2)}.run(t, client), 0.99)
+					return traffic{kind: kinds[0], rate: 50, lasts: lasts,
+						rng: generator(1, 2)}.run(t, client).Tail(0.99)
 				}
 				if tc.after > 0 {
 					run(tc.after)

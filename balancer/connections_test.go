@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -224,7 +225,7 @@ func TestServiceAddress(t *testing.T) {
 			})
 			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute,
 				rng: generator(1, 2)}.run(t, client)
-			return quantile(all, 0.99), s.Methods()[0]
+			return all.Tail(0.99), s.Methods()[0]
 		}
 		plain, _ := run(bare(pickFirst), hedge.WithMaxHedges(0))
 		one, _ := run(bare(pickFirst))
@@ -268,7 +269,7 @@ func TestVanishingPackets(t *testing.T) {
 					}
 					conn, d, _ := dialDealt(t, cluster, 1, true, options...)
 					client := testpb.NewTestServiceClient(conn)
-					pace := func() []made {
+					pace := func() simulation.Calls {
 						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2),
 							may: []codes.Code{codes.DeadlineExceeded, codes.Unavailable}}.run(t, client)
 					}
@@ -282,7 +283,7 @@ func TestVanishingPackets(t *testing.T) {
 						_ = conn.Close()
 					}
 					<-first.closed
-					return quantile(all, 0.99), time.Since(lost)
+					return all.Tail(0.99), time.Since(lost)
 				}
 				_, noticed := run(bare(pickFirst), 0)
 				tail, _ := run(with(pickFirst, `"connections": 2`), 2)

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -162,15 +163,9 @@ type traffic struct {
 	may      []codes.Code // be the end of a call
 }
 
-// made is the outcome of a call of traffic.
-type made struct {
-	at, took time.Duration
-	err      error
-}
-
-func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
+func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) simulation.Calls {
 	var mu sync.Mutex
-	var all []made
+	var all simulation.Calls
 	var group sync.WaitGroup
 	began := time.Now()
 	for next, id := began, uint64(0); int(id) < tr.calls || tr.calls == 0 && next.Sub(began) < tr.lasts; id++ {
@@ -201,7 +196,7 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, made{at, time.Since(began), err})
+			all = append(all, simulation.Call{ID: id, At: at, Took: time.Since(began), Err: err})
 		})
 		next = next.Add(time.Duration(tr.rng.ExpFloat64() / tr.rate * float64(time.Second)))
 	}
@@ -211,7 +206,7 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 
 // simulated is the outcome of traffic.
 type simulated struct {
-	all     []made
+	all     simulation.Calls
 	row     stats.Method
 	records []testserver.Record
 }
@@ -229,16 +224,6 @@ func simulate(t *testing.T, c testserver.Config, option grpc.DialOption,
 		r.row, r.records = s.Methods()[0], cluster.Records()
 	})
 	return r
-}
-
-// quantile returns a quantile of latencies.
-func quantile(all []made, q float64) time.Duration {
-	took := make([]time.Duration, len(all))
-	for i, m := range all {
-		took[i] = m.took
-	}
-	slices.Sort(took)
-	return took[int(q*float64(len(took)))]
 }
 
 func generator(a, b uint64) *rand.Rand { return rand.New(rand.NewPCG(a, b)) }

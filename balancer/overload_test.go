@@ -14,6 +14,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -52,13 +53,13 @@ func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOpt
 	r := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, option, script,
 		traffic{kind: mixed, rate: 3 * load / service.Seconds(),
 			lasts: to, deadline: time.Second, rng: generator(seed, 2), may: []codes.Code{codes.DeadlineExceeded}}, opts...)
-	all := slices.DeleteFunc(r.all, func(m made) bool { return m.at < from })
+	all := slices.DeleteFunc(r.all, func(m simulation.Call) bool { return m.At < from })
 	for _, m := range all {
-		if m.err != nil {
+		if m.Err != nil {
 			failed++
 		}
 	}
-	return len(all), failed, quantile(all, 0.99), r.row
+	return len(all), failed, all.Tail(0.99), r.row
 }
 
 // In TestSilence_Overload a backend stalls for a minute, and the others can handle all of its

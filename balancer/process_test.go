@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -144,7 +145,7 @@ func TestStalledProcess(t *testing.T) {
 				done := make(chan struct{})
 				var group sync.WaitGroup
 				group.Go(func() { stopAndGo(t, append(servers[:tc.stopped:tc.stopped], servers[3:3+tc.stopped]...), done) })
-				var all [3][]made
+				var all [3]simulation.Calls
 				var calling sync.WaitGroup
 				for i, client := range []testpb.TestServiceClient{theirs, ours, calm} {
 					calling.Go(func() {
@@ -157,7 +158,7 @@ func TestStalledProcess(t *testing.T) {
 				close(done)
 				group.Wait()
 
-				q := quantile
+				q := simulation.Calls.Tail
 				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
 				row := s.Methods()[0]
 				load := row.HedgeRate()

@@ -101,7 +101,7 @@ func TestSilence_FalseAlarms(t *testing.T) {
 				run := func(option grpc.DialOption) (time.Duration, stats.Method) {
 					r := simulate(t, testserver.Config{Seed: 1, Workers: l.workers, CountsOnly: true}, option, l.script,
 						traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+seed)})
-					return quantile(r.all, 0.99), r.row
+					return r.all.Tail(0.99), r.row
 				}
 				before, _ := run(with(roundRobin, `"silence": false`))
 				after, row := run(over(roundRobin))
@@ -209,7 +209,7 @@ func TestSilence_HeadersAreNoAnswer(t *testing.T) {
 		}
 		r := simulate(t, testserver.Config{Seed: 1, CountsOnly: true}, over(roundRobin), script,
 			traffic{kind: kinds[1], rate: 200, lasts: 25 * time.Second, rng: generator(1, 2)})
-		p99, moved := quantile(r.all, 0.99), r.row.Moved
+		p99, moved := r.all.Tail(0.99), r.row.Moved
 		t.Logf("headers at once %v: p99 %v, %d of %d moved", headers, p99, moved, len(r.all))
 		if p99 > 50*ms || moved < 1000 {
 			t.Errorf("headers at once %v: p99 %v, %d moved", headers, p99, moved)

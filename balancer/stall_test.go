@@ -52,9 +52,9 @@ func TestStalledBackend(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			run := func(name string, option grpc.DialOption, opts ...hedge.Option) (time.Duration, int, stats.Method) {
 				r, again := runStall(t, k, option, opts...)
-				p99 := quantile(r.all, 0.99)
+				p99 := r.all.Tail(0.99)
 				t.Logf("%s: p50 %v, p99 %v, p99.9 %v; %.1f%% extra load, %d of %d hedges met the stalled backend again",
-					name, quantile(r.all, 0.50), p99, quantile(r.all, 0.999), 100*r.row.HedgeRate(), again, r.row.Hedges)
+					name, r.all.Tail(0.50), p99, r.all.Tail(0.999), 100*r.row.HedgeRate(), again, r.row.Hedges)
 				return p99, again, r.row
 			}
 			unhedged, _, _ := run("round robin", plain, hedge.WithMaxHedges(0))

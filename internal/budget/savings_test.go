@@ -75,10 +75,9 @@ func TestSavings_NeedHedgesThatWin(t *testing.T) {
 	} {
 		b := budget.New(10)
 		for _, c := range ended {
-			switch c {
-			case 'r':
+			if c == 'r' {
 				drainSaved(b, 0)
-			default:
+			} else {
 				b.Hedged(c == 'w')
 			}
 		}
