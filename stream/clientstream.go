@@ -140,6 +140,9 @@ func (c *clientStream) receiveFirst(m any) error {
 	case chosen == nil:
 		chosen = c.await()
 	}
+	// If another call runs the contest, a second request or an error of SendMsg may have chosen the
+	// primary, which the contest still uses.
+	c.contest.running.Wait()
 	err := chosen.receive(m)
 	if c.dryRun {
 		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
