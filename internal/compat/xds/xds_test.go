@@ -235,13 +235,17 @@ func TestMesh(t *testing.T) {
 				}
 			}
 			again := s.Stats().SameBackend
-			elsewhere := 0
 			const calls = 40
+			arrived, elsewhere := 0, 0 // calls with two attempts that began at a server, and at two servers
 			for id := range uint64(calls) {
 				call(id)
 				at := map[int]bool{}
-				for _, r := range backends.RecordsOf(id) {
+				records := backends.RecordsOf(id)
+				for _, r := range records {
 					at[r.Backend] = true
+				}
+				if len(records) > 1 { // in a busy process a primary can be canceled before it begins
+					arrived++
 				}
 				if len(at) > 1 {
 					elsewhere++
@@ -249,9 +253,12 @@ func TestMesh(t *testing.T) {
 			}
 			row := s.Methods()[0]
 			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one",
-				elsewhere, calls, row.Ready, row.Connections, row.SameBackend-again)
-			if elsewhere != calls && strings.Contains(tc.child, roundRobin) || row.SameBackend != again {
-				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)
+				elsewhere, arrived, row.Ready, row.Connections, row.SameBackend-again)
+			if elsewhere != arrived && strings.Contains(tc.child, roundRobin) || row.SameBackend != again {
+				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, arrived, row)
+			}
+			if arrived < calls/2 {
+				t.Errorf("two attempts of only %d of %d calls arrived", arrived, calls)
 			}
 
 			// The cluster changes under calls. They overlap, because a channel over a ring hash
