@@ -137,14 +137,19 @@ type unaryCall struct {
 
 func (u *unary) Primary() error { return u.invoker(u.ctx, u.method, u.req, u.reply, u.cc, u.opts...) }
 
-// trailerOption returns the option that keeps the primary's trailer for a throttle or a
+// trailerOption returns the options that keep the primary's trailer for a throttle or a
 // hedgingPolicy.
 func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	u.trailer = new(trailer) // not in u, which is reused: an interceptor may keep the options
-	return []grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
+	kept := new(struct { // not in u, which is reused: an interceptor may keep the options
+		trailer
+		options [2]grpc.CallOption // here, which saves an allocation
+	})
+	u.trailer = &kept.trailer
+	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
+	return kept.options[:]
 }
 
 func (u *unary) Accepts(err error) (ok, open bool) {
