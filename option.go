@@ -77,7 +77,6 @@ func option(name string, to scope, err error, set func(*settings.Config)) Option
 	})
 }
 
-// refuse returns an error if outOfRange is set.
 func refuse(outOfRange bool, format string, args ...any) error {
 	if !outOfRange {
 		return nil

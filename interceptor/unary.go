@@ -30,9 +30,9 @@ import (
 // sent a message before the error.
 //
 // When a hedge wins, the primary is canceled, and the call waits for the primary to return, because
-// the primary writes to the caller's reply. gRPC itself returns at once. An interceptor that
-// ignores its context delays the answer, as do per-RPC credentials that fetch a token without the
-// context that they are given: use that context, or fetch the token in the background.
+// the primary writes to the caller's reply. gRPC itself returns at once. The answer is delayed by
+// an interceptor that ignores its context, and by per-RPC credentials that fetch a token without
+// it: pass that context on, or fetch the token in the background.
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a
 // *[hedge.Panic], which has the hedge's stack.
@@ -107,8 +107,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	}
 }
 
-// unaries is a pool. Only calls without a hedge return their unary: a losing hedge may use its
-// unary after the call.
+// unaries is a pool. A call with a hedge does not return its unary, because a losing hedge may
+// still use it.
 var unaries = sync.Pool{New: func() any { return new(unary) }}
 
 // unary is one call, and its primary. It implements [race.Entrant].

@@ -108,7 +108,6 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 	}
 }
 
-// readMethod reports the gauges of a method.
 func readMethod(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
@@ -128,7 +127,6 @@ func readMethod(m *stats.Method, report report) {
 	}
 }
 
-// readTarget reports the gauges of the method's target.
 func readTarget(m *stats.Method, report report) {
 	report("budget.tokens", m.Tokens)
 	if m.ThrottleMax > 0 {
@@ -269,7 +267,6 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// add adds counts to a sum.
 func add(sum *stats.Counts, of stats.Counts) {
 	for n, count := range fields(&of) {
 		fields(sum)[n] += count

@@ -24,9 +24,9 @@ type opener struct {
 	options  attempt.Options
 }
 
-// streamAttempt is one attempt of a stream, and its result before the decision. Until then only the
-// attempt's goroutine may use it. Afterwards only RecvMsg may use the fields of the winner, and no
-// goroutine the fields of a loser.
+// streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
+// the attempt's goroutine may use its fields. Afterwards only RecvMsg may use the winner's fields,
+// and no goroutine a loser's.
 //
 // A hedge is a [race.Attempt]. The contest is the [race.Ending] of the primary.
 type streamAttempt struct {
@@ -163,8 +163,8 @@ func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
 
-// unmarked is the stream of a hedge, without the marks of a hedge in the context that the caller
-// gets if the hedge has won: a stats handler may have copied them.
+// unmarked is the stream of a hedge. The caller gets its Context if the hedge wins: without the
+// marks of a hedge, which a stats handler may have copied into the context.
 type unmarked struct {
 	grpc.ClientStream
 	context func() context.Context
@@ -172,7 +172,7 @@ type unmarked struct {
 
 func (u unmarked) Context() context.Context { return u.context() }
 
-// Run opens a hedge.
+// Run opens a hedge, sends the request and waits for the goal of the race.
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
 	ctx = c.call.HedgeContext(ctx)

@@ -21,14 +21,14 @@ import (
 //	   ▼        │ └──────────────────┴──► settled
 //	aborted ────┘
 //
-// The call that leaves idle also settles the stream. Other calls that need the chosen attempt wait
-// for that, without a lock.
+// The method call that leaves idle also settles the stream. Other method calls that need the chosen
+// attempt wait for that, without a lock.
 type phase uint8
 
 const (
-	opening  phase = iota // the primary's stream is not open yet
-	aborted               // the primary ended before that
-	idle                  // no call waits for an answer
+	opening  phase = iota // the primary is being opened
+	aborted               // the primary has ended while it was being opened
+	idle                  // neither RecvMsg nor Header waits for an answer
 	racing                // RecvMsg or Header runs a contest
 	settling              // the primary is about to be chosen without a contest, for example at its end
 	settled               // an attempt is chosen
@@ -40,10 +40,10 @@ type clientStream struct {
 	reporting // its mu also guards single, decided and phase, and changes of chosen
 
 	single   *singleRequest // of a bidirectional method; nil otherwise
-	decided  chan struct{}  // closed when the stream is settled; nil unless a call waits for that
+	decided  chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
 	phase    phase
 	unhedged bool
-	dryRun   bool        // that is the only reason why the stream is unhedged
+	dryRun   bool        // the stream is unhedged only because of hedge.WithDryRun
 	waits    bool        // Header waits for the first message
 	heard    atomic.Bool // RecvMsg has returned the first message and learned from it
 
@@ -51,7 +51,7 @@ type clientStream struct {
 	opener  opener
 	caller  context.Context
 	primary streamAttempt
-	bound   context.Context // the primary's, which its cancel ends
+	bound   context.Context // the context that primary.cancel ends
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
 	// run keeps the request until the first message.
 	kept atomic.Pointer[attempt.Kept]
@@ -159,8 +159,8 @@ func (c *clientStream) receiveFirst(m any) error {
 	return err
 }
 
-// raceInto runs a contest for the first message and receives it into m. replies makes messages of
-// m's type.
+// raceInto runs a contest for the first message and receives it into m. replies makes the messages
+// of hedges.
 func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
 	k.replies = replies
 	was := replies.Content()
@@ -230,8 +230,7 @@ func (c *clientStream) SendMsg(m any) error {
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
 		if err == nil {
-			// Not when a hedge is due: a caller may then have filled its message for the next
-			// stream.
+			// Copy it now: once a hedge is due, the caller may have reused m for its next stream.
 			c.kept.Store(c.opener.options.Keep(m))
 		}
 		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason
@@ -254,7 +253,7 @@ func (c *clientStream) CloseSend() error {
 	if c.single != nil {
 		c.mu.Lock()
 		hedges := c.single.hedges
-		if c.single.closed { // a second call: hedges have closed their sides, or do so by themselves
+		if c.single.closed { // a second CloseSend: hedges have closed their sides, or will in sent
 			hedges = nil
 		}
 		c.single.closed = true

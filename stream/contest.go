@@ -32,8 +32,9 @@ type contest struct {
 	running sync.WaitGroup // until the race has returned, which may be after the choice
 }
 
-// enter returns the chosen attempt, or nil before the choice. If it returns a contest, the caller
-// must run it or, if races is false, choose. Otherwise another call does so.
+// enter returns the chosen attempt, if there is one. Otherwise it returns the contest to the first
+// method call that waits, which must run it or, if races is false, choose the primary. Later method
+// calls get nil for both, and must await the choice.
 func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*streamAttempt, *contest) {
 	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
 		return chosen, nil
@@ -155,8 +156,8 @@ func (c *clientStream) await() *streamAttempt {
 	return c.chosen.Load()
 }
 
-// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes
-// on. It returns the chosen attempt, and waits for the choice if necessary.
+// commit makes the primary win, if it still can: if no hedge has won, and the primary has not
+// failed. It waits for the choice and returns the chosen attempt.
 func (c *clientStream) commit() *streamAttempt {
 	c.mu.Lock()
 	was := c.phase
@@ -175,7 +176,7 @@ func (c *clientStream) commit() *streamAttempt {
 type singleRequest struct {
 	hedges []*streamAttempt // that have sent the request
 	closed bool             // no more messages follow
-	second bool             // the caller sends a second message, which hedges without an answer do not get
+	second bool             // the caller sends a second message: a hedge without an answer cannot win any more
 }
 
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
@@ -197,7 +198,8 @@ func (c *clientStream) sent(h *streamAttempt) error {
 	return nil
 }
 
-// answered notes that a hedge has an answer. It returns an error if the hedge must not win.
+// answered notes that a hedge has an answer. Like sent, it returns an error if the hedge must not
+// win.
 func (c *clientStream) answered(h *streamAttempt) error {
 	if c.single == nil {
 		return nil
@@ -211,8 +213,8 @@ func (c *clientStream) answered(h *streamAttempt) error {
 	return nil
 }
 
-// dropHedges cancels the hedges without an answer if the caller sends a second message. The primary
-// has failed, or a hedge has won.
+// dropHedges cancels the hedges without an answer if the caller sends a second message although the
+// primary cannot win any more.
 func (c *clientStream) dropHedges() {
 	if c.single == nil {
 		return
@@ -232,8 +234,8 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 	awaitsMessage := c.phase == racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
 	if !c.waits && awaitsMessage {
-		// Header must not wait for the first message. If the primary has headers, it wins. Without
-		// headers it has ended or lost, and the race decides.
+		// Header must not wait for the first message. A primary with headers wins. A primary
+		// without headers has ended or lost, and the race decides.
 		if header, err := c.primary.Header(); err == nil && header != nil {
 			c.headersCame(askedAt, header)
 			return c.commit()

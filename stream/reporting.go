@@ -10,12 +10,12 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 )
 
-// reporting passes the request of a stream to its call, and the time to the first message.
+// reporting passes the request of a stream, and the time to its first message, to its call.
 type reporting struct {
 	call      call.Call
 	booked    bool       // call.End was called
-	inspects  bool       // the user's functions of the request decide its class or cost
-	inspected bool       // they were asked; used by SendMsg only
+	inspects  bool       // a function of WithClass or WithCost is due: see call.Call.Inspects
+	inspected bool       // the functions were called; used by SendMsg only
 	requests  uint8      // messages sent, 2 for more; used by SendMsg only
 	begun     bool       // RecvMsg or Header was called: the class and cost are fixed
 	mu        sync.Mutex // guards begun and headers
@@ -44,8 +44,7 @@ func (r *reporting) sends(m any) (second bool) {
 	return r.requests > 1
 }
 
-// inspect passes the results of the user's functions of the request to the call, unless a call of
-// RecvMsg or Header already waits for the answer. It holds no lock while they run.
+// inspect lets the call inspect its request, once: see call.Call.Inspect.
 func (r *reporting) inspect(m any) {
 	if !r.inspects || r.inspected {
 		return
@@ -91,25 +90,23 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 	r.end(e)
 }
 
-// end ends the call.
 func (r *reporting) end(e call.Ending) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.booked = true
 }
 
-// waited reports whether age is the time to the first message, because the caller waited for it.
-// RecvMsg was called at askedAt, and has just received the message. A caller that waited for at
-// least half of the age counts as waiting from the start. So does a caller that waited for the
-// headers and called RecvMsg within the grace period, because the message may have come with the
-// headers. The grace period does not depend on the age: otherwise slow calls would be learned from
-// more often than fast ones.
+// waited reports whether age, at which RecvMsg returned the first message, is the latency, because
+// the caller waited for the message. RecvMsg was called at askedAt. A caller counts as waiting if
+// it waited for at least half of the age, or if it waited for the headers and then called RecvMsg
+// within call.Grace. The grace period does not depend on the age: otherwise more slow calls than
+// fast ones would be learned.
 func (h headerWait) waited(askedAt, age time.Duration) bool {
 	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= call.Grace
 }
 
 // early reports whether the headers that decided the call came well before the first message:
-// RecvMsg, called at askedAt, has waited for at least the grace period and an eighth of the age.
+// RecvMsg, called at askedAt, waited after them for at least call.Grace and an eighth of the age.
 func (h headerWait) early(askedAt, age time.Duration) bool {
 	after := age - max(askedAt, h.at)
 	return h.came && after >= call.Grace && 8*after >= age

@@ -22,8 +22,8 @@ import (
 const MaxCopy = 1 << 20
 
 // protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
-// returns neither if a copy of m would lack state that the call's codec sends: a type that embeds a
-// message has all of its methods, but more state.
+// returns neither for a type that embeds a message: a copy would lack the fields beside the
+// message, which the call's codec may send.
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {
 	case proto.Message:
@@ -107,16 +107,15 @@ func allEncoded(of reflect.Type) bool {
 	return true
 }
 
-// Reply makes messages of the type of a caller's reply, and moves one of them to that reply.
+// Reply makes the messages into which hedges receive, and moves the winner's to the caller's reply.
 type Reply struct {
 	caller any
 	of     protoreflect.MessageType // nil for the older API
 }
 
 // Reply takes the caller's reply. Call it on the caller's goroutine, before the first attempt: gRPC
-// may write to the reply as soon as the primary runs.
-//
-// It returns false if a hedge cannot receive into another message that is then moved to the reply:
+// may write to the reply as soon as the primary runs. It returns false if a hedge's own message
+// could not be moved to the reply afterwards:
 //
 //   - the reply is not a protobuf message,
 //   - the reply holds data that the call's codec may leave in place, or

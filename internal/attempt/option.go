@@ -104,10 +104,10 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 // finish is the attempt's OnFinish. gRPC calls it on the goroutine that ended the attempt.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err })() }
 
-// Deliver passes the results of the winner to the caller once gRPC has ended the attempt: at once,
-// or later for a stream or behind an interceptor that has returned early. If answered is set,
-// Deliver passes the variables at once: an interceptor may have answered without gRPC. r may be
-// nil.
+// Deliver passes the results of the winner to the caller, at once if gRPC has ended the attempt.
+// Otherwise gRPC's OnFinish passes them later: for a stream, or if an interceptor has returned
+// early. If answered is set, Deliver passes the variables at once in any case, because an
+// interceptor may have answered without gRPC. r may be nil.
 func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
 
 // Choose is Deliver without the OnFinish callbacks. The caller must run finish, which makes the
@@ -144,11 +144,10 @@ func (r *Results) note(change func()) (finish func()) {
 
 func nothing() {}
 
-// Ended passes the variables of the winner, a stream, to the caller, to whom one of its methods is
-// about to return an error. If the call's context or connection has ended, gRPC ends the stream on
-// another goroutine, and may call OnFinish only after the caller has read the variables. Ended
-// therefore takes them from the stream. A stream of another library may call no OnFinish. caller is
-// the context of the call. r may be nil.
+// Ended passes the variables to the caller before a method of st, the winning stream, returns an
+// error. OnFinish may come too late for that: gRPC calls it on another goroutine if the call's
+// context or connection has ended, and a stream of another library may never call it. Ended
+// therefore takes the variables from st. caller is the context of the call. r may be nil.
 func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	if r == nil || !r.awaited() {
 		return

@@ -187,7 +187,7 @@ func (run *boundRun) step() {
 		return
 	}
 	for range r.IntN(3) {
-		paid, saved := run.bucket.Pay(now, r.IntN(2) == 0, cost)
+		paid, saved := run.bucket.Pay(now, float64(r.IntN(2)), cost)
 		price := priceOf(cost)
 		switch {
 		case !paid && r.IntN(20) == 0:
@@ -248,7 +248,7 @@ func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 		for ; now < 2*time.Minute; now += pause {
 			b.Earn(at(now), tc.cost, tc.delay)
 			calls += tc.cost
-			if paid, _ := b.Pay(at(now), true, tc.cost); paid {
+			if paid, _ := b.Pay(at(now), 0, tc.cost); paid {
 				hedges += tc.cost
 			}
 			if now > time.Minute+time.Second { // a hedged call takes a second
@@ -285,7 +285,7 @@ func FuzzBucket(f *testing.F) {
 				}
 			default:
 				b.Hedged(e&8 == 0)
-				if paid, saved := b.Pay(at(now), e&4 == 0, 1); paid && e == 255 {
+				if paid, saved := b.Pay(at(now), float64(e>>2&1), 1); paid && e == 255 {
 					b.Refund(saved, false, 1)
 				} else if paid {
 					allowed--

@@ -29,7 +29,7 @@ const (
 	// target with a costly call each six seconds earns the price of one such call in a minute.
 	half = 30 * time.Second
 
-	maxReserve = 8 // tokens
+	maxReserve = 20 // tokens
 	maxLate    = time.Minute
 )
 
@@ -186,10 +186,9 @@ func (b *Bucket) Forfeit(cost float64) {
 // rest of the burst. So while savings wait for a win, the burst can still pay for a hedge that may
 // win.
 //
-// A hedge that is not urgent leaves a reserve in the burst: a quarter of the tokens beyond the
-// first, at most eight. The reserve pays for urgent hedges, of the slowest calls, when more hedges
-// are due than calls earn.
-func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
+// keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
+// reserve is what the bucket and its savings can hold beyond one hedge, at most 20 tokens.
+func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	price := priceOf(cost)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,13 +196,15 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 	b.cap()
 	savingsFirst := 2*b.held < b.burst()
 	switch {
+	case b.held+b.savings.tokens-price < b.reserve(keep):
 	case savingsFirst && b.savings.pay(price):
 		paid, saved = true, true
-	case b.payFromBurst(urgent, price):
+	case b.payFromBurst(price):
 		paid = true
 	case !savingsFirst && b.savings.pay(price):
 		paid, saved = true, true
-	default:
+	}
+	if !paid {
 		b.market.refused += float64(price) / token
 		return false, false
 	}
@@ -211,16 +212,17 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 	return paid, saved
 }
 
-func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
-	needed := price
-	if !urgent {
-		needed += min((b.burst()-b.minBurst())/4, maxReserve*token)
-	}
-	if b.held < needed {
+func (b *Bucket) payFromBurst(price int64) bool {
+	if b.held < price {
 		return false
 	}
 	b.held -= price
 	return true
+}
+
+// reserve returns a share of the reserve.
+func (b *Bucket) reserve(share float64) int64 {
+	return int64(share * float64(min((1+savedBursts)*b.burst()-b.minBurst(), maxReserve*token)))
 }
 
 // Owe takes the price of an attempt without which a call fails, even if the bucket does not hold

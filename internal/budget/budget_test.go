@@ -22,8 +22,8 @@ func earn(b *budget.Bucket, n int, from, to time.Duration) {
 }
 
 // drain spends until refused and returns the number of hedges.
-func drain(b *budget.Bucket, now time.Duration, urgent bool) (n int) {
-	for b.Spend(at(now), urgent, 1) {
+func drain(b *budget.Bucket, now time.Duration) (n int) {
+	for b.Spend(at(now), 1) {
 		n++
 	}
 	return n
@@ -53,7 +53,7 @@ func TestNew(t *testing.T) {
 		earn(tc.bucket, 10, 0, time.Second)
 		after := tc.bucket.Balance(at(time.Second))
 		win(tc.bucket)
-		paid, _ := tc.bucket.Pay(at(time.Second), true, 1)
+		paid, _ := tc.bucket.Pay(at(time.Second), 0, 1)
 		if start != tc.start || !near(after.Tokens, tc.after, 1e-6) || !near(after.Burst, tc.after, 1e-6) ||
 			paid != (tc.after > 0) {
 			t.Errorf("want %v tokens, then %v: got %v, %+v, paid: %v", tc.start, tc.after, start, after, paid)
@@ -124,27 +124,40 @@ func TestRule12_TokensLiveAsLongAsCalls(t *testing.T) {
 // At a low rate, a token is saved up for, however long that takes.
 func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b := budget.New(2)
-	b.Spend(at(0), true, 1)
+	b.Spend(at(0), 1)
 	for i := range 100 {
 		now := time.Duration(i) * time.Minute
 		b.Earn(at(now), 1, 0)
-		if paid := b.Spend(at(now), false, 1); paid != (i%50 == 49) {
+		if paid := b.Spend(at(now), 1); paid != (i%50 == 49) {
 			t.Errorf("after %d calls Spend = %v", i+1, paid)
 		}
 	}
 }
 
-func TestReserveIsForUrgentHedges(t *testing.T) {
+// TestReserve pays for hedges that keep a share of the reserve, and then for urgent ones. No hedge
+// wins, so savings pay for none.
+func TestReserve(t *testing.T) {
 	for _, tc := range []struct {
 		calls        int // in a second, at 10%
+		keep         float64
 		paid, urgent int
-	}{{0, 1, 0}, {10, 1, 0}, {20, 1, 1}, {50, 4, 1}, {1000, 92, 8}} {
+	}{
+		{0, 1, 0, 1}, {0, 0, 1, 0},
+		{10, 1, 0, 1}, {10, .5, 0, 1},
+		{50, 1, 0, 5}, {50, .25, 1, 4},
+		{1000, 1, 81, 19}, {1000, .5, 91, 9}, {1000, 0, 100, 0},
+	} {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, time.Second)
-		if paid, urgent := drain(b, time.Second, false), drain(b, time.Second, true); paid != tc.paid ||
-			urgent != tc.urgent {
-			t.Errorf("%d calls: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls, paid, urgent,
-				tc.paid, tc.urgent)
+		pay := func(keep float64) (n int) {
+			for paid := true; paid; n++ {
+				paid, _ = b.Pay(at(time.Second), keep, 1)
+			}
+			return n - 1
+		}
+		if paid, urgent := pay(tc.keep), pay(0); paid != tc.paid || urgent != tc.urgent {
+			t.Errorf("%d calls, keep %v: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls,
+				tc.keep, paid, urgent, tc.paid, tc.urgent)
 		}
 	}
 }
@@ -239,7 +252,7 @@ func TestExpect(t *testing.T) {
 	} {
 		b := budget.New(tc.percent)
 		b.Expect(at(0), tc.perSecond)
-		if got := b.Balance(at(0)).Tokens; !near(got, tc.tokens, 0.2) || drain(b, 0, true) > 8 {
+		if got := b.Balance(at(0)).Tokens; !near(got, tc.tokens, 0.2) || drain(b, 0) > 8 {
 			t.Errorf("%v%% of %v calls per second: %v tokens, want %v", tc.percent, tc.perSecond, got, tc.tokens)
 		}
 	}
@@ -254,7 +267,7 @@ func TestSetPercent_WhatIsHeldPays(t *testing.T) {
 			for _, p := range percents {
 				b.SetPercent(p)
 			}
-			if paid := drain(b, after, true); paid < want || paid > want+want/20 {
+			if paid := drain(b, after); paid < want || paid > want+want/20 {
 				t.Errorf("%v percent, after %v: %d hedges, want %d", percents, after, paid, want)
 			}
 		}
@@ -284,7 +297,7 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 						now := second + within*n/time.Duration(tc.rate)
 						b.Earn(at(busySince+now), 1, 0)
 						for demand += 0.8 * percent / 100; demand >= 1; demand-- {
-							if !b.Spend(at(busySince+now), false, 1) && now > 2*time.Second {
+							if !b.Spend(at(busySince+now), 1) && now > 2*time.Second {
 								t.Fatalf("%d per second within %v, %v%%: refused at %v", tc.rate, within,
 									percent, now)
 							}
@@ -301,7 +314,7 @@ func TestNoAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(100 * time.Millisecond)
 		b.Earn(now, 1, time.Second)
-		b.Pay(now, true, 1)
+		b.Pay(now, 0, 1)
 		b.Owe(now, 1)
 		b.Hedged(true)
 		b.Refund(true, false, 1)
@@ -319,7 +332,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 	for _, due := range []bool{true, false} {
 		b, now, owed, paid := budget.New(10), 10*time.Second, 0, 0
 		earn(b, 20_000, 0, now)
-		drain(b, now, true)
+		drain(b, now)
 		for b.Owe(at(now), 1) {
 			owed++
 		}
@@ -327,7 +340,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 		for quiet := time.Duration(0); free == 0 && quiet < 2*time.Hour; quiet += time.Second / 2 {
 			b.Earn(at(now+quiet), 1, 0)
 			switch {
-			case due && b.Spend(at(now+quiet), true, 1):
+			case due && b.Spend(at(now+quiet), 1):
 				paid++
 				first = cmp.Or(first, quiet)
 			case b.Owe(at(now+quiet), 1):

@@ -37,7 +37,7 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 					}
 					earned.Add(1)
 					b.Earn(now, 1, time.Duration(caller/7)*time.Second)
-					ok, saved := b.Pay(now, i%2 == 0, 1)
+					ok, saved := b.Pay(now, float64(i%2)/4, 1)
 					switch {
 					case !ok:
 						continue

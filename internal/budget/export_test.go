@@ -5,12 +5,12 @@ import "time"
 const MaxBurst = maxBurst
 
 // Spend pays from the burst alone.
-func (b *Bucket) Spend(now time.Time, urgent bool, cost float64) bool {
+func (b *Bucket) Spend(now time.Time, cost float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	return b.payFromBurst(urgent, priceOf(cost))
+	return b.payFromBurst(priceOf(cost))
 }
 
 // SpendSaved pays from the savings alone.

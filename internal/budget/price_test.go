@@ -36,7 +36,7 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 			for end := now + length; now < end; now += time.Second / time.Duration(tc.rate) {
 				b.Earn(at(now), 1, 0)
 				for asked += share; asked >= 1; asked-- {
-					if paid, saved := b.Pay(at(now), false, 1); paid && tc.after != nil {
+					if paid, saved := b.Pay(at(now), 0, 1); paid && tc.after != nil {
 						tc.after(b, saved)
 					} else if paid {
 						b.Hedged(true)

@@ -55,7 +55,7 @@ func TestSavings_Fill(t *testing.T) {
 			t.Errorf("%s: %+v, want %v tokens and %v saved of %v", tc.name, got, tc.tokens, tc.saved, tc.of)
 		}
 		win(b)
-		paid := drain(b, tc.at, true)
+		paid := drain(b, tc.at)
 		for b.SpendSaved(at(tc.at), 1) {
 			b.Hedged(true)
 			paid++
@@ -102,7 +102,7 @@ func TestRule12_StalledHedges(t *testing.T) {
 	win(b)
 	held, hedges := b.Balance(at(afterTen)), 0
 	for i := 0; ; i++ {
-		if paid, _ := b.Pay(at(afterTen), true, 1); !paid {
+		if paid, _ := b.Pay(at(afterTen), 0, 1); !paid {
 			break
 		}
 		hedges++
@@ -121,7 +121,7 @@ func TestRefund(t *testing.T) {
 	win(b)
 	before := b.Balance(at(afterTen))
 	for range 1000 {
-		if !b.Spend(at(afterTen), true, 1) || !b.SpendSaved(at(afterTen), 1) {
+		if !b.Spend(at(afterTen), 1) || !b.SpendSaved(at(afterTen), 1) {
 			t.Fatal("refused though each token was refunded")
 		}
 		b.Refund(false, false, 1)

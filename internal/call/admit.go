@@ -19,11 +19,11 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	n, turn int           // the hedge, 1 for the first; and the number of hedges considered until now
+	n, turn int           // see Call.Admit
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
-	race    *race.Report  // up to now; Repeated is about this hedge
-	slow    bool          // the call is slow; otherwise an answer was rejected, or the call is sent again
+	race    *race.Report  // so far; Repeated is about this hedge
+	slow    bool          // the hedge is due because the call is slow, not after a rejected answer or to repeat the call
 	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
 
@@ -58,9 +58,10 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	return e
 }
 
-// busyShare is the share of a call's age by which a busy process delays a due hedge. The goroutines
-// of a call wait for a processor about four times, so that a quarter of the age is the process's
-// own. A call that grows old is hedged in the end, however busy the process is.
+// busyShare divides a call's age: the process is busy if goroutines wait for a processor for longer
+// than the quotient. A call waits about four times, so a busy process causes at least a quarter of
+// the age. The threshold grows with the age, so a call is hedged in the end, however busy the
+// process is.
 const busyShare = 16
 
 // noteLate tells the last attempt's backend that the attempt is late. Without a learned delay,
@@ -121,7 +122,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		}
 	}
 
-	// The primary finds out whether a silent backend answers.
+	// The backend is silent: the primary gets more time to find out whether it answers.
 	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
 	}
@@ -131,7 +132,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return d.holdBack(stats.ClientBusy)
 	}
 
-	// Only a share of the hedges is sent.
+	// The plan sends a hedge only with some probability.
 	if d.slow && !draw(d.Call, d.turn) {
 		return race.Event{Kind: race.Skipped}, stats.NotDrawn
 	}
@@ -166,12 +167,14 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		}
 	}
 
-	// The budget does not pay. A hedge that is not the first, or has waited for long, is urgent.
-	// The budget may owe the price of a hedge that sends the call again: the call fails without it.
-	urgent := d.n > 1 || d.age >= 2*d.Delay
+	// The budget does not pay. It may owe the price of a hedge that sends the call again: the call
+	// fails without it.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if !s.Unbudgeted() && !d.payment.pay(d.now, d.n, urgent, again) {
+	if keep := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
 		release(d.Call)
+		if keep > 0 {
+			return holdUntil(retryAt(d.age, d.Delay)) // a slower call may need the tokens
+		}
 		return d.holdBack(stats.BudgetExhausted)
 	}
 	return race.Event{Kind: race.Admitted}, stats.NoReason
@@ -202,9 +205,9 @@ const retryFloor = 250 * time.Microsecond
 //	age < 3 delay    at 3 delay
 //	else             at twice the age
 //
-// The first retries are close: if slightly more hedges are due than the budget earns, a call that
-// ends leaves its token to a slower call, which loses a fraction of the delay. Later retries are
-// rare, so that a long call in an outage costs little.
+// The first retries are close together. If slightly more hedges are due than the budget pays for,
+// some calls end while they are held back, and slower calls get their tokens after a fraction of
+// the delay. Later retries are rare, so that a long call in an outage costs little.
 func retryAt(age, delay time.Duration) time.Duration {
 	wait := age
 	switch {
@@ -256,6 +259,16 @@ func draw(c *Call, turn int) bool {
 		h.turn, h.drawn = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
 	}
 	return c.hedges.drawn
+}
+
+// keep returns the share of the budget's reserve that must remain. The first hedge of a plan keeps
+// all of it at the delay, and nothing at twice the delay: when tokens are few, hedges wait, most
+// calls answer meanwhile, and the tokens are there for the slowest.
+func (d *due) keep() float64 {
+	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
+		return 0
+	}
+	return min(max(2-float64(d.age)/float64(d.Delay), 0), 1)
 }
 
 // turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.

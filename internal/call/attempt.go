@@ -11,7 +11,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -34,10 +33,10 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// catchUp handles the events of the race since the last call of catchUp. It reports each
-// failed attempt once, without attempts that were canceled or exceeded their deadlines. It refunds
-// hedges that were turned away or dropped. At most one hedge is dropped at a time, the one that was
-// paid for last, because hedges are prepared one after the other.
+// catchUp handles the events of the race since the last call of catchUp. It reports each failed
+// attempt once, without attempts that were canceled or exceeded their deadlines. It refunds hedges
+// that were turned away or dropped. Hedges are prepared one after the other, so a dropped hedge is
+// the one that was paid for last.
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -89,8 +88,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
 	}
-	counter := (*registry.SameBackendCounter)(&c.method.Counters)
-	ctx, c.Record = place.Primary(ctx, target, counter, c.settings.OtherBackendOnly)
+	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend, c.settings.OtherBackendOnly)
 	return ctx
 }
 

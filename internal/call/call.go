@@ -31,9 +31,9 @@ type Call struct {
 	Conn    Conn // nil: always ready
 	Start   time.Time
 	Delay   time.Duration // after which the first hedge is due
-	Record  *place.Record // of the backends that its attempts used; nil without a policy of package balancer
+	Record  *place.Record // the backends that its attempts have used; nil without a policy of package balancer
 	Learns  bool          // its latency is of interest
-	OffWire bool          // its attempts are no streams of its target's connections
+	OffWire bool          // its attempts do not use the streams of its target's connections
 
 	method   *registry.Method
 	settings *registry.Settings // in force when it began
@@ -43,8 +43,8 @@ type Call struct {
 	http     *HTTPOption // nil for a gRPC call
 
 	mode      mode
-	off       bool              // the caller has switched it off: its latency is not learned
-	busy      bool              // the process was short of processor time: the latency is not the server's
+	off       bool              // by hedge.Off: its latency is not learned
+	busy      bool              // the process was short of processor time, so the latency is not learned
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges int               // of the trigger or the policy
 	hedges    hedges
@@ -54,7 +54,7 @@ type Call struct {
 	report func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
-// mode is what happens when a hedge is due.
+// mode is the treatment of a call's due hedges.
 type mode uint8
 
 const (
@@ -65,9 +65,9 @@ const (
 
 // hedges is the state of a call's hedges.
 type hedges struct {
-	turn      int          // of the hedge that was drawn last
-	drawn     bool         // that hedge is sent
-	heldBack  stats.Reason // of the last hedge that was held back, so that each reason counts once per hedge
+	turn      int          // the last hedge that was drawn: see draw
+	drawn     bool         // the result of that draw
+	heldBack  stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket    guard.Ticket
 	tookReset bool  // the hedge that was considered last has taken a reset of its target
 	failures  uint8 // attempts with a reported failure, a bit each
@@ -88,7 +88,7 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 	return target, conn
 }
 
-// Begin counts a call and returns it. With an empty registry the call is not hedged.
+// Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
 // Begin uses the options of this package, and from ctx only [OffOption] and [AfterOption].
@@ -206,7 +206,6 @@ func arm(c *Call, delay time.Duration) {
 	}
 }
 
-// Hedged reports whether the call may be hedged.
 func (c *Call) Hedged() bool { return c.mode == armed }
 
 // ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
@@ -228,7 +227,7 @@ func (c *Call) Plan() race.Plan {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && !policy { // a rejected answer can use more hedges than the trigger wants
+	if p.Judged && !policy { // hedges after a rejected answer are not limited by the trigger
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {
@@ -241,7 +240,6 @@ func (c *Call) Plan() race.Plan {
 // looks for reasons why the call cannot be hedged.
 func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 
-// Age returns the time since the call began.
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Learner returns the learner that gives the call's delay: the class's or the method's.
@@ -252,7 +250,6 @@ func (c *Call) Learner() *trigger.Learner {
 	return &c.method.Learner
 }
 
-// Overdue reports whether the call has lasted longer than its delay.
 func (c *Call) Overdue() bool { return c.Age() > c.Delay }
 
 // NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged

@@ -33,9 +33,9 @@ type Ending struct {
 	Early bool
 }
 
-// Grace is the time within which a caller that asks late for an answer counts as waiting: from the
-// headers to the first message, and, if a hedge was due before the caller asked, until that hedge.
-// The answer may have arrived already.
+// Grace is for an answer that may have arrived before its caller asked for it. A caller that
+// receives headers, and asks for the first message within Grace, counts as waiting in between. If a
+// hedge was due before the caller asked, the hedge waits for Grace.
 const Grace = time.Millisecond
 
 // Book implements [race.Policy]. The end of the race ends the call.
@@ -113,7 +113,7 @@ type ended struct {
 // primary describes how the primary of a call ended. Age is the call's.
 type primary struct {
 	known     bool // the primary has ended, and its end is known
-	cutShort  bool // the primary had not answered at age, when a hedge won; a stream answers with its first message
+	cutShort  bool // a hedge won at age, before the primary answered; a stream answers with its first message
 	err       error
 	age       time.Duration
 	gone      bool // the caller had gone by then

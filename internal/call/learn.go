@@ -33,9 +33,9 @@ func (c *Call) Teach(lesson func(*trigger.Learner)) {
 	}
 }
 
-// learnHedges learns the latency of a hedged call and of its hedges, cut short or not. A hedge that
-// failed teaches nothing. Nor does a hedge of a repeated call, or of a call with a rejected answer:
-// the trigger learns from hedges of slow calls alone.
+// learnHedges learns the latency of a hedged call and of its hedges, cut short or not. The trigger
+// learns only from hedges of slow calls: not from a hedge that failed, that repeated a call, or
+// that followed a rejected answer.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
 	if c.estimate != nil && !d.headers && proves(r) {

@@ -14,5 +14,5 @@ const (
 
 // hedgesKnown is how many hedges of a call's method are known of.
 func hedgesKnown(c *call.Call) int64 {
-	return int64(c.Learner().Knowledge(time.Now()).Hedges.Total() + 0.5)
+	return c.Learner().Hedges(time.Now()).Total()
 }

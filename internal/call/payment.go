@@ -12,8 +12,8 @@ type payment struct {
 	saved   [2]uint8          // the hedges that each bucket paid from savings, a bit each
 	cost    float64           // of the call, in calls
 	priced  bool              // the cost is known, or never asked for
-	owes    bool              // the share of the call is to be added once the cost is known
-	last    uint8             // the hedge that was paid last
+	owes    bool              // the budget earns the call's share once the cost is known
+	last    uint8             // the hedge that was paid for last
 }
 
 // earn adds the share of a call with the given delay to the budgets. With an unknown cost, setCost
@@ -41,13 +41,13 @@ func (p *payment) each(do func(b *budget.Bucket, i int)) {
 
 // pay takes the price of hedge n from every budget, or from none. The budgets may owe the price of
 // a hedge that sends the call again.
-func (p *payment) pay(now time.Time, n int, urgent, again bool) bool {
+func (p *payment) pay(now time.Time, n int, keep float64, again bool) bool {
 	p.last = uint8(n)
 	for i, b := range p.buckets {
 		if b == nil {
 			continue
 		}
-		paid, saved := b.Pay(now, urgent || again, p.cost)
+		paid, saved := b.Pay(now, keep, p.cost)
 		if !paid && again {
 			paid = b.Owe(now, p.cost)
 		}
@@ -70,16 +70,16 @@ func (p *payment) fromSavings(i, n int) bool { return p.saved[i]&(1<<n) != 0 }
 // pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
 // pays.
 func (p *payment) pretend(now time.Time) bool {
-	paid, _ := p.buckets[0].Pay(now, true, p.cost)
+	paid, _ := p.buckets[0].Pay(now, 0, p.cost)
 	return paid
 }
 
-// refund returns the price of the hedge that was paid last, which is not sent.
+// refund returns the price of the hedge that was paid for last, if that hedge is not sent.
 func (p *payment) refund() {
 	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), false, p.cost) })
 }
 
-// turnedAway returns nine tenths of the price of hedge n, which its server turned away.
+// turnedAway returns nine tenths of the price of hedge n, after its server has turned it away.
 func (p *payment) turnedAway(n int) {
 	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true, p.cost) })
 }

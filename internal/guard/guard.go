@@ -79,7 +79,6 @@ func (m *Guard) lock(now time.Time, t Traffic) *hold {
 	return &m.Target.whole
 }
 
-// Sent reports that a hedge was sent at now.
 func (m *Guard) Sent(now time.Time) {
 	m.Target.mu.Lock()
 	m.own.sent, m.Target.whole.sent = now, now

@@ -184,8 +184,8 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	return c == said
 }
 
-// Report returns the limits in force. If both causes have set one, it is the lower.
-func (r *Resets) Report(now time.Time) (s stats.Resets) {
+// State returns the limits in force. If both causes have set one, it is the lower.
+func (r *Resets) State(now time.Time) (s stats.Resets) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.option != nil {

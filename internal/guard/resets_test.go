@@ -88,7 +88,7 @@ func TestResets_Cuts(t *testing.T) {
 		if s.cuts == 0 || s.cuts > tc.cuts || float64(s.all) < float64(tc.most)*float64(time.Hour/tc.per)/8 ||
 			tc.cuts == 1 && s.within(time.Minute) < tc.most/8 {
 			t.Errorf("%s: %d cuts, %d hedges in an hour, %d in its last minute, limits %+v", tc.name, s.cuts, s.all,
-				s.within(time.Minute), s.limits.Report(s.now))
+				s.within(time.Minute), s.limits.State(s.now))
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	cutAt := s.now
 	for _, want := range []float64{4, 4.76, 5.66, 6.73} {
 		s.now = s.now.Add(time.Second)
-		r := s.limits.Report(s.now)
+		r := s.limits.State(s.now)
 		if ratio := float64(r.Learned) / (600 * want / 8); ratio < 0.95 || ratio > 1.05 || r.Since != cutAt ||
 			r.Until != cutAt.Add(time.Hour) {
 			t.Errorf("%v after the cut: %+v, want about %v a minute", s.now.Sub(cutAt), r, 600*want/8)
@@ -132,7 +132,7 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 			t.Errorf("%v after the cut: %d hedges in a minute under %+v", s.now.Sub(cutAt), n, r)
 		}
 	}
-	if r := s.limits.Report(s.now); r != (stats.Resets{}) {
+	if r := s.limits.State(s.now); r != (stats.Resets{}) {
 		t.Errorf("an hour after the cut: %+v", r)
 	}
 	s.serves(time.Minute, 10, 0, 0)
@@ -160,7 +160,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 		if most > limit.N || total < 10*limit.N {
 			t.Errorf("%+v: %d in one period, %d in all of 35", limit, most, total)
 		}
-		if r := s.limits.Report(s.now); r != (stats.Resets{Limit: limit.N, Per: limit.Per}) {
+		if r := s.limits.State(s.now); r != (stats.Resets{Limit: limit.N, Per: limit.Per}) {
 			t.Errorf("%+v: %+v", limit, r)
 		}
 		s.limits.SetLimit(nil)
@@ -182,7 +182,7 @@ func TestResets_BothLimits(t *testing.T) {
 	s.sent = nil
 	s.serves(10*time.Minute, 10, 0, 0)
 	if n := s.within(time.Minute); n > 300 || n < 135 {
-		t.Errorf("%d hedges a minute, under %+v", n, s.limits.Report(s.now))
+		t.Errorf("%d hedges a minute, under %+v", n, s.limits.State(s.now))
 	}
 	s = newServer()
 	s.limits.SetLimit(&guard.ResetLimit{N: 2, Per: time.Hour})
@@ -216,8 +216,8 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 		s := newServer()
 		s.serves(time.Minute, 10, 0, 0)
 		for range 3 { // the calls in flight fail together
-			if s.limits.NoteFailure(err, s.now) || s.limits.Report(s.now) != (stats.Resets{}) {
-				t.Errorf("%s: %+v", name, s.limits.Report(s.now))
+			if s.limits.NoteFailure(err, s.now) || s.limits.State(s.now) != (stats.Resets{}) {
+				t.Errorf("%s: %+v", name, s.limits.State(s.now))
 			}
 		}
 	}

@@ -22,8 +22,8 @@ import (
 type Record struct {
 	sync.Mutex
 
-	target  string  // an interceptor may use an attempt's context for a call on another connection
-	again   Counter // counts hedges sent to a backend that their call had used
+	target  string        // an interceptor may use an attempt's context for a call on another connection
+	again   *atomic.Int64 // hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
 	retried atomic.Pointer[Backend] // the last pick for a primary that gRPC has retried; usually nil
@@ -37,14 +37,11 @@ type Record struct {
 	only  *exclusive            // not nil if hedges go only to backends that the call has not used
 }
 
-// Counter is a count that may be added to concurrently. *atomic.Int64 is one.
-type Counter interface{ Add(n int64) int64 }
-
 // Primary returns the context of the primary of a call on a connection with the given target, and
 // the new record in that context. again counts hedges sent to a backend that their call had used.
 // If only is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after
 // the call.
-func Primary(ctx context.Context, target string, again Counter, only bool) (context.Context, *Record) {
+func Primary(ctx context.Context, target string, again *atomic.Int64, only bool) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
 	if only {

@@ -56,7 +56,7 @@ type Machine struct {
 	pending   pending  // the progress of the hedge that is due
 	sent      uint8    // hedges sent
 	away      uint8    // hedges that were turned away
-	turns     uint8    // hedges sent and not turned away, and hedges skipped since the last rejected answer
+	turns     uint8    // hedges that count against MaxHedges: see considered
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
@@ -66,7 +66,7 @@ type Machine struct {
 	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
-	rejected  EndKind  // the better kind of rejected answer up to now; OK for none
+	rejected  EndKind  // the better kind of rejected answer so far; OK for none
 	answer    uint8    // the first attempt that ended with it
 	kept      Attempts // attempts with a rejected reply that keep their contexts
 	stale     bool     // a rejected answer came after the last Ask
@@ -146,7 +146,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
-		m.calledFor, m.due = true, now // ask again: the refusal did not consider the rejected answer
+		m.calledFor, m.due = true, now // ask again: the answer did not consider the rejected reply
 		return
 	}
 	switch e.Kind {
@@ -190,8 +190,9 @@ func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	return false
 }
 
-// considered counts a hedge that was sent or skipped. The next one is due one delay later, unless
-// an end has called for it.
+// considered counts a hedge that was sent or skipped. failed takes out hedges that are turned away
+// and, after a rejected answer, skipped hedges. The next hedge is due one delay later, unless an
+// end has called for it.
 func (m *Machine) considered(now time.Duration) {
 	m.turns++
 	if !m.calledFor {

@@ -63,7 +63,7 @@ type Policy interface {
 	LoserPanicked()
 }
 
-// Entrant makes the attempts of one call. Its Ending is the primary's.
+// Entrant makes the attempts of one call. Its methods of Ending describe the primary.
 type Entrant interface {
 	Ending
 	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
@@ -174,7 +174,7 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. Otherwise it does nothing. calls means that this end calls for a hedge.
+// races. Otherwise it does nothing. calls reports that the primary's end calls for a hedge.
 func (r *Race) endUntouched(calls bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,8 @@ func (m *Machine) mayRepeat(e Event) {
 }
 
 // repeats reports whether the hedge that is considered, or was sent last, repeats the call. If
-// nothing else can decide the call, it makes that hedge due, in place of a hedge that was not sent.
+// nothing else can decide the call, it makes that hedge due now, in place of the next regular
+// hedge.
 func (m *Machine) repeats(now time.Duration) bool {
 	canDecide := m.inFlight != 0 || m.pending != nothing || m.rejected != OK
 	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxAttempts-1 {

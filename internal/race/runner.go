@@ -22,7 +22,7 @@ type runner struct {
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. The hedge at 0 stands for the primary, and has only cancel.
+// that has won. hedges[0] is the primary, with only cancel set.
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context

@@ -77,7 +77,6 @@ func (cs *classes) isFull() bool {
 	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
 }
 
-// HasClasses reports whether a request of the method had a class.
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
 // add makes a class, with its restored knowledge if there is any.
@@ -103,7 +102,7 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
 	if latency, ok := cs.restored[c.name]; ok {
-		c.Learner.TakeOver(trigger.Knowledge{Primaries: latency})
+		c.Learner.Restore(latency)
 		delete(cs.restored, c.name)
 	}
 	cs.known.Store(c.name, c)

@@ -24,9 +24,10 @@ type Counters struct {
 	hedges stats.Counts // and, of departed, all counts
 }
 
-// ofCalls are the counts that every call may change, with their names in stats.Counts.
+// ofCalls are the counts that change one by one, with their names in stats.Counts: all that every
+// call may change, and SameBackend, which package place counts and which moves with the next Flush.
 type ofCalls struct {
-	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
+	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough, SameBackend atomic.Int64
 }
 
 // Update changes the counts of hedges in one step.
@@ -54,14 +55,6 @@ func add(to *stats.Counts, more stats.Counts) {
 	for i := range sum.NumField() {
 		sum.Field(i).SetInt(sum.Field(i).Int() + counts.Field(i).Int())
 	}
-}
-
-// SameBackendCounter is the [place.Counter] of hedges sent to a backend that their call had used.
-type SameBackendCounter Counters
-
-func (c *SameBackendCounter) Add(n int64) int64 {
-	(*Counters)(c).Update(func(s *stats.Counts) { s.SameBackend += n })
-	return n
 }
 
 // read returns a consistent copy of the counts, and resets them if take is set. A call counts

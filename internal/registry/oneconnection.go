@@ -32,7 +32,6 @@ type oneConnection struct {
 	same int                                         // hedges in a row over the connection of the one before
 }
 
-// OneConnection reports whether all hedges of the target go over one connection.
 func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
 
 // HedgePeer records the peer p of a hedge on conn that has ended. An unknown peer has no address.

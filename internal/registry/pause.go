@@ -26,5 +26,4 @@ func (p *Pause) readSwitch() {
 	}
 }
 
-// Paused reports whether hedging is paused.
 func (m *Method) Paused() bool { return m.Target.registry.pause.Load() != "" }

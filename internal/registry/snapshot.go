@@ -180,7 +180,7 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 			m.classes.restored = map[string]sketch.Counts{}
 		}
 		if k.class == "" {
-			m.Learner.TakeOver(trigger.Knowledge{Primaries: known[k]})
+			m.Learner.Restore(known[k])
 		} else if len(m.classes.restored) <= MaxClasses {
 			m.classes.restored[k.class] = known[k]
 		}
@@ -259,7 +259,7 @@ func cannotHave(name string) bool { return name == "" || !utf8.ValidString(name)
 
 // message returns the latencies of a method and its classes; nil if none are known.
 func (m *Method) message(now time.Time) *snapshotpb.Method {
-	latency := m.Learner.Knowledge(now).Primaries
+	latency := m.Learner.Primaries(now)
 	if len(latency) == 0 || cannotHave(m.Name) {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (m *Method) message(now time.Time) *snapshotpb.Method {
 		classes = map[string]sketch.Counts{}
 	}
 	for _, c := range m.classes.all() {
-		classes[c.name] = c.Learner.Knowledge(now).Primaries
+		classes[c.name] = c.Learner.Primaries(now)
 	}
 	message := &snapshotpb.Method{Name: m.Name, Knowledge: knowledge(latency)}
 	for _, name := range slices.Sorted(maps.Keys(classes)) {

@@ -78,7 +78,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false),
 		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
-		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
+		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.State(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
@@ -108,7 +108,10 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 // learned returns the statistics of a method's or a class's learner.
 func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 	if e := l.Estimate(); e != nil {
-		known.Delay, known.Choice = e.Delay, e.Stats()
+		known.Delay = e.Delay
+		if e.Choice != nil {
+			known.Choice = *e.Choice
+		}
 	}
 	d := l.Snapshot(now)
 	known.P50, _ = d.Quantile(0.50)

@@ -132,7 +132,7 @@ func (r *Registry) addTarget(name string) *Target {
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
-		b.Pay(r.epoch, true, 1)
+		b.Pay(r.epoch, 0, 1)
 	}
 	return b
 }

@@ -24,7 +24,6 @@ var Answers = CodesOf(
 	codes.Unimplemented,
 )
 
-// CodesOf returns the set of the given codes.
 func CodesOf(cs ...codes.Code) Codes {
 	var s Codes
 	for _, c := range cs {

@@ -108,7 +108,7 @@ const (
 	fallback = 0.90
 )
 
-// learning returns the part of the configuration that package learn needs.
+// learning returns the part of the configuration that package trigger needs.
 func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
 	l := c.Config
 	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger

@@ -9,7 +9,6 @@ const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
 // and a simulation repeats to the call. They are safe for concurrent use.
 type Draws struct{ sum atomic.Uint64 }
 
-// Next returns the next number.
 func (d *Draws) Next() float64 { return unit(d.sum.Add(golden)) }
 
 // HashUnit returns a hash of n in [0, 1). It samples numbered calls, and no pattern of traffic can

@@ -47,36 +47,12 @@ func (c Counts) with(bucket int, calls float64) Counts {
 	return append(c, Count{int32(bucket), float32(calls)})
 }
 
-// Total returns the number of calls.
 func (c Counts) Total() float64 {
 	sum := 0.0
 	for _, count := range c {
 		sum += float64(count.Calls)
 	}
 	return sum
-}
-
-// Plus returns the sum of two counts.
-func (c Counts) Plus(o Counts) Counts {
-	sum := slices.Clone(c)
-	sum.Take(o)
-	return sum
-}
-
-// Take adds others to the counts, in place. Its cost is proportional to len(others).
-func (c *Counts) Take(others Counts) {
-	for _, o := range others {
-		c.at(o.Bucket).Calls += o.Calls
-	}
-}
-
-// at returns the count of a bucket, and inserts it if it is missing.
-func (c *Counts) at(bucket int32) *Count {
-	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
-	if !found {
-		*c = slices.Insert(*c, i, Count{Bucket: bucket})
-	}
-	return &(*c)[i]
 }
 
 // Times returns the counts multiplied by factor, which must not be negative.
@@ -88,9 +64,13 @@ func (c Counts) Times(factor float64) Counts {
 	return product
 }
 
-// Add counts a call with the given weight.
-func (c *Counts) Add(d time.Duration, weight float64) {
-	c.at(int32(Bucket(d))).Calls += float32(weight)
+func (c *Counts) Add(d time.Duration) {
+	bucket := int32(Bucket(d))
+	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
+	if !found {
+		*c = slices.Insert(*c, i, Count{Bucket: bucket})
+	}
+	(*c)[i].Calls++
 }
 
 // Plus returns the distribution of d's calls, from a window, and of others, which were all

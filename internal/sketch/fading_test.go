@@ -15,11 +15,11 @@ func TestCounts_Fade(t *testing.T) {
 		t.Error("an empty histogram knows something")
 	}
 	for range 100 {
-		f.Add(10*time.Millisecond, 1)
+		f.Add(10 * time.Millisecond)
 	}
 	f = f.Times(0.25)
 	for range 75 {
-		f.Add(time.Second, 1)
+		f.Add(time.Second)
 	}
 	s := new(sketch.Distribution).Plus(f).Survival()
 	for d, want := range map[time.Duration]float64{time.Millisecond: 1, 20 * time.Millisecond: 0.75, 2 * time.Second: 0} {

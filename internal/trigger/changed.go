@@ -48,7 +48,7 @@ func (l *Learner) changedAt(
 	return 0, false
 }
 
-// lately returns the calls of the window since latencies last changed, with restored knowledge.
+// lately returns the calls of the window since latencies last changed, with restored latencies.
 //
 // At once, a change is one of half of all calls (matters): a backend among several that stalls for
 // a second now and then is part of the distribution, and the reason to hedge. A smaller change
@@ -56,7 +56,7 @@ func (l *Learner) changedAt(
 // left. What is known of hedges survives a change that was noticed because it lasted.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
-	age := Tail(l.withTaken(all).Survival(), complete)
+	age := Tail(l.withRestored(all).Survival(), complete)
 	least := matters
 	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
 		least = mattersInDoubt
@@ -69,32 +69,32 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	}
 	if !changed {
 		_, to := l.window.Newest(now, age, newest, 1)
-		return l.checkTaken(all, l.window.Between(now, l.since, to))
+		return l.checkRestored(all, l.window.Between(now, l.since, to))
 	}
 	l.since, l.changed = at, now
-	l.taken.Store(nil)
+	l.restored.Store(nil)
 	return l.window.Between(now, at, sketch.Latest)
 }
 
-// checkTaken returns calls with restored knowledge added. If calls contradict the knowledge, it is
+// checkRestored returns calls with restored latencies added. If calls contradict these, they are
 // dropped. complete holds the calls of complete cohorts.
-func (l *Learner) checkTaken(calls, complete *sketch.Distribution) *sketch.Distribution {
-	c, t, own := l.config.Load(), l.taken.Load(), l.schedule.learned.Load()
-	if t == nil {
+func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Distribution {
+	c, r, own := l.config.Load(), l.restored.Load(), l.schedule.learned.Load()
+	if r == nil {
 		return calls
 	}
-	expected := new(sketch.Distribution).Plus(t.Primaries)
+	expected := new(sketch.Distribution).Plus(*r)
 	slower, _ := Changed(expected, calls, mattersInDoubt)
 	_, faster := Changed(expected, complete, mattersInDoubt)
 	switch {
 	case own >= fades:
-		l.taken.Store(nil)
+		l.restored.Store(nil)
 	case slower || faster:
-		l.taken.Store(nil)
+		l.restored.Store(nil)
 		l.forgetHedges(c)
 		if own < int64(c.WarmupCalls) {
 			l.current.Store(nil)
 		}
 	}
-	return l.withTaken(calls)
+	return l.withRestored(calls)
 }

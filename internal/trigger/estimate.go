@@ -22,14 +22,6 @@ type Estimate struct {
 
 func (e *Estimate) MadeUnder(c *Config) bool { return *e.under == *c }
 
-// Stats returns the choice in force, or the zero Choice if there is none. e may be nil.
-func (e *Estimate) Stats() stats.Choice {
-	if e == nil || e.Choice == nil {
-		return stats.Choice{}
-	}
-	return *e.Choice
-}
-
 // follow returns an estimate of the calls in d that has no choice yet.
 func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Distribution) *Estimate {
 	median, _ := d.Quantile(0.50)
@@ -38,36 +30,33 @@ func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Dis
 
 // useQuantile sets the estimate to the trigger's quantile of d.
 func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) {
-	if l.schedule.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
-		return // restored knowledge was just dropped: the warm-up is incomplete
+	if l.schedule.learned.Load()+l.restoredCalls() < int64(c.WarmupCalls) {
+		return // restored latencies were just dropped: the warm-up is incomplete
 	}
 	delay, ok := d.Quantile(c.Quantile)
 	if !ok {
 		return // keep the last estimate
 	}
-	// The upper edge: rounding down would hedge every call of a service with a constant latency of
-	// 20 ms.
+	// The upper edge: rounding down would hedge every call of a service with a constant latency.
 	edge := sketch.UpperEdge(sketch.Bucket(delay))
 	plan := HedgePlan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(l.follow(plan, c, now, d))
 }
 
-// PredictFrom is the least number of calls to predict a tail from: two of them lie beyond the
-// default target.
-const PredictFrom = 200
+const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond the default target
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
-	l.outcomes.fade(now, l.schedule.learned.Load())
+	l.measured.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
 	if d.Total() < earlyFrom {
 		l.useQuantile(c, now, d)
 		return
 	}
-	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
+	primary, hedge := d.Survival(), l.Hedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
-		Primary: primary, Hedge: hedge, Outcomes: l.outcomes.export(), Price: m.Price,
+		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,
 		Load: l.account.most(c, l.schedule.learned.Load(), m), Hedges: c.MaxHedges, MinDelay: c.MinDelay,
 	}
 	plan, ok := Find(problem)

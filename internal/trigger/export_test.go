@@ -15,8 +15,8 @@ func (p *Pace) Took(d time.Duration)       { p.took(d) }
 // Changed returns when latencies last changed, or zero.
 func (l *Learner) Changed() time.Time { return l.changed }
 
-// Outcomes returns the number of distinct outcomes.
-func (l *Learner) Outcomes() int { return len(l.outcomes.of) }
+// Kinds returns the number of kinds of measured calls.
+func (l *Learner) Kinds() int { return len(l.measured.of) }
 
 // Predict returns a plan with the predictions for its delay, probability and number of hedges.
 func (p Problem) Predict(plan HedgePlan) HedgePlan {

@@ -27,8 +27,8 @@ type Learner struct {
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
-	outcomes outcomes
-	taken    atomic.Pointer[Knowledge] // restored, immutable; nil: none, or its weight is 0
+	measured measured
+	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
 
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
@@ -96,10 +96,9 @@ func (l *Learner) Median() time.Duration {
 // Draw reports, at random with the given probability, whether to send a hedge that is due.
 func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
-// Snapshot returns the distribution of primary latency over the window, including restored
-// knowledge.
+// Snapshot returns the distribution of primary latency over the window, with restored latencies.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
-	return l.withTaken(l.window.Snapshot(now))
+	return l.withRestored(l.window.Snapshot(now))
 }
 
 // PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
@@ -115,16 +114,14 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 // the call ended rest after that, and hedges is the most it could have had.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	if l.config.Load().Auto {
-		var calls sketch.Counts
-		calls.Add(rest, 1)
-		l.outcomes.add(HedgedCalls{age, hedges, calls})
+		l.measured.add(age, rest, hedges)
 	}
 }
 
 // look recomputes the estimate after n records. It is a no-op if too few calls are known, or
 // another goroutine is computing. If Pace refuses a choice, look schedules another try.
 func (l *Learner) look(c *Config, now time.Time, n int64) {
-	known, at := n+l.takenCalls(), l.schedule.at(now)
+	known, at := n+l.restoredCalls(), l.schedule.at(now)
 	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
 		return
 	}
@@ -173,13 +170,11 @@ func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	l.hedges.Load().Record(now, d, answered)
 }
 
-// knownHedges returns the distribution of hedge latency, including restored knowledge.
-func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
-	return l.hedges.Load().Snapshot(now).Plus(l.left().Hedges)
-}
+// Hedges returns the distribution of hedge latency.
+func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
-// forgetHedges drops the hedges and outcomes of the previous distribution.
+// forgetHedges drops the hedges and measured calls of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
 	l.hedges.Store(sketch.NewKeeping(c.Window, asHedges))
-	l.outcomes.forget()
+	l.measured.forget()
 }

@@ -61,8 +61,8 @@ func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRule16_OutcomesAreBounded sends hedges at all possible ages.
-func TestRule16_OutcomesAreBounded(t *testing.T) {
+// TestRule16_MeasuredCallsAreBounded sends hedges at all possible ages.
+func TestRule16_MeasuredCallsAreBounded(t *testing.T) {
 	longtest.Computation(t)
 	l, now, random := started(config()), time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
 	l.Run(func(func()) {}) // choices are made below
@@ -76,18 +76,18 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 			l.HedgedCall(age, time.Duration(random.Int64N(int64(10*time.Minute))), 1+random.IntN(4))
 		}
 		l.Choose(now)
-		if got := l.Outcomes(); got > 48 {
-			t.Fatalf("%d outcomes", got)
+		if got := l.Kinds(); got > 48 {
+			t.Fatalf("%d kinds", got)
 		}
 	}
-	if got := l.Outcomes(); got < 40 {
-		t.Errorf("%d outcomes of all kinds of calls", got)
+	if got := l.Kinds(); got < 40 {
+		t.Errorf("%d kinds", got)
 	}
 }
 
-// BenchmarkChoiceWithOutcomes chooses with outcomes at forty steps of age, for one and for two
+// BenchmarkChoiceWithMeasuredCalls chooses with measured calls at forty steps of age, for one and for two
 // hedges.
-func BenchmarkChoiceWithOutcomes(b *testing.B) {
+func BenchmarkChoiceWithMeasuredCalls(b *testing.B) {
 	l, now := started(config()), time.Now()
 	of, random := testserver.DistributionT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {

@@ -9,11 +9,9 @@ import (
 
 // Problem is the input of a choice.
 type Problem struct {
-	Primary *sketch.Survival // of primary latency
-	Hedge   *sketch.Survival // of hedge latency, from when a hedge is sent
-
-	// Outcomes holds the measured hedged calls, in any order. It may be empty.
-	Outcomes []HedgedCalls
+	Primary  *sketch.Survival // of primary latency
+	Hedge    *sketch.Survival // of hedge latency, from when a hedge is sent
+	Measured []HedgedCalls    // in any order; may be empty
 
 	Load     float64       // bound on the mean extra attempts per call
 	Hedges   int           // bound on the hedges of one call, at least 1
@@ -108,7 +106,7 @@ type search struct {
 	Problem
 	points   []point // beyond the median
 	unhedged float64 // tail of unhedged calls
-	outcomes []observed
+	observed []observed
 
 	best  HedgePlan
 	worth float64 // of the best
@@ -186,7 +184,6 @@ func (s *search) try(bucket int) (better bool) {
 	return better
 }
 
-// weigh returns plan with its gain, and its worth.
 func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
 	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
 		plan.Saved = plan.Gain / s.unhedged

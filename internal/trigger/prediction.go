@@ -1,7 +1,6 @@
 package trigger
 
 import (
-	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
@@ -12,19 +11,13 @@ import (
 // Prediction predicts the effect of hedging on unhedged calls. It assumes hedges as fast as
 // primaries and independent of them.
 type Prediction struct {
-	Plan HedgePlan // the plan that would be in force
-
+	Plan    HedgePlan // the plan that would be in force
 	problem Problem
 }
 
-// Predict predicts from the latency of calls. It assumes a call rate at which the bucket's capacity
-// is no bound. ok is false for fewer than [PredictFrom] calls, or if no plan exists.
-func (c *Config) Predict(calls *sketch.Distribution) (p Prediction, ok bool) {
-	return c.predict(calls, math.MaxFloat64)
-}
-
-// predict predicts for a bucket of the given capacity.
-func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Prediction, ok bool) {
+// Predict predicts from the latency of calls, for a bucket of the given capacity. ok is false for
+// fewer than [PredictFrom] calls, or if no plan exists.
+func (c *Config) Predict(calls *sketch.Distribution, capacity float64) (p Prediction, ok bool) {
 	if calls.Total() < PredictFrom {
 		return p, false
 	}
@@ -43,8 +36,7 @@ func (p Prediction) Without(q float64) time.Duration { return Tail(p.problem.Pri
 // With returns the predicted percentile, as a quantile, of hedged calls.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
-// minCapacity is the least capacity of a bucket with its savings.
-const minCapacity = 5
+const minCapacity = 5 // of a bucket with its savings
 
 // Forecasts predicts the effect of hedging with budgets of 2, 5, 10 and 20%. It returns nil while
 // too few calls are known.
@@ -53,13 +45,13 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	if e == nil {
 		return nil
 	}
-	c, d := *l.config.Load(), l.withTaken(l.window.Between(now, e.since, sketch.Latest))
+	c, d := *l.config.Load(), l.withRestored(l.window.Between(now, e.since, sketch.Latest))
 	capacity := l.owner.Budget.Balance(now).Capacity
 	var rows []stats.Forecast
 	perPercent := capacity / max(c.BudgetPercent, 1)
 	for _, percent := range []float64{2, 5, 10, 20} {
 		c.BudgetPercent = percent
-		if p, ok := c.predict(d, max(perPercent*percent, minCapacity)); ok {
+		if p, ok := c.Predict(d, max(perPercent*percent, minCapacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
 				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: p.Plan.Load,

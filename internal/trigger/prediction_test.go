@@ -45,7 +45,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 		for _, percent := range []float64{1, 2, 5, 10, 20} {
 			c := config()
 			c.BudgetPercent = percent
-			p, ok := c.Predict(log)
+			p, ok := c.Predict(log, math.MaxFloat64)
 			if !ok {
 				t.Fatal("no prediction")
 			}
@@ -86,7 +86,7 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 			return d
 		})
 		const calls = 20_000
-		p, ok := config().Predict(logOf(class, 1, calls))
+		p, ok := config().Predict(logOf(class, 1, calls), math.MaxFloat64)
 		if !ok {
 			t.Fatal("no prediction")
 		}

@@ -8,31 +8,32 @@ import (
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // newcomers returns the calls of sixty clients with 300 calls each, which start from k.
 func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config,
-	k trigger.Knowledge) (calls []outcome) {
+	k sketch.Counts) (calls []outcome) {
 	for number := range uint64(60) {
-		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, taken: k}
+		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, restored: k}
 		calls = append(calls, sim.run().done...)
 	}
 	return calls
 }
 
-// TestTakeOver_Newcomers restores what a snapshot has of another client, the latencies of its
+// TestRestore_Newcomers restores what a snapshot has of another client, the latencies of its
 // primaries, in clients that live for ten seconds.
-func TestTakeOver_Newcomers(t *testing.T) {
+func TestRestore_Newcomers(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
 	for seed := uint64(1); seed <= seeds(); seed++ {
 		donor := client{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
-		known := trigger.Knowledge{Primaries: donor.learner.Knowledge(donor.time()).Primaries}
+		known := donor.learner.Primaries(donor.time())
 		unhedged := config()
 		unhedged.MaxHedges = 0
-		none := tail(newcomers(distribution, seed, unhedged, trigger.Knowledge{}), 0.99)
-		cold := newcomers(distribution, seed, config(), trigger.Knowledge{})
+		none := tail(newcomers(distribution, seed, unhedged, nil), 0.99)
+		cold := newcomers(distribution, seed, config(), nil)
 		warm := newcomers(distribution, seed, config(), known)
 		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none,
 			tail(warm, 0.99)/none, load(cold), load(warm))
@@ -46,9 +47,9 @@ func TestTakeOver_Newcomers(t *testing.T) {
 }
 
 // known returns the knowledge of a learner after the given number of calls.
-func known(distribution attemptDistribution, calls int) trigger.Knowledge {
+func known(distribution attemptDistribution, calls int) sketch.Counts {
 	s := client{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
-	return s.learner.Knowledge(s.time())
+	return s.learner.Primaries(s.time())
 }
 
 // newcomer is a learner that starts from restored knowledge, with its own clock.
@@ -59,12 +60,12 @@ type newcomer struct {
 	id           uint64
 }
 
-func newNewcomer(distribution attemptDistribution, k trigger.Knowledge, c *trigger.Config) *newcomer {
+func newNewcomer(distribution attemptDistribution, k sketch.Counts, c *trigger.Config) *newcomer {
 	l := &trigger.Learner{}
 	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
 	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now})
 	l.Run(func(choose func()) { choose() })
-	l.TakeOver(k)
+	l.Restore(k)
 	return n
 }
 
@@ -83,7 +84,7 @@ func (n *newcomer) median() float64 {
 	return float64(d) / float64(ms)
 }
 
-func TestTakeOver_FirstCall(t *testing.T) {
+func TestRestore_FirstCall(t *testing.T) {
 	longtest.Computation(t)
 	k := known(slowOnes(5, .45, 8), 3_000)
 	n := newNewcomer(slowOnes(5, .45, 8), k, config())
@@ -95,24 +96,24 @@ func TestTakeOver_FirstCall(t *testing.T) {
 		t.Fatalf("the estimate of the first call is %+v", first)
 	}
 	if e := n.Estimate(); e.Choice == nil {
-		t.Errorf("no choice was made from what was taken over: %+v", e)
+		t.Errorf("no choice was made from what was restored: %+v", e)
 	}
 	c := config()
 	c.WarmupCalls = 5_000
 	if e := newNewcomer(slowOnes(5, .45, 8), k, c).First(n.now); e != nil {
-		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Primaries.Total())
+		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Total())
 	}
-	if e := newNewcomer(slowOnes(5, .45, 8), trigger.Knowledge{}, config()).First(n.now); e != nil {
+	if e := newNewcomer(slowOnes(5, .45, 8), nil, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }
 
-// TestTakeOver_Fades makes the learner's own calls slower than the restored ones, with a difference
+// TestRestore_Fades makes the learner's own calls slower than the restored ones, with a difference
 // too small to count as another distribution at once.
-func TestTakeOver_Fades(t *testing.T) {
+func TestRestore_Fades(t *testing.T) {
 	longtest.Computation(t)
 	n := newNewcomer(slowOnes(5.5, .45, 8), known(slowOnes(5, .45, 8), 3_000), config())
-	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(n.id) }
+	weight := func() float64 { return n.Primaries(n.now).Total() - float64(n.id) }
 	if got := weight(); math.Abs(got-1_000) > 1 {
 		t.Errorf("%v calls count at first, want 1000", got)
 	}
@@ -126,7 +127,7 @@ func TestTakeOver_Fades(t *testing.T) {
 	}
 }
 
-func TestTakeOver_AnotherDistribution(t *testing.T) {
+func TestRestore_AnotherDistribution(t *testing.T) {
 	longtest.Computation(t)
 	k := known(slowOnes(5, .45, 8), 3_000)
 	for _, c := range []struct {
@@ -144,25 +145,22 @@ func TestTakeOver_AnotherDistribution(t *testing.T) {
 			if got := n.median(); math.Abs(got/c.median-1) > 0.3 {
 				t.Errorf("the median is %.2f ms after %d calls, want %v", got, c.calls, c.median)
 			}
-			if got := n.Knowledge(n.now).Primaries.Total(); math.Abs(got-float64(c.calls)) > 1 {
+			if got := n.Primaries(n.now).Total(); math.Abs(got-float64(c.calls)) > 1 {
 				t.Errorf("%v calls are known, want the %d of its own", got, c.calls)
-			}
-			if outcomes := n.Knowledge(n.now).Outcomes; len(outcomes) > 0 {
-				t.Errorf("outcomes of another distribution: %v", outcomes)
 			}
 		})
 	}
 }
 
-// TestTakeOver_AnotherDistributionDuringWarmup requires the warm-up of a learner without a
+// TestRestore_AnotherDistributionDuringWarmup requires the warm-up of a learner without a
 // snapshot.
-func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
+func TestRestore_AnotherDistributionDuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
 	n := newNewcomer(slowOnes(50, .45, 8), known(slowOnes(5, .45, 8), 3_000), c)
 	if n.First(n.now) == nil {
-		t.Fatal("no estimate from what was taken over")
+		t.Fatal("no estimate from what was restored")
 	}
 	n.calls(50)
 	if e := n.Estimate(); e != nil {
@@ -174,8 +172,8 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	}
 }
 
-// TestTakeOver_Burst starts with a thousand concurrent calls. The fastest of them end first.
-func TestTakeOver_Burst(t *testing.T) {
+// TestRestore_Burst starts with a thousand concurrent calls. The fastest of them end first.
+func TestRestore_Burst(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
 	n := newNewcomer(distribution, known(distribution, 3_000), config())
@@ -188,22 +186,22 @@ func TestTakeOver_Burst(t *testing.T) {
 	for _, d := range took[:200] {
 		n.PrimaryEnded(n.now.Add(d), d, true)
 	}
-	if got := n.Knowledge(n.now.Add(took[200])).Primaries.Total(); got < 990 {
-		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was taken over is forgotten",
+	if got := n.Primaries(n.now.Add(took[200])).Total(); got < 990 {
+		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was restored is forgotten",
 			got)
 	}
 }
 
-// TestTakeOver_CutShort restores from a client that hedges, which cuts primaries short: the
-// knowledge holds the latencies that the primaries would have had.
-func TestTakeOver_CutShort(t *testing.T) {
+// TestRestore_CutShort restores from a client that hedges, which cuts primaries short: the
+// restored latencies are what the primaries would have had.
+func TestRestore_CutShort(t *testing.T) {
 	longtest.Computation(t)
 	distribution := slowOnes(5, .45, 8)
 	s := client{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
 	free := config()
 	free.MaxHedges = 0
 	truth := client{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
-	n := newNewcomer(distribution, s.learner.Knowledge(s.time()), config())
+	n := newNewcomer(distribution, s.learner.Primaries(s.time()), config())
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		got, _ := n.Snapshot(n.now).Quantile(q)
 		want := tail(truth.done, q)
@@ -211,33 +209,7 @@ func TestTakeOver_CutShort(t *testing.T) {
 			t.Errorf("quantile %v: %v of the knowledge, %.2f ms without hedging", q, got, want)
 		}
 	}
-	if k := s.learner.Knowledge(s.time()); k.Hedges.Total() < 100 || len(k.Outcomes) == 0 {
-		t.Errorf("%v hedges and %d outcomes are known", k.Hedges.Total(), len(k.Outcomes))
-	}
-}
-
-// TestKnowledge_Plus weights each side by its number of calls.
-func TestKnowledge_Plus(t *testing.T) {
-	fast, slow := known(slowOnes(5, .45, 8), 2_000), known(slowOnes(50, .45, 8), 1_000)
-	both := fast.Plus(slow)
-	if got, want := both.Primaries.Total(), fast.Primaries.Total()+slow.Primaries.Total(); math.Abs(got/want-1) > 1e-5 {
-		t.Errorf("%v calls, want %v", got, want)
-	}
-	if got, want := both.Hedges.Total(), fast.Hedges.Total()+slow.Hedges.Total(); math.Abs(got/want-1) > 1e-5 {
-		t.Errorf("%v hedges, want %v", got, want)
-	}
-	calls := 0.0
-	for _, o := range both.Outcomes {
-		calls += o.Rest.Total()
-	}
-	if len(both.Outcomes) > 48 || calls < 100 {
-		t.Errorf("%d outcomes of %v calls", len(both.Outcomes), calls)
-	}
-	n := newNewcomer(slowOnes(5, .45, 8), both, config())
-	if got := n.Snapshot(n.now).Total(); got != 1_000 {
-		t.Errorf("%d calls count, want 1000", got)
-	}
-	if d, _ := n.Snapshot(n.now).Quantile(0.9); d < 40*ms {
-		t.Errorf("the 90th percentile is %v, want one of the slow third", d)
+	if hedges := s.learner.Hedges(s.time()).Total(); hedges < 100 {
+		t.Errorf("%d hedges are known", hedges)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
@@ -25,7 +26,7 @@ type client struct {
 	seed         uint64
 	config       *trigger.Config
 	known        []*trigger.Estimate       // by method, fixed from the first call on; none: learned
-	taken        trigger.Knowledge         // restored from another client, with the rate
+	restored     sketch.Counts             // restored from another client, with the rate
 	deadline     time.Duration             // of each call; 0: none
 	servers      servers                   // queue attempts and serve each for its drawn latency; none: no waiting
 	clients      int                       // that share the calls, each with its own budget and learners; 0 is 1
@@ -167,9 +168,9 @@ func (sim client) run() *simulator {
 			l := &s.learners[n*s.methods+m]
 			l.Start(s.config, trigger.Owner{Budget: b, Epoch: s.epoch})
 			l.Run(func(choose func()) { choose() })
-			l.TakeOver(s.taken)
+			l.Restore(s.restored)
 		}
-		if len(s.taken.Primaries) > 0 {
+		if len(s.restored) > 0 {
 			b.Expect(s.epoch, s.rate)
 		}
 	}
@@ -313,7 +314,11 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 	}
-	if paid, _ := c.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*c.delay, 1); !paid {
+	keep := 0.0
+	if len(c.sent) == 0 && s.config.Auto && s.known == nil {
+		keep = min(max(2-float64(age)/float64(c.delay), 0), 1)
+	}
+	if paid, _ := c.budget.Pay(s.time(), keep, 1); !paid {
 		switch {
 		case age < 2*c.delay:
 			again(min(age/8, 2*c.delay-age))

@@ -9,13 +9,11 @@ import (
 // constants of the price, which package budget holds.
 const (
 	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
-	// beyond is the assumed latency of a call cut short at the largest bound, as a multiple of that
-	// bound. A deadline ends calls there.
-	beyond = 4
+	beyond = 4    // times the largest bound: the assumed latency of a call cut short there, by a deadline
 
 	assumed   = 8               // weight of the prior, which trusts the prediction, in hedged calls
-	unrelated = math.Ln2        // distance of ages, in logarithms, from which outcomes do not apply
-	fadeTime  = 2 * time.Minute // in which the weight of an outcome falls to 1/e,
+	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
+	fadeTime  = 2 * time.Minute // in which the weight of a measured call falls to 1/e,
 	fadeCalls = 8000            // or in which, in calls of the method: the slower of the two
 
 	keptCalls = 1000 // primaries that are kept regardless of age

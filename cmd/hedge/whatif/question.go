@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/grpchedge/hedge/internal/settings"
@@ -102,7 +103,7 @@ func predict(c *calls) []row {
 		config := trigger.Config{
 			Target: settings.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
 		}
-		p, ok := config.Predict(distribution)
+		p, ok := config.Predict(distribution, math.MaxFloat64) // no bound
 		if !ok {
 			return nil
 		}

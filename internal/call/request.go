@@ -24,8 +24,9 @@ func needsClass(c *Call) bool {
 // share one. The budget earns the call's share of the cost, and each hedge pays the cost. Inspect
 // must be called before the first hedge is due.
 //
-// A stream passes the mutex of late, which it sets when the race begins: then the answers are
-// discarded. The functions run without the mutex. A unary call passes nil for both.
+// The user's functions run without a lock. For a stream, the race may begin before they return. The
+// stream then sets *late, which mu guards, and Inspect discards their results. A unary call passes
+// nil for mu and late.
 func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	if !c.Inspects() {
 		return

@@ -31,45 +31,39 @@ func byKind(a, b HedgedCalls) int {
 	return cmp.Or(cmp.Compare(a.step(), b.step()), cmp.Compare(a.Hedges, b.Hedges))
 }
 
-// outcomes holds hedged calls by kind.
-type outcomes struct {
+// measured holds hedged calls by kind.
+type measured struct {
 	mu    sync.Mutex    // uncontended: most calls are not hedged
 	of    []HedgedCalls // sorted by kind
 	faded time.Time
 	calls int64 // of the method, at the last fade
 }
 
-// maxOutcomes bounds the memory of a method: 48 histograms of at most 8 KB, far more than there are
-// delays worth trying.
-const maxOutcomes = 48
+const maxKinds = 48 // of a method, at most 8 KB each: far more than there are delays worth trying
 
-// add adds h to the calls of its kind. If outcomes is full, the kind with the fewest calls is
-// evicted.
-func (r *outcomes) add(h HedgedCalls) {
-	calls := h.Rest.Total()
-	if !(calls > 0) {
-		return
-	}
+// add adds a call with at most the given number of hedges, its first one at age, that ended rest
+// after that. If there are maxKinds, the kind with the fewest calls is evicted.
+func (r *measured) add(age, rest time.Duration, hedges int) {
+	h := HedgedCalls{Age: age, Hedges: hedges}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, found := slices.BinarySearchFunc(r.of, h, byKind)
-	if found {
-		o := &r.of[i]
-		share := calls / (calls + o.Rest.Total())
-		o.Age = time.Duration(math.Round(math.Pow(float64(max(o.Age, 1)), 1-share) * math.Pow(float64(max(h.Age, 1)), share)))
-		o.Rest.Take(h.Rest)
-		return
-	}
-	if len(r.of) == maxOutcomes {
+	if !found && len(r.of) == maxKinds {
 		least := slices.MinFunc(r.of, func(a, b HedgedCalls) int { return cmp.Compare(a.Rest.Total(), b.Rest.Total()) })
 		r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return byKind(o, least) == 0 })
 		i, _ = slices.BinarySearchFunc(r.of, h, byKind)
 	}
-	r.of = slices.Insert(r.of, i, HedgedCalls{h.Age, h.Hedges, slices.Clone(h.Rest)})
+	if !found {
+		r.of = slices.Insert(r.of, i, h)
+	}
+	o := &r.of[i]
+	share := 1 / (1 + o.Rest.Total())
+	o.Age = time.Duration(math.Round(math.Pow(float64(max(o.Age, 1)), 1-share) * math.Pow(float64(max(age, 1)), share)))
+	o.Rest.Add(rest)
 }
 
-// fade decays all outcomes by the time or the calls since the last fade, whichever decays less.
-func (r *outcomes) fade(now time.Time, calls int64) {
+// fade decays all calls by the time or the calls since the last fade, whichever decays less.
+func (r *measured) fade(now time.Time, calls int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
@@ -82,14 +76,14 @@ func (r *outcomes) fade(now time.Time, calls int64) {
 	r.faded, r.calls = now, calls
 }
 
-func (r *outcomes) forget() {
+func (r *measured) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of, r.faded, r.calls = nil, time.Time{}, 0
 }
 
-// export returns copies of all outcomes, sorted by kind.
-func (r *outcomes) export() []HedgedCalls {
+// export returns copies of all calls, sorted by kind.
+func (r *measured) export() []HedgedCalls {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.Clone(r.of)
@@ -110,7 +104,7 @@ type observed struct {
 // kept returns the expected share of the predicted savings, 0 to 1, for a first hedge at age.
 func (s *search) kept(age time.Duration) float64 {
 	calls, sum := assumed+0.0, assumed+0.0
-	for _, o := range s.outcomes {
+	for _, o := range s.observed {
 		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
 		if near := 1 - apart/unrelated; near > 0 {
 			calls += near * o.calls
@@ -120,11 +114,11 @@ func (s *search) kept(age time.Duration) float64 {
 	return min(max(sum/calls, 0), 1)
 }
 
-// observe compares the outcomes with the predicted latency without hedges, and with hedges that are
+// observe compares the measured calls with the predicted latency without hedges, and with hedges that are
 // independent of their primaries. Each time is weighted by the effect of a small change of the
 // share on the tail: the derivative of the logarithm.
 func (s *search) observe() {
-	for _, o := range s.Outcomes {
+	for _, o := range s.Measured {
 		// Ages are averages of delays, which are bucket edges. Without the added thousandth,
 		// rounding could move an age into the bucket below.
 		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
@@ -142,7 +136,7 @@ func (s *search) observe() {
 			saved += weight * (without - rest.At(p.at-o.Age))
 		}
 		if predicted > 0 {
-			s.outcomes = append(s.outcomes, observed{o.Age, saved / predicted, o.Rest.Total()})
+			s.observed = append(s.observed, observed{o.Age, saved / predicted, o.Rest.Total()})
 		}
 	}
 }
