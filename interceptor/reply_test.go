@@ -164,3 +164,31 @@ func TestNotReadyIsNotHedged(t *testing.T) {
 		}
 	})
 }
+
+// TestTrailer_OfAnAbandonedCall is for the race detector: an interceptor inside returns while gRPC is
+// still ending the call, and may write its trailer.
+func TestTrailer_OfAnAbandonedCall(t *testing.T) {
+	for name, opts := range map[string][]hedge.Option{
+		"unhedged": {hedge.WithMethods("/none/*")}, "may be hedged": {hedge.WithAllMethods()},
+	} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+				testserver.Plan{Delay: ms, Code: codes.Internal, Trailer: metadata.Pairs("a", "b")})})
+			s := hedgetest.New(t, append(opts, hedgetest.Throttle(10, 0.1), hedge.WithWarmup(1<<30, time.Second))...)
+			left := make(chan error, 1)
+			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, _ any,
+				cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				go func() { left <- invoker(ctx, method, req, new(testpb.Reply), cc, opts...) }()
+				time.Sleep(ms)
+				return status.Error(codes.Unavailable, "early")
+			}))
+			for range 20 {
+				_, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{})
+				if status.Code(err) != codes.Unavailable {
+					t.Error(err)
+				}
+				<-left
+			}
+		})
+	}
+}

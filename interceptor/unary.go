@@ -132,19 +132,24 @@ type unaryCall struct {
 	req, reply any // the caller's
 	opts       []grpc.CallOption
 	results    *attempt.Results
-	trailer    *metadata.MD // nil unless the trailers of failures matter
+	trailer    *trailer // nil unless the trailers of failures matter
 }
 
 func (u *unary) Primary() error { return u.invoker(u.ctx, u.method, u.req, u.reply, u.cc, u.opts...) }
 
-// trailerOption returns the option that keeps the primary's trailer for a throttle or a
+// trailerOption returns the options that keep the primary's trailer for a throttle or a
 // hedgingPolicy.
 func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	u.trailer = new(metadata.MD) // not in u, which is reused: an interceptor may keep the options
-	return []grpc.CallOption{grpc.Trailer(u.trailer)}
+	kept := new(struct { // not in u, which is reused: an interceptor may keep the options
+		trailer
+		options [2]grpc.CallOption // here, which saves an allocation
+	})
+	u.trailer = &kept.trailer
+	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
+	return kept.options[:]
 }
 
 func (u *unary) Accepts(err error) (ok, open bool) {
@@ -155,7 +160,25 @@ func (u *unary) Trailer() metadata.MD {
 	if u.trailer == nil {
 		return nil
 	}
-	return *u.trailer
+	return u.trailer.of(u.cc)
+}
+
+// trailer is the trailer of an attempt. An interceptor inside may return before gRPC has ended the
+// attempt.
+type trailer struct {
+	md       metadata.MD
+	finished atomic.Bool // gRPC has ended the attempt
+}
+
+func (t *trailer) finish(error) { t.finished.Store(true) }
+
+// of returns the trailer; nil while gRPC may write it. A channel that is not gRPC's own may call no
+// OnFinish.
+func (t *trailer) of(cc *grpc.ClientConn) metadata.MD {
+	if cc != nil && !t.finished.Load() {
+		return nil
+	}
+	return t.md
 }
 
 func (u *unary) recycle() {
@@ -173,7 +196,7 @@ func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 		return nil
 	}
 	h := &unaryHedge{unary: u, cancel: cancel, req: u.copied, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer), grpc.Peer(&h.peer),
+	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer),
 		grpc.OnFinish(h.finish))
 	return h
 }
@@ -187,13 +210,12 @@ type unaryHedge struct {
 	opts       []grpc.CallOption
 	results    *attempt.Results
 	header     metadata.MD
-	trailer    metadata.MD
+	trailer    trailer
 	peer       peer.Peer
-	finished   atomic.Bool // gRPC has ended the attempt; Run may have returned before that
 }
 
-func (h *unaryHedge) finish(error) {
-	h.finished.Store(true)
+func (h *unaryHedge) finish(err error) {
+	h.trailer.finish(err)
 	h.unary.call.HedgePeer(&h.peer)
 }
 
@@ -201,18 +223,13 @@ func (h *unaryHedge) Accepts(err error) (ok, open bool) {
 	return h.unary.call.Accepts(h.reply, err), false
 }
 
-func (h *unaryHedge) Trailer() metadata.MD {
-	if !h.finished.Load() { // gRPC may be writing it
-		return nil
-	}
-	return h.trailer
-}
+func (h *unaryHedge) Trailer() metadata.MD { return h.trailer.of(h.unary.cc) }
 
 func (h *unaryHedge) Served() bool {
-	if !h.finished.Load() { // gRPC may be writing the header
+	if !h.trailer.finished.Load() { // gRPC may be writing the header
 		return rpc.Served(h.unary.cc, nil, nil)
 	}
-	return rpc.Served(h.unary.cc, h.header, h.trailer)
+	return rpc.Served(h.unary.cc, h.header, h.trailer.md)
 }
 
 func (h *unaryHedge) Run(ctx context.Context) error {

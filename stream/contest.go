@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -28,6 +29,7 @@ type contest struct {
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
 	replies attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
 	goal    goal
+	running sync.WaitGroup // until the race has returned, which may be after the choice
 }
 
 // receiveFirst is RecvMsg up to the first message, or the end of the stream.
@@ -53,6 +55,9 @@ func (c *clientStream) receiveFirst(m any) error {
 	case chosen == nil:
 		chosen = c.await()
 	}
+	// If another call runs the contest, a second request or an error of SendMsg may have chosen the
+	// primary, which the contest still uses.
+	c.contest.running.Wait()
 	err := chosen.receive(m)
 	if c.dryRun {
 		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
@@ -105,6 +110,7 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
 	if c.phase = settling; races {
 		c.phase = racing
+		c.contest.running.Add(1)
 	}
 	return nil, &c.contest
 }
@@ -117,6 +123,7 @@ func (k *contest) run(into any) *streamAttempt {
 	winner := &c.primary
 	defer func() { // also if an attempt panics
 		c.choose(winner)
+		k.running.Done()
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come

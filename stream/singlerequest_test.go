@@ -189,3 +189,37 @@ func TestSingleRequest_Often(t *testing.T) {
 		}
 	})
 }
+
+// TestSingleRequest_SecondBesideHeader is for the race detector: RecvMsg does not use the stream, or
+// its first message, while the race of Header does, although a second request has chosen the primary.
+func TestSingleRequest_SecondBesideHeader(t *testing.T) {
+	for name, opts := range map[string][]hedge.Option{
+		"headers": nil, "first message": {hedge.WithWaitForMessage("/*/BidiStream")},
+	} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			opts := append(opts, hedge.WithSingleRequest("/*/BidiStream"))
+			_, client := inMemory(t, hedgetest.Fixed(t, 10*ms, opts...), delivers(30*ms))
+			st, err := client.BidiStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var header sync.WaitGroup
+			for n := range 2 {
+				if err := st.Send(&testpb.Request{Id: 1}); err != nil {
+					t.Fatal(err)
+				}
+				if n == 0 {
+					header.Go(func() { _, _ = st.Header() })
+					synctest.Wait()
+				}
+			}
+			if err := st.CloseSend(); err != nil {
+				t.Error(err)
+			}
+			if got, err := answers(st, -1); err != nil || len(got) != 2 {
+				t.Errorf("%v, %v", got, err)
+			}
+			header.Wait()
+		})
+	}
+}
