@@ -38,7 +38,7 @@ func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost, 0) }
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) bool {
 	keep := 0.0
 	if !urgent {
-		keep = 0.25
+		keep = 0.5
 	}
 	paid, _ := b.in.Pay(now, keep, cost)
 	return paid

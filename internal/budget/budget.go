@@ -29,7 +29,7 @@ const (
 	// target with a costly call each six seconds earns the price of one such call in a minute.
 	half = 30 * time.Second
 
-	maxReserve = 20 // tokens
+	maxReserve = 10 // tokens
 	maxLate    = time.Minute
 )
 
@@ -187,7 +187,8 @@ func (b *Bucket) Forfeit(cost float64) {
 // win.
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
-// reserve is what the bucket and its savings can hold beyond one hedge, at most 20 tokens.
+// reserve is half of what the bucket and its savings can hold beyond one hedge, at most 10 tokens. A
+// hedge that waits for the reserve does not raise the price.
 func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	price := priceOf(cost)
 	b.mu.Lock()
@@ -205,7 +206,9 @@ func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 		paid, saved = true, true
 	}
 	if !paid {
-		b.market.refused += float64(price) / token
+		if keep == 0 {
+			b.market.refused += float64(price) / token
+		}
 		return false, false
 	}
 	b.market.spent += float64(price) / token
@@ -222,7 +225,7 @@ func (b *Bucket) payFromBurst(price int64) bool {
 
 // reserve returns a share of the reserve.
 func (b *Bucket) reserve(share float64) int64 {
-	return int64(share * float64(min((1+savedBursts)*b.burst()-b.minBurst(), maxReserve*token)))
+	return int64(share * float64(min(((1+savedBursts)*b.burst()-b.minBurst())/2, maxReserve*token)))
 }
 
 // Owe takes the price of an attempt without which a call fails, even if the bucket does not hold
