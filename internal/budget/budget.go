@@ -187,8 +187,8 @@ func (b *Bucket) Forfeit(cost float64) {
 // win.
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
-// reserve is half of what the bucket and its savings can hold beyond one hedge, at most 10 tokens. A
-// hedge that waits for the reserve does not raise the price.
+// reserve is half of the most that the bucket and its savings can hold beyond one hedge, up to 10
+// tokens. A hedge that waits for the reserve does not raise the price.
 func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	price := priceOf(cost)
 	b.mu.Lock()

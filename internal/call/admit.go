@@ -262,8 +262,8 @@ func draw(c *Call, turn int) bool {
 }
 
 // keep returns the share of the budget's reserve that must remain. The first hedge of a plan keeps
-// all of it at the delay, and nothing at twice the delay: when tokens are few, hedges wait, most
-// calls answer meanwhile, and the tokens are there for the slowest.
+// all of it at the delay, and nothing at twice the delay. When tokens are few, hedges wait, most
+// calls answer in that time, and tokens remain for the slowest.
 func (d *due) keep() float64 {
 	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
 		return 0
