@@ -116,6 +116,7 @@ func eventStream() http.Header { return http.Header{"Content-Type": {"text/event
 // TestTransport_Race races attempts: the first starts at 0, the others 10 ms apart.
 func TestTransport_Race(t *testing.T) {
 	busy := http.Header{"Retry-After": {"1"}}
+	busyUntil := http.Header{"Retry-After": {"Sat, 01 Jan 2000 00:00:01 GMT"}} // virtual time starts at 00:00:00
 	for _, tc := range []struct {
 		name   string
 		method string // GET, or with an Idempotency-Key
@@ -142,6 +143,8 @@ func TestTransport_Race(t *testing.T) {
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
 		{"Retry-After", "GET", script{{after: 12 * ms, status: 503, header: busy}, {after: 50 * ms, status: 200},
 			{status: 200}}, nil, "200 1", 60 * ms},
+		{"Retry-After, a date", "GET", script{{after: 12 * ms, status: 503, header: busyUntil},
+			{after: 50 * ms, status: 200}, {status: 200}}, nil, "200 1", 60 * ms},
 		{"headers at once", "GET", script{{status: 200, header: eventStream(), flush: time.Hour},
 			{status: 200, header: eventStream(), flush: 5 * ms}},
 			nil, "200 1", 15 * ms},
