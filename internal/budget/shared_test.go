@@ -37,7 +37,7 @@ func TestSlowBursts(t *testing.T) {
 	}{
 		{"plain", []hedge.Option{hedge.WithMaxHedges(0)}, 14 * time.Second},
 		{"fixed", []hedge.Option{hedge.WithTrigger(hedge.Fixed(2 * time.Second))}, 4 * time.Second},
-		{"auto", nil, 10 * time.Second},
+		{"auto", nil, 4 * time.Second},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s, calls := hedgetest.All(t, tc.options...), make(simulation.Calls, bursts*size)
