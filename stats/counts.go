@@ -28,7 +28,8 @@ type Counts struct {
 
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
-	// BudgetExhausted is the number of due hedges that the budget did not pay for.
+	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a first
+	// hedge counts if that is so at twice its delay.
 	BudgetExhausted int64
 	// NotDrawn is the number of due hedges left out at random, by Choice.Probability.
 	NotDrawn int64
