@@ -122,11 +122,11 @@ var knownWorlds = []world{
 		short:  2.35,
 	},
 	{
-		name:   "no tail, one of 3 frozen 2 s a minute, 20/s",
-		law:    sick(3, plainly, frozen(2*second, 60*second)),
-		rate:   20,
-		calls:  60_000,
-		short:  1.4, // p99.9: tokens were spent in calm times
+		name:  "no tail, one of 3 frozen 2 s a minute, 20/s",
+		law:   sick(3, plainly, frozen(2*second, 60*second)),
+		rate:  20,
+		calls: 60_000,
+		short: 1.4, // p99.9: tokens were spent in calm times
 	},
 	{
 		name:  "one of 8 backends 100 ms slower, 5/s",
