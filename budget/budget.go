@@ -33,8 +33,8 @@ func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost, 0) }
 
 // Pay takes the price of a hedge at now, and reports whether the bucket held it. cost is the cost
-// of the hedge's call, in calls. A hedge that is not urgent must leave a reserve: a quarter of what
-// the bucket and its savings can hold beyond one hedge, at most five tokens.
+// of the hedge's call, in calls. A hedge that is not urgent must leave a reserve: a quarter of the
+// most that the bucket can hold beyond one hedge, at most five tokens; savings count while they pay.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) bool {
 	keep := 0.0
 	if !urgent {

@@ -13,7 +13,7 @@ func TestBursts(t *testing.T) {
 	for _, tc := range []struct {
 		delay time.Duration
 		want  int
-	}{{10 * time.Millisecond, 10}, {time.Second, 10}, {2 * time.Second, 1}, {10 * time.Second, 1}} {
+	}{{10 * time.Millisecond, 7}, {time.Second, 7}, {2 * time.Second, 1}, {10 * time.Second, 1}} {
 		b, now, paid := budget.New(10), time.Unix(0, 0), 0
 		for range 20 {
 			for range 100 {

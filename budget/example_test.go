@@ -43,7 +43,7 @@ func ExampleBucket_Pay() {
 		second++
 	}
 	fmt.Println(first, "first hedges, then", second, "second ones")
-	// Output: 37 first hedges, then 4 second ones
+	// Output: 36 first hedges, then 5 second ones
 }
 
 // Savings pay for a cluster of slow calls while hedges win.

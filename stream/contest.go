@@ -121,10 +121,8 @@ func (k *contest) run(into any) *streamAttempt {
 	c := k.stream
 	c.primary.goal, c.primary.into = k.goal, into
 	winner := &c.primary
-	defer func() { // also if an attempt panics
-		c.choose(winner)
-		k.running.Done()
-	}()
+	defer k.running.Done()
+	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.Ending{Err: err, Age: k.Age(), AskedAt: k.askedAt}

@@ -266,8 +266,8 @@ func TestQueues_NoWorseThanPlain(t *testing.T) {
 					}
 				}
 				fmt.Fprintf(&row, " %.2f, %.2f, %.2f | %.0f%% |", f[0], f[1], f[2], 100*load)
-				if shed && q.servers == 20 && q.load == .9 && !q.finish && f[1] > .68+slack {
-					t.Errorf("p99 is %.3f of plain's, want at most .68", f[1])
+				if shed && q.servers == 20 && q.load == .9 && !q.finish && f[1] > .73+slack {
+					t.Errorf("p99 is %.3f of plain's, want at most .73", f[1])
 				}
 			}
 			t.Logf("| %v | %.1f, %.0f, %.1f |%s", q, plain[0], plain[1], plain[2], row.String())

@@ -187,8 +187,8 @@ func (b *Bucket) Forfeit(cost float64) {
 // win.
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
-// reserve is half of the most that the bucket and its savings can hold beyond one hedge, up to 10
-// tokens. A hedge that waits for the reserve does not raise the price.
+// reserve is half of the most that the bucket can hold beyond one hedge, up to 10 tokens, with its
+// savings while these pay. A hedge that waits for the reserve does not raise the price.
 func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	price := priceOf(cost)
 	b.mu.Lock()
@@ -197,18 +197,16 @@ func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	b.cap()
 	savingsFirst := 2*b.held < b.burst()
 	switch {
-	case b.held+b.savings.tokens-price < b.reserve(keep):
+	case b.takesReserve(price, keep):
+		return false, false
 	case savingsFirst && b.savings.pay(price):
 		paid, saved = true, true
 	case b.payFromBurst(price):
 		paid = true
 	case !savingsFirst && b.savings.pay(price):
 		paid, saved = true, true
-	}
-	if !paid {
-		if keep == 0 {
-			b.market.refused += float64(price) / token
-		}
+	default:
+		b.market.refused += float64(price) / token
 		return false, false
 	}
 	b.market.spent += float64(price) / token
@@ -223,9 +221,15 @@ func (b *Bucket) payFromBurst(price int64) bool {
 	return true
 }
 
-// reserve returns a share of the reserve.
-func (b *Bucket) reserve(share float64) int64 {
-	return int64(share * float64(min(((1+savedBursts)*b.burst()-b.minBurst())/2, maxReserve*token)))
+// takesReserve reports whether the bucket could pay a price, but would then hold less than a share
+// of the reserve.
+func (b *Bucket) takesReserve(price int64, share float64) bool {
+	tokens, most := b.held, b.burst()
+	if b.savings.pays() {
+		tokens, most = tokens+b.savings.tokens, most+savedBursts*b.burst()
+	}
+	reserve := share * float64(min((most-b.minBurst())/2, maxReserve*token))
+	return price > 0 && tokens >= price && tokens-price < int64(reserve)
 }
 
 // Owe takes the price of an attempt without which a call fails, even if the bucket does not hold

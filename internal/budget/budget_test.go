@@ -135,17 +135,16 @@ func TestSlowTrafficSavesForOneToken(t *testing.T) {
 }
 
 // TestReserve pays for hedges that keep a share of the reserve, and then for urgent ones. No hedge
-// wins, so savings pay for none.
+// wins, so savings pay for none and count for none.
 func TestReserve(t *testing.T) {
 	for _, tc := range []struct {
 		calls        int // in a second, at 10%
 		keep         float64
 		paid, urgent int
 	}{
-		{0, 1, 0, 1}, {0, 0, 1, 0},
-		{10, 1, 0, 1}, {10, .25, 1, 0},
-		{50, 1, 0, 5}, {50, .5, 1, 4},
-		{1000, 1, 91, 9}, {1000, .5, 96, 4}, {1000, 0, 100, 0},
+		{0, 1, 1, 0}, {10, 1, 1, 0},
+		{50, 1, 3, 2}, {50, .5, 4, 1},
+		{1000, 1, 90, 10}, {1000, .5, 95, 5}, {1000, 0, 100, 0},
 	} {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, time.Second)
@@ -158,6 +157,9 @@ func TestReserve(t *testing.T) {
 		if paid, urgent := pay(tc.keep), pay(0); paid != tc.paid || urgent != tc.urgent {
 			t.Errorf("%d calls, keep %v: paid for %d hedges and %d urgent ones, want %d and %d", tc.calls,
 				tc.keep, paid, urgent, tc.paid, tc.urgent)
+		}
+		if paid, _ := b.Pay(at(time.Second), 1, 0); !paid {
+			t.Errorf("%d calls: a hedge that costs nothing is refused", tc.calls)
 		}
 	}
 }

@@ -22,13 +22,16 @@ const (
 
 // pay takes a price, or returns false and takes nothing.
 func (s *savings) pay(price int64) bool {
-	if s.tokens < price || s.score < payingScore || s.unproven >= maxUnproven {
+	if s.tokens < price || !s.pays() {
 		return false
 	}
 	s.tokens -= price
 	s.unproven++
 	return true
 }
+
+// pays reports whether savings pay for a hedge now.
+func (s *savings) pays() bool { return s.score >= payingScore && s.unproven < maxUnproven }
 
 func (s *savings) refund(price int64, sent bool) {
 	s.tokens += price

@@ -170,10 +170,10 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	// The budget does not pay. It may owe the price of a hedge that sends the call again: the call
 	// fails without it.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if keep := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
+	if keep, until := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
 		release(d.Call)
 		if keep > 0 {
-			return holdUntil(retryAt(d.age, d.Delay)) // a slower call may need the tokens
+			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}
 		return d.holdBack(stats.BudgetExhausted)
 	}
@@ -223,7 +223,12 @@ func retryAt(age, delay time.Duration) time.Duration {
 // method would miss the deadline. While latencies are unknown, the median counts as 0.
 func deadlineNear(c *Call, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
-	return ok && deadline.Sub(now) <= cmp.Or(c.Learner().Median(), c.method.Learner.Median())
+	return ok && deadline.Sub(now) <= median(c)
+}
+
+// median returns the median latency of the class or the method; 0 while it is unknown.
+func median(c *Call) time.Duration {
+	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 }
 
 // newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a
@@ -261,14 +266,22 @@ func draw(c *Call, turn int) bool {
 	return c.hedges.drawn
 }
 
-// keep returns the share of the budget's reserve that must remain. The first hedge of a plan keeps
-// all of it at the delay, and nothing at twice the delay. When tokens are few, hedges wait, most
-// calls answer in that time, and tokens remain for the slowest.
-func (d *due) keep() float64 {
+// keep returns the share of the budget's reserve that must remain, and the age at which it becomes
+// 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice the
+// delay, or shortly before the deadline is too near. When tokens are few, hedges wait, most calls
+// answer in that time, and tokens remain for the slowest.
+func (d *due) keep() (share float64, until time.Duration) {
 	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
-		return 0
+		return 0, 0
 	}
-	return min(max(2-float64(d.age)/float64(d.Delay), 0), 1)
+	until = 2 * d.Delay
+	if deadline, ok := d.Context.Deadline(); ok {
+		until = min(until, deadline.Sub(d.Start)-median(d.Call)-d.Delay/8)
+	}
+	if d.age >= until {
+		return 0, until
+	}
+	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
 }
 
 // turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.

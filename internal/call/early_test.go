@@ -37,12 +37,8 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 			t.Fatalf("sent: %v, due again after %v, want after some 48 ms", send, wait)
 		}
 		time.Sleep(wait)
-		if send, _ := hedgetest.Admit(c, 1); send {
-			t.Error("the hedge leaves no reserve")
-		}
-		time.Sleep(50 * ms)
 		if send, _ := hedgetest.Admit(c, 1); !send {
-			t.Error("the hedge is not sent at twice the delay")
+			t.Error("the hedge is not sent when it is due by what is known now")
 		}
 
 		// Where calls have become faster, the hedge is due as it was.
