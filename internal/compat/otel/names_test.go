@@ -33,7 +33,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), b.telemetry(t))
 		_, client := stragglers(t, append(hedgetest.Interceptors(s), otherBackend)...)
-		for n := range 5000 {
+		for n := range 10_000 {
 			if err := kinds["unary"](t.Context(), client, uint64(n)); err != nil {
 				t.Fatal(err)
 			}
