@@ -117,7 +117,7 @@ func prepareJava(server, version string) func(context.Context, *Machine) (*Progr
 
 // compileJava compiles a program of hello, with the packages of hello/pom.xml.
 func (m *Machine) compileJava(ctx context.Context, name string) (folder string, err error) {
-	if folder, err = m.place("java", name+".java", "pom.xml"); err != nil {
+	if folder, err = m.place("java", name+".java", "Unary.java", "pom.xml"); err != nil {
 		return "", err
 	}
 	if there, err := m.installed(filepath.Join(folder, name+".class")); err != nil || there {

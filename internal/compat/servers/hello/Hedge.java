@@ -4,7 +4,6 @@ import io.grpc.ClientStreamTracer;
 import io.grpc.EquivalentAddressGroup;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
-import io.grpc.MethodDescriptor;
 import io.grpc.NameResolver;
 import io.grpc.NameResolverProvider;
 import io.grpc.NameResolverRegistry;
@@ -12,10 +11,6 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.ClientCalls;
-import java.io.ByteArrayInputStream;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.URI;
 import java.util.ArrayList;
@@ -27,22 +22,6 @@ import java.util.Map;
  * the non-fatal status, the number of calls, and "mark" or "plain".
  */
 public final class Hedge {
-    private static final MethodDescriptor.Marshaller<byte[]> BYTES = new MethodDescriptor.Marshaller<>() {
-        @Override
-        public InputStream stream(byte[] value) {
-            return new ByteArrayInputStream(value);
-        }
-
-        @Override
-        public byte[] parse(InputStream stream) {
-            try {
-                return stream.readAllBytes();
-            } catch (IOException e) {
-                throw new UncheckedIOException(e);
-            }
-        }
-    };
-
     /** Marks the hedges of one call that are sent while its primary is in flight. */
     private static final class Marks extends ClientStreamTracer.Factory {
         private static final Metadata.Key<String> MARK =
@@ -112,10 +91,6 @@ public final class Hedge {
                 .defaultServiceConfig(Map.of("methodConfig", List.of(Map.of(
                         "name", List.of(Map.of("service", "hedgetest.TestService")), "hedgingPolicy", policy))))
                 .build();
-        MethodDescriptor<byte[], byte[]> method = MethodDescriptor.newBuilder(BYTES, BYTES)
-                .setType(MethodDescriptor.MethodType.UNARY)
-                .setFullMethodName("hedgetest.TestService/Unary")
-                .build();
         for (int n = Integer.parseInt(args[3]); n > 0; n--) {
             long began = System.nanoTime();
             String outcome = "OK";
@@ -124,7 +99,7 @@ public final class Hedge {
                 if (args[4].equals("mark")) {
                     options = options.withStreamTracerFactory(new Marks());
                 }
-                ClientCalls.blockingUnaryCall(channel, method, options, new byte[0]);
+                ClientCalls.blockingUnaryCall(channel, Unary.METHOD, options, new byte[0]);
             } catch (StatusRuntimeException e) {
                 outcome = e.getStatus().getCode().toString();
             }

@@ -1,13 +1,8 @@
 import com.linecorp.armeria.server.Server;
 import com.linecorp.armeria.server.grpc.GrpcService;
-import io.grpc.MethodDescriptor;
 import io.grpc.ServerServiceDefinition;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
 import io.grpc.stub.ServerCalls;
-import java.io.ByteArrayInputStream;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -18,22 +13,6 @@ import java.util.concurrent.TimeUnit;
 public final class Hello {
     private static final double VARIANCE = Math.log1p(0.16); // mean 5 ms, standard deviation 2 ms
 
-    private static final MethodDescriptor.Marshaller<byte[]> BYTES = new MethodDescriptor.Marshaller<>() {
-        @Override
-        public InputStream stream(byte[] value) {
-            return new ByteArrayInputStream(value);
-        }
-
-        @Override
-        public byte[] parse(InputStream stream) {
-            try {
-                return stream.readAllBytes();
-            } catch (IOException e) {
-                throw new UncheckedIOException(e);
-            }
-        }
-    };
-
     private static long delayNanos() {
         ThreadLocalRandom random = ThreadLocalRandom.current();
         double ms = Math.exp(Math.log(5) - VARIANCE / 2 + Math.sqrt(VARIANCE) * random.nextGaussian());
@@ -43,12 +22,8 @@ public final class Hello {
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[1]);
         ScheduledExecutorService timer = Executors.newScheduledThreadPool(2);
-        MethodDescriptor<byte[], byte[]> method = MethodDescriptor.newBuilder(BYTES, BYTES)
-                .setType(MethodDescriptor.MethodType.UNARY)
-                .setFullMethodName("hedgetest.TestService/Unary")
-                .build();
         ServerServiceDefinition service = ServerServiceDefinition.builder("hedgetest.TestService")
-                .addMethod(method, ServerCalls.asyncUnaryCall((request, observer) -> timer.schedule(() -> {
+                .addMethod(Unary.METHOD, ServerCalls.asyncUnaryCall((request, observer) -> timer.schedule(() -> {
                     observer.onNext(request);
                     observer.onCompleted();
                 }, delayNanos(), TimeUnit.NANOSECONDS)))
