@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,8 +17,6 @@ func hedging(policy string, more ...string) string {
 }
 
 const (
-	never = time.Hour
-
 	// policies of four attempts or two, 10 ms apart, for which UNAVAILABLE, or INTERNAL too, is non-fatal
 	four = `{"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 	both = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`

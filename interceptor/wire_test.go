@@ -69,7 +69,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	} {
 		for _, d := range []door{unary, streaming} {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {
-				const calls = 5
+				const calls = 3
 				cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 				wire := testserver.NewWire(cluster.Dial)
 				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
@@ -131,7 +131,7 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 			client, group := testpb.NewTestServiceClient(conn), sync.WaitGroup{}
 			for range 4 {
 				group.Go(func() {
-					for i := range 25 {
+					for i := range 10 {
 						ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
 						timer := time.AfterFunc(tc.cancel, cancel)
 						_, err := callOver(ctx, doors[i%len(doors)], client, &testpb.Request{Id: uint64(i), Messages: 1})
