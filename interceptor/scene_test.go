@@ -174,7 +174,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 func (sc scene) checkParts(t *testing.T, err error, reply int, got observed) {
 	t.Helper()
 	number := strconv.Itoa(sc.winner)
-	cut := sc.sent[sc.winner]+sc.steps[sc.winner].after > sc.at
+	cut := sc.sent[sc.winner]+sc.steps[sc.winner].after > sc.at || sc.steps[sc.winner].broken
 	if err == nil && reply != sc.winner || err != nil && reply != -1 {
 		t.Errorf("reply of attempt %d, want %s", reply, number)
 	}
@@ -226,6 +226,7 @@ type step struct {
 	panics any
 	deaf   bool // it does not notice that its context ends
 	exits  bool // it ends its goroutine
+	broken bool // it cannot be opened as a stream
 
 	text     string   // of the status; the attempt's number if it is empty
 	pushback []string // in the trailer
@@ -292,7 +293,13 @@ func (s *stub) invoke(ctx context.Context, _ string, req, reply any, _ *grpc.Cli
 
 func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
 	opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return s.begin(ctx, opts), nil
+	a := s.begin(ctx, opts)
+	if a.broken {
+		_, err := a.wait()
+		a.end(err, nil)
+		return nil, err
+	}
+	return a, nil
 }
 
 // sent returns the attempts in the order of their numbers.

@@ -28,6 +28,7 @@ const (
 // names and values in a service config; those of internal/race have all orders of events.
 func TestGRPCDefinition(t *testing.T) {
 	const unavailable, internal = codes.Unavailable, codes.Internal
+	broken := step{after: ms, code: unavailable, broken: true}
 	playScenes(t, []scene{
 		// Service config.
 		{name: "maxAttempts includes the original", config: hedging(two),
@@ -60,6 +61,10 @@ func TestGRPCDefinition(t *testing.T) {
 			config: hedging(both),
 			steps:  []step{fails(2*ms, unavailable), fails(3*ms, internal)}, sent: times(0, 2), at: 5 * ms, code: internal,
 			winner: 1},
+		{name: "a stream that cannot be opened is an attempt that fails", config: hedging(four),
+			steps: []step{broken, broken, answers(ms)}, sent: times(0, 1, 2), at: 3 * ms, winner: 2},
+		{name: "no stream can be opened", config: hedging(two), doors: doors[1:],
+			steps: []step{broken, broken}, sent: times(0, 1), at: 2 * ms, code: unavailable, winner: 1},
 		{name: "throttled, the original is always sent",
 			config: hedging(two, `, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`),
 			steps:  []step{fails(2*ms, unavailable)}, sent: times(0), at: 2 * ms, code: unavailable},
