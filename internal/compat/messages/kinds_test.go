@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/proto/hybridpb"
 	"github.com/grpchedge/hedge/proto/lazypb"
 	"github.com/grpchedge/hedge/proto/opaquepb"
+	"github.com/grpchedge/hedge/proto/openpb"
 )
 
 // kind is one kind of messages.
@@ -33,6 +34,7 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
+	"generated, open":   protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) { m.Id = &id }),
 	"generated, proto3": protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id }),
 	"generated, hybrid": protobuf[hybridpb.Reply](func(m *hybridpb.Reply, id uint64) { m.SetId(id) }),
 	"generated, opaque": protobuf[opaquepb.Reply](func(m *opaquepb.Reply, id uint64) { m.SetId(id) }),
