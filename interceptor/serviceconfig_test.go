@@ -4,10 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-
-	"github.com/grpchedge/hedge"
 )
 
 // hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
@@ -78,17 +75,5 @@ func TestGRPCDefinition(t *testing.T) {
 			steps: []step{answers(80 * ms), fails(2*ms, unavailable, "-1")}, sent: times(0, 10), at: 80 * ms},
 		{name: "an unparsable pushback: no more hedges", config: hedging(four),
 			steps: []step{fails(2*ms, unavailable, "soon")}, sent: times(0), at: 2 * ms, code: unavailable},
-
-		// The deadline spans all attempts.
-		{name: "deadline, all in flight", config: hedging(four), deadline: 50 * ms,
-			steps: []step{silent(), silent(), silent(), silent()}, sent: times(0, 10, 20, 30), at: 50 * ms,
-			code: codes.DeadlineExceeded},
-		{name: "deadline, one has failed", config: hedging(four), deadline: 50 * ms,
-			steps: []step{fails(5*ms, unavailable), silent(), silent(), silent()}, sent: times(0, 5, 15, 25), at: 50 * ms,
-			code: unavailable},
-
-		// Call options win over the service config.
-		{name: "After, of a method that is not named", config: `{}`, call: []grpc.CallOption{hedge.After(3 * ms)},
-			steps: []step{answers(8 * ms), silent(), silent()}, sent: times(0, 3, 6), at: 8 * ms},
 	})
 }
