@@ -20,58 +20,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
-
-// TestReport_BesideRecv is for the race detector: the outcome is complete when Header has returned,
-// and is not written later. A hedge is in flight, has failed, is being considered, or cannot be
-// made.
-func TestReport_BesideRecv(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		hedge testserver.Plan
-		opts  []hedge.Option
-		into  any
-		want  stats.Outcome
-	}{
-		{"in flight", slow(), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
-		{"failed", breaks(0, codes.Internal), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
-		{"considered", slow(), []hedge.Option{hedge.WithBudgetPercent(1), hedge.WithTrace(&hedge.Trace{
-			HedgeHeldBack: func(stats.HedgeHeldBack) { time.Sleep(20 * ms) },
-		})}, new(testpb.Reply), stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
-		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
-		{"Header waits for a message", delivers(20 * ms), []hedge.Option{hedge.WithWaitForMessage(method)},
-			new(testpb.Reply), stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)})
-			s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
-			conn := cluster.ClientT(t, hedging(s))
-			testserver.ConnectT(t, conn)
-			for n := range 2 { // a budget pays for one hedge
-				var outcome stats.Outcome
-				st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, hedge.Report(&outcome))
-				if err == nil {
-					err = st.SendMsg(&testpb.Request{Messages: 1})
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				received := make(chan struct{})
-				go func() {
-					defer close(received)
-					_ = st.RecvMsg(tc.into)
-				}()
-				time.Sleep(20 * ms)
-				if _, err = st.Header(); err != nil || n > 0 && outcome != tc.want {
-					t.Errorf("%v, reported %+v", err, outcome)
-				}
-				<-received
-			}
-		})
-	}
-}
 
 // TestRule08_AbandonedStreams ends streams in ways that no Recv reports. OnFinish runs once, and no
 // attempt is left.
@@ -159,71 +108,6 @@ func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
 			t.Errorf("OnFinish ran with %v", finished)
 		}
 	})
-}
-
-// TestHeaderBesideRecv_Commits: headers that come while Recv waits decide the call. They count as
-// early, and a caller that then gives up teaches how long it has waited, and is no failure.
-func TestHeaderBesideRecv_Commits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(10, 0.1))
-		cluster, client := inMemory(t, s, testserver.Plan{HeaderAtOnce: true, Delay: time.Hour})
-		begin := func(timeout time.Duration) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.AfterFunc(timeout, cancel) // no deadline: the server would fail by it
-			st := open(ctx, t, client, &testpb.Request{})
-			asked := make(chan struct{})
-			go func() {
-				defer close(asked)
-				time.Sleep(ms)
-				_, _ = st.Header()
-			}()
-			if _, err := st.Recv(); err == nil {
-				t.Error("a message")
-			}
-			<-asked
-		}
-		begin(100 * ms)
-		cluster.SetScript(func(testserver.Attempt) testserver.Plan {
-			return testserver.Plan{HeaderAtOnce: true, Delay: 40 * ms, Code: codes.NotFound}
-		})
-		begin(time.Hour)
-		if row := s.Methods()[0]; row.EarlyHeaders != 2 || !within(row.P99, 100*ms, 0.03) || row.ThrottleTokens != 10 {
-			t.Errorf("%d early headers, P99 %v, %v tokens", row.EarlyHeaders, row.P99, row.ThrottleTokens)
-		}
-	})
-}
-
-// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: no goroutine looks
-// at a primary that still runs.
-func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-	s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
-	first := true
-	client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
-		st, err := open()
-		if first {
-			st, first = emptyLater{st}, false
-		}
-		return st, err
-	}))
-	st := open(t.Context(), t, client, &testpb.Request{Messages: 1})
-	if _, err := st.Header(); err != nil {
-		t.Error(err)
-	}
-	if _, by, err := receive(st, &testpb.Request{Messages: 1}); err != nil || by != 1 {
-		t.Errorf("by %d, %v", by, err)
-	}
-}
-
-// emptyLater is a stream without headers that ends after 50 ms, without a message.
-type emptyLater struct{ grpc.ClientStream }
-
-func (emptyLater) Header() (metadata.MD, error) { return nil, nil }
-
-func (e emptyLater) RecvMsg(any) error {
-	time.Sleep(50 * ms)
-	return io.EOF
 }
 
 // TestRule08_AConnectionThatIsClosedAsAStreamOpens is for the race detector: gRPC ends the stream
