@@ -112,10 +112,19 @@ func (b *fakeBody) Close() error {
 
 func eventStream() http.Header { return http.Header{"Content-Type": {"text/event-stream"}} }
 
+// is answers with a status; streams sends its headers at once, and its body later.
+func is(status int, after time.Duration) reply { return reply{after: after, status: status} }
+func streams(flush time.Duration, body io.Reader) reply {
+	return reply{status: 200, header: eventStream(), flush: flush, body: body}
+}
+
 // TestTransport_Race races attempts: the first starts at 0, the others 10 ms apart.
 func TestTransport_Race(t *testing.T) {
-	busy := http.Header{"Retry-After": {"1"}}
-	busyUntil := http.Header{"Retry-After": {"Sat, 01 Jan 2000 00:00:01 GMT"}} // virtual time starts at 00:00:00
+	const never = time.Hour
+	retry := func(after string) reply {
+		return reply{after: 12 * ms, status: 503, header: http.Header{"Retry-After": {after}}}
+	}
+	failed, panics := reply{after: 5 * ms}, is(-1, 5*ms)
 	for _, tc := range []struct {
 		name   string
 		method string // GET, or with an Idempotency-Key
@@ -124,51 +133,33 @@ func TestTransport_Race(t *testing.T) {
 		want   string
 		at     time.Duration
 	}{
-		{"no hedge is due", "GET", script{{after: 5 * ms, status: 200}}, nil, "200 0", 5 * ms},
-		{"a hedge wins", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 200}}, nil, "200 1",
-			15 * ms},
-		{"the primary wins", "GET", script{{after: 12 * ms, status: 200}, {after: time.Hour, status: 200}}, nil,
-			"200 0", 12 * ms},
-		{"an error before a hedge", "GET", script{{after: 5 * ms}}, nil, "no connection", 5 * ms},
-		{"a failure while a hedge is in flight", "GET",
-			script{{after: 12 * ms, status: 503}, {after: 5 * ms, status: 200}}, nil, "200 1", 15 * ms},
-		{"all fail", "GET", script{{after: 12 * ms, status: 502}, {after: 5 * ms}, {after: 5 * ms, status: 429}}, nil,
-			"502 0", 15 * ms},
-		{"a hedge's 404 of a GET", "GET", script{{after: time.Hour, status: 200}, {after: 5 * ms, status: 404}}, nil,
-			"404 1", 15 * ms},
-		{"a hedge's 409 of a POST", "POST", script{{after: 30 * ms, status: 200}, {after: 5 * ms, status: 409},
-			{after: time.Hour}}, nil, "200 0", 30 * ms},
-		{"404 is non-fatal", "GET", script{{after: 12 * ms, status: 404}, {after: 5 * ms, status: 200}},
+		{"no hedge is due", "GET", script{is(200, 5*ms)}, nil, "200 0", 5 * ms},
+		{"a hedge wins", "GET", script{is(200, never), is(200, 5*ms)}, nil, "200 1", 15 * ms},
+		{"the primary wins", "GET", script{is(200, 12*ms), is(200, never)}, nil, "200 0", 12 * ms},
+		{"an error before a hedge", "GET", script{failed}, nil, "no connection", 5 * ms},
+		{"a failure while a hedge is in flight", "GET", script{is(503, 12*ms), is(200, 5*ms)}, nil, "200 1", 15 * ms},
+		{"all fail", "GET", script{is(502, 12*ms), failed, is(429, 5*ms)}, nil, "502 0", 15 * ms},
+		{"a hedge's 404 of a GET", "GET", script{is(200, never), is(404, 5*ms)}, nil, "404 1", 15 * ms},
+		{"a hedge's 409 of a POST", "POST", script{is(200, 30*ms), is(409, 5*ms), is(200, never)}, nil, "200 0", 30 * ms},
+		{"404 is non-fatal", "GET", script{is(404, 12*ms), is(200, 5*ms)},
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
-		{"Retry-After", "GET", script{{after: 12 * ms, status: 503, header: busy}, {after: 50 * ms, status: 200},
-			{status: 200}}, nil, "200 1", 60 * ms},
-		{"Retry-After, a date", "GET", script{{after: 12 * ms, status: 503, header: busyUntil},
-			{after: 50 * ms, status: 200}, {status: 200}}, nil, "200 1", 60 * ms},
-		{"headers at once", "GET", script{{status: 200, header: eventStream(), flush: time.Hour},
-			{status: 200, header: eventStream(), flush: 5 * ms}},
-			nil, "200 1", 15 * ms},
-		{"a stream that fails before its first byte", "GET",
-			script{{status: 200, header: eventStream(), flush: 12 * ms, body: failing{}},
-				{status: 200, header: eventStream(), flush: 5 * ms}}, nil, "200 1", 15 * ms},
-		{"a stream that fails alone", "GET",
-			script{{status: 200, header: eventStream(), flush: 5 * ms, body: failing{}}}, nil, "200 cannot be read",
-			5 * ms},
-		{"an empty stream", "GET", script{{status: 200, header: eventStream(), flush: 5 * ms, body: http.NoBody}},
-			nil, "200 ", 5 * ms},
-		{"a rejected answer", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 200}},
-			[]hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected answer of all", "GET", script{{after: 5 * ms, status: 203}, {after: 5 * ms, status: 203},
-			{after: 5 * ms, status: 203}},
+		{"Retry-After", "GET", script{retry("1"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
+		{"Retry-After, a date", "GET", // virtual time starts at 00:00:00
+			script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
+		{"headers at once", "GET", script{streams(never, nil), streams(5*ms, nil)}, nil, "200 1", 15 * ms},
+		{"a stream that fails before its first byte", "GET", script{streams(12*ms, failing{}), streams(5*ms, nil)}, nil,
+			"200 1", 15 * ms},
+		{"a stream that fails alone", "GET", script{streams(5*ms, failing{})}, nil, "200 cannot be read", 5 * ms},
+		{"an empty stream", "GET", script{streams(5*ms, http.NoBody)}, nil, "200 ", 5 * ms},
+		{"a rejected answer", "GET", script{is(203, 5*ms), is(200, 5*ms)}, []hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected answer of all", "GET", script{is(203, 5*ms), is(203, 5*ms), is(203, 5*ms)},
 			[]hedge.Option{acceptable}, "203 0", 15 * ms},
-		{"a rejected status", "GET", script{{after: 5 * ms, status: 404}, {after: 5 * ms, status: 200}},
-			[]hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected status of a hedge", "GET",
-			script{{after: 30 * ms}, {after: 5 * ms, status: 404}, {after: 30 * ms}}, []hedge.Option{acceptable},
-			"404 1", 45 * ms},
-		{"a panic of the primary", "GET", script{{after: 5 * ms, status: -1}}, nil, "panic: base", 5 * ms},
-		{"a panic of a hedge", "GET", script{{after: time.Hour}, {after: 5 * ms, status: -1}}, nil, "panic: base",
-			15 * ms},
-		{"the caller gives up", "GET", script{{after: time.Hour}, {after: time.Hour}, {after: time.Hour}}, nil,
+		{"a rejected status", "GET", script{is(404, 5*ms), is(200, 5*ms)}, []hedge.Option{acceptable}, "200 1", 10 * ms},
+		{"a rejected status of a hedge", "GET", script{{after: 30 * ms}, is(404, 5*ms), {after: 30 * ms}},
+			[]hedge.Option{acceptable}, "404 1", 45 * ms},
+		{"a panic of the primary", "GET", script{panics}, nil, "panic: base", 5 * ms},
+		{"a panic of a hedge", "GET", script{is(200, never), panics}, nil, "panic: base", 15 * ms},
+		{"the caller gives up", "GET", script{is(200, never), is(200, never), is(200, never)}, nil,
 			"context deadline exceeded", 100 * ms},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
