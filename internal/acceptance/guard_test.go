@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -256,24 +255,4 @@ func TestRule19_OtherTenants(t *testing.T) {
 			t.Errorf("%d hedges in the last third, %d without the guard; %+v", hedged, unguarded, rows[0].Guard)
 		}
 	})
-}
-
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once. TestLogger_HeldBack has the
-// log.
-func TestGuard_HeldBack(t *testing.T) {
-	for _, guard := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithGuard(guard), hedge.WithMaxHedges(1))
-			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-				if simulation.AttemptOf(ctx) > 0 {
-					return 0, status.Error(codes.ResourceExhausted, "quota")
-				}
-				return hedgetest.Taking(20 * ms)(ctx)
-			})
-			hedgetest.Call(t, s, target, method, time.Second)
-			if got := s.Stats(); guard && (got.Hedges != 1 || got.Guarded != 1) || !guard && got.Hedges != 2 {
-				t.Errorf("guard %v: %+v", guard, got)
-			}
-		})
-	}
 }
