@@ -34,7 +34,6 @@ type course struct {
 	client  simulation.Client
 	budget  float64
 	hedges  int // 0: 2
-	seeds   int // in the long tier; 0: 5
 	bounds  []bound
 }
 
@@ -154,7 +153,7 @@ func TestAuto(t *testing.T) {
 				calls, _ := c.client.Run(t)
 				return calls[warmedUp:]
 			}
-			for seed := range longtest.Size(1, cmp.Or(c.seeds, 5)) {
+			for seed := range longtest.Size(1, 5) {
 				hedged, plain := run(seed+1, cmp.Or(c.hedges, 2)), sync.OnceValue(func() simulation.Calls { return run(seed+1, 0) })
 				for _, b := range c.bounds {
 					got := b.figure(hedged.Between(b.from, b.to), func() simulation.Calls { return plain().Between(b.from, b.to) })
