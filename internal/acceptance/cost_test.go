@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
@@ -71,6 +72,7 @@ func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
 
 // The trigger plans with the smaller of the method's own budget and its target's.
 func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
+	longtest.Simulation(t)
 	for _, own := range []float64{2, 50} {
 		straggling := func(id uint64, attempt int, _ time.Duration) time.Duration {
 			if draw := rand.New(rand.NewPCG(id, uint64(attempt))); draw.IntN(10) == 0 {

@@ -144,8 +144,8 @@ func TestLogger_SilentBackend(t *testing.T) {
 			grpc.WithDefaultServiceConfig(
 				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 		testserver.ConnectT(t, conn)
-		for n := range 1200 { // it is stalled for three minutes
-			stalled.Store([]int64{0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0}[n/100])
+		for n := range 600 { // it is stalled for one and a half minutes
+			stalled.Store([]int64{0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0}[n/50])
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
 			cancel()
