@@ -82,7 +82,11 @@ type stubStream struct {
 
 func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
 	opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return s.begin(ctx, opts), nil
+	st := s.begin(ctx, opts)
+	if st.step.closed {
+		return nil, st.RecvMsg(nil)
+	}
+	return st, nil
 }
 
 func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *stubStream {

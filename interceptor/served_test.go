@@ -152,6 +152,7 @@ func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 	}{
 		{"primary", time.Hour, []step{answers(ms)}, "0"},
 		{"primary fails", time.Hour, []step{fails(ms, codes.NotFound)}, "0"},
+		{"primary cannot be opened", time.Hour, []step{{code: codes.NotFound, closed: true}}, "0"},
 		{"hedge", 10 * ms, []step{slow, answers(ms)}, "1"},
 		{"hedge fails", 10 * ms, []step{slow, fails(ms, codes.NotFound)}, "1"},
 	} {

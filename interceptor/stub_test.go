@@ -29,6 +29,7 @@ type step struct {
 	panics any
 	deaf   bool // it does not notice that its context ends
 	exits  bool // it ends its goroutine
+	closed bool // its stream cannot be opened: its code says why
 
 	text     string   // of the status; the attempt's number if it is empty
 	pushback []string // in the trailer
