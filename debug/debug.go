@@ -144,7 +144,7 @@ type row struct {
 	budgetPercent float64
 }
 
-func newRow(t stats.Method, config settings.Config, at time.Time) row {
+func newRow(t stats.Method, config *settings.Config, at time.Time) row {
 	return row{
 		Sentence: sentence(t, config), Notes: notes(t, at), Stats: t,
 		at: at, budgetPercent: config.BudgetPercent,
@@ -172,12 +172,16 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	}
 	v.NotShown = int64(len(all) - len(shown))
 	for _, t := range shown {
-		r := newRow(t, known.ConfigOf(t.Target, t.Method), v.At)
-		if n, nothing := known.NothingSelected(t.Target); nothing { // as in hedge.WithLogger
+		m := known.Find(t.Target, t.Method)
+		if m == nil {
+			continue // removed since
+		}
+		r := newRow(t, m.Settings().Config, v.At)
+		if n, nothing := m.Target.NothingSelected(); nothing { // as in hedge.WithLogger
 			why := strings.ToUpper(n.Why[:1]) + n.Why[1:]
 			r.Notes = append(r.Notes, why+". Methods seen: "+list(n.Methods, n.More)+".")
 		}
-		r.History = known.History(t.Target, t.Method)
+		r.History = m.History()
 		v.Methods = append(v.Methods, r)
 	}
 	return v

@@ -11,11 +11,8 @@ import (
 )
 
 // Counters are the counts of one method. Counts that every call changes are atomics. Counts of
-// hedges change together, so they share a lock, which only late calls take.
-//
-// When a method is removed, its counts move to the registry's departed counts. Calls in flight may
-// count afterwards, so Flush must be called after each count. Either that Flush or the one at the
-// removal moves the count, exactly once.
+// hedges change together, so they share a lock, which only late calls take. Flush must be called
+// after each change: it moves the counts of a removed method to the registry's departed counts.
 type Counters struct {
 	ofCalls
 
@@ -26,8 +23,7 @@ type Counters struct {
 	hedges stats.Counts // and, of departed, all counts
 }
 
-// ofCalls are the counts that change one by one, with their names in stats.Counts: all that every
-// call may change, and SameBackend, which package place counts and which moves with the next Flush.
+// ofCalls are the counts that change one by one, with their names in stats.Counts.
 type ofCalls struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough, SameBackend atomic.Int64
 }
@@ -43,8 +39,7 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 // activity returns a number that grows with every call.
 func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Load() }
 
-// Flush moves the counts if the method was removed. It must be called after every change of a
-// count.
+// Flush moves the counts if the method was removed.
 func (c *Counters) Flush() {
 	if c.left.Load() {
 		c.departed.Update(func(all *stats.Counts) { add(all, c.read(true)) })
@@ -89,7 +84,6 @@ func (c *Counters) HeldBack(why stats.Reason) {
 	})
 }
 
-// countOf has the count of each reason for which a hedge is not sent.
 var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
 	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },
@@ -105,8 +99,7 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.NotReplayable:   func(s *stats.Counts) *int64 { return &s.NotReplayable },
 }
 
-// prevents lists the reasons why calls cannot be hedged at all, without EarlyHeaders. Transient
-// reasons, such as an empty budget, are excluded.
+// prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
 var prevents = []stats.Reason{stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
 
 // PreventsHedges reports whether a reason may hold for all calls of a method.
@@ -149,8 +142,7 @@ func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	return why, early + late
 }
 
-// NoteUnhedgeable reports Unhedgeable, once per method, if most of its calls cannot be hedged. It
-// is called when one of them could not be.
+// NoteUnhedgeable reports Unhedgeable, once per method, if most of its calls cannot be hedged.
 func (m *Method) NoteUnhedgeable() {
 	s := m.Settings()
 	if len(s.Traces) == 0 || m.unhedgeableTold.Load() {

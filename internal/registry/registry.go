@@ -17,16 +17,15 @@ import (
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
-// Registry is the state of a hedge.Scheduler, per target and, under a target, per full method. It
-// is safe for concurrent use. It runs no goroutine and needs no closing. A nil *Registry and the zero
-// Registry are empty. It is the underlying type of hedge.Scheduler.
+// Registry is the underlying type of hedge.Scheduler: its state, per target and, under a target,
+// per full method. A nil *Registry and the zero Registry are empty.
 type Registry struct {
 	sweep atomic.Duration // since epoch: the next search for idle methods; the first field, for alignment on 32-bit
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	pace   trigger.Pace
 	epoch  time.Time
-	pause  Pause
+	pause  atomic.String // see Pause
 
 	remembers atomic.Bool // histories are kept
 
@@ -41,7 +40,9 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry with the knowledge of the configuration's snapshots.
+// New returns a registry with the latencies of the configuration's snapshots. If the environment
+// variable BySwitch is set, hedging is paused: in an emergency, any value that is not clearly a no
+// must count as a yes.
 func New(c settings.Config) (*Registry, error) {
 	snapshots := c.Snapshots
 	c.Snapshots = nil
@@ -51,41 +52,24 @@ func New(c settings.Config) (*Registry, error) {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
 	}
 	r.sweep.Store(sweepEvery)
-	r.pause.readSwitch()
+	value := os.Getenv(BySwitch)
+	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
+		r.pause.Store(BySwitch)
+	}
 	return r, nil
 }
 
 // Made reports whether New has made the registry. Otherwise no call is hedged.
 func (r *Registry) Made() bool { return r != nil && r.config.Load() != nil }
 
-// Config returns the configuration in force; the defaults for an empty registry.
-func (r *Registry) Config() settings.Config {
+// Config returns the configuration in force; the defaults for an empty registry. It must not be
+// changed.
+func (r *Registry) Config() *settings.Config {
 	if !r.Made() {
-		return settings.DefaultConfig()
+		c := settings.DefaultConfig()
+		return &c
 	}
-	return *r.config.Load()
-}
-
-// PatternOf returns the pattern of the configuration in force that matches a full method name: see
-// settings.Config. Unlike Config it copies nothing.
-func (r *Registry) PatternOf(fullMethod string) string { return r.config.Load().PatternOf(fullMethod) }
-
-// Pause returns the switch that pauses hedging. The switch of a nil registry has no effect.
-func (r *Registry) Pause() *Pause {
-	if r == nil {
-		return new(Pause)
-	}
-	return &r.pause
-}
-
-// Latency returns the quantile q, 0 < q < 1, of the primaries' latency within the window. ok is
-// false for an unknown method. target is the connection's target, or its name by WithTargetName.
-func (r *Registry) Latency(target, method string, q float64) (time.Duration, bool) {
-	m := r.targetNamed(target).find(method)
-	if m == nil {
-		return 0, false
-	}
-	return m.Learner.Snapshot(time.Now()).Quantile(q)
+	return r.config.Load()
 }
 
 // The reasons why hedging is paused.
@@ -94,30 +78,24 @@ const (
 	ByPause  = "Pause"
 )
 
-// Pause holds why hedging is paused: BySwitch, ByPause, or "" if it is not paused. It is safe for
-// concurrent use.
-type Pause struct{ atomic.String }
-
-// readSwitch reads the environment variable. In an emergency, any value that is not clearly a no
-// must count as a yes.
-func (p *Pause) readSwitch() {
-	value := os.Getenv(BySwitch)
-	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
-		p.Store(BySwitch)
+// Pause returns the reason why hedging is paused, or "", to read or to set. That of a nil registry
+// has no effect.
+func (r *Registry) Pause() *atomic.String {
+	if r == nil {
+		return new(atomic.String)
 	}
+	return &r.pause
 }
 
 func (m *Method) Paused() bool { return m.Target.registry.pause.Load() != "" }
 
-// A method without a call for idleAfter is removed, with all that was learned of it. This needs no
-// goroutine: once in sweepEvery, a call searches for idle methods.
+// A method without a call for idleAfter is removed: once in sweepEvery, a call searches for them.
 const (
 	idleAfter  = 15 * time.Minute
 	sweepEvery = time.Minute
 )
 
-// entry is the use of a method, for its removal. Registry.mu guards it. Calls do not
-// change it: their counts show whether there was a call since the last look.
+// entry is the use of a method, for its removal. Registry.mu guards it.
 type entry struct {
 	calls int64         // at the last look
 	used  time.Duration // the last look that found a call, after the registry's epoch
@@ -132,10 +110,9 @@ func (r *Registry) look(at time.Duration) {
 	}
 }
 
-// leastUsed returns the method to remove for a new one: first a method with a single call, so that
-// many such methods displace no others, and then the method that was not called for the longest
-// time. It ranks the methods once for several removals, and passes over a method that was called
-// since. r.mu must be held.
+// leastUsed returns the method to remove for a new one: a method with a single call, or else the
+// one that was not called for the longest time. It ranks the methods once for several removals.
+// r.mu must be held.
 func (r *Registry) leastUsed(at time.Duration) *Method {
 	for range 2 {
 		for len(r.victims) > 0 {

@@ -129,9 +129,8 @@ func withdraw(c *stats.Choice, why stats.Reason) {
 	}
 }
 
-// A history has a sample of a method every sampleEvery, the newest samples of them: ten minutes. It
-// is kept only after KeepHistory. It needs no goroutine: samples are taken by the learner and by
-// History.
+// A history has the newest samples of a method. The learner and History take them, after
+// KeepHistory.
 const (
 	sampleEvery = 10 * time.Second
 	samples     = 61 // ten minutes are between the first and the last
@@ -163,8 +162,8 @@ func (r *Registry) KeepHistory() {
 	}
 }
 
-func (r *Registry) sample(m *Method, now time.Time) {
-	if !r.remembers.Load() {
+func (m *Method) sample(now time.Time) {
+	if !m.Target.registry.remembers.Load() {
 		return
 	}
 	h := &m.history
@@ -188,13 +187,9 @@ func (r *Registry) sample(m *Method, now time.Time) {
 }
 
 // History returns the samples of a method, the oldest first.
-func (r *Registry) History(target, methodName string) []Sample {
-	m := r.targetNamed(target).find(methodName)
-	if m == nil {
-		return nil
-	}
+func (m *Method) History() []Sample {
 	now := time.Now()
-	r.sample(m, now)
+	m.sample(now)
 	m.history.mu.Lock()
 	defer m.history.mu.Unlock()
 	rows := []Sample{}
