@@ -152,7 +152,7 @@ func ExampleWithServiceConfig() {
 func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 	script := func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
-			return testserver.Plan{HeaderAtOnce: true, Delay: 500 * time.Millisecond}
+			return testserver.Plan{HeaderAtOnce: true, Delay: 2 * time.Second}
 		}
 		return testserver.Plan{HeaderAtOnce: true}
 	}
