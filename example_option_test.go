@@ -168,6 +168,26 @@ func ExampleWithGuard() {
 	// Output: 1
 }
 
+// A replica that lags behind has no orders yet. Its answer does not end the call: another replica
+// is asked at once.
+func ExampleWithAcceptable() {
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/shop.Orders/List"),
+		hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
+			orders, ok := reply.([]string)
+			return !ok || len(orders) > 0
+		}),
+		hedge.WithTrigger(hedge.Fixed(time.Second)), // long: hedges are sent for the answers alone
+	))
+	replicas := make(chan []string, 2)
+	replicas <- nil // lags behind
+	replicas <- []string{"a bicycle"}
+	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List",
+		func(context.Context) ([]string, error) { return <-replicas, nil })
+	fmt.Println(orders, err, s.Stats().Rejected)
+	// Output: [a bicycle] <nil> 1
+}
+
 // A client calls Header before the first RecvMsg, as Bigtable's does, and the server sends headers
 // at once. Without WithWaitForMessage the stuck primary's headers would decide the stream.
 func ExampleWithWaitForMessage() {

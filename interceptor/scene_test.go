@@ -309,7 +309,7 @@ func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn,
 	a := s.begin(ctx, opts)
 	if a.broken {
 		_, err := a.wait()
-		a.end(err, nil)
+		a.end(err, a.md())
 		return nil, err
 	}
 	return a, nil

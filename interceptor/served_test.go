@@ -133,6 +133,7 @@ func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
 	}{
 		{"primary", []step{answers(ms)}},
 		{"primary fails", []step{fails(ms, codes.NotFound)}},
+		{"primary cannot be opened", []step{{code: codes.NotFound, broken: true}}},
 		{"hedge", []step{silent(), answers(ms)}},
 		{"hedge fails", []step{silent(), fails(ms, codes.NotFound)}},
 	} {

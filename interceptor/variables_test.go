@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -171,16 +172,20 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	}
 }
 
-// TestRule06_TheCallersOptionsAreItsOwn refills the slice of a stream's options when the stream is
-// open, beside plain gRPC.
+// TestRule06_TheCallersOptionsAreItsOwn refills the slice of a stream's options while the stream is
+// in use, beside plain gRPC.
 func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
-	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
-		hedgetest.Run(t, delay.String(), func(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		delay time.Duration
+		dry   bool
+	}{{"plain", 0, false}, {"no hedge", time.Hour, false}, {"a hedge", 10 * ms, false}, {"a dry run", 10 * ms, true}} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
 				Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
 				}})
-			s := hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
+			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithDryRun(tc.dry))
 			conn := dial(t, cluster, s)
 			tenant := func(name string) grpc.CallOption { return grpc.PerRPCCredentials(tenant(name)) }
 			var mine, trailer, others metadata.MD
@@ -192,11 +197,15 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = append(opts[:0], tenant("another"), grpc.Peer(&to), grpc.Peer(&to), grpc.Header(&others), grpc.Header(&others),
-				grpc.Header(&others))
+			var refilled sync.WaitGroup
+			refilled.Go(func() {
+				_ = append(opts[:0], tenant("another"), grpc.Peer(&to), grpc.Peer(&to), grpc.Header(&others),
+					grpc.Header(&others), grpc.Header(&others))
+			})
 			for err = st.SendMsg(&testpb.Request{Messages: 1}); err == nil; {
 				err = st.RecvMsg(new(testpb.Reply))
 			}
+			refilled.Wait()
 			if got := mine.Get("tenant"); err != io.EOF || !slices.Equal(got, []string{"mine"}) || others != nil ||
 				to.Addr != nil {
 				t.Errorf("%v: the call of %q; another's variables hold %v and %v", err, got, others, to.Addr)

@@ -18,7 +18,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and counts
@@ -144,27 +143,19 @@ func burstBefore(events []event, now time.Duration, share float64, life time.Dur
 // TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its
 // end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
-	tokens := func(s *hedge.Scheduler) float64 { return s.Methods()[0].Tokens }
 	s := hedgetest.All(t)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
-	for dropped := range 3 {
-		r.Dropped = dropped
-		if c.Admit(1, 1, &r).Kind != race.Admitted {
-			t.Fatalf("refused after %d hedges that were dropped", dropped)
-		}
-		if got := tokens(s); got >= 1 {
-			t.Fatalf("%v tokens after a hedge was paid for", got)
+	for ; r.Dropped < 3; r.Dropped++ {
+		admitted := c.Admit(1, 1, &r).Kind == race.Admitted
+		if tokens := s.Methods()[0].Tokens; !admitted || tokens >= 1 {
+			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", r.Dropped, admitted, tokens)
 		}
 	}
-	r.Dropped++
 	r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 	c.Book(&r)
-	if got := tokens(s); got != 1 {
-		t.Errorf("%v tokens after the last one was dropped too, want 1", got)
-	}
-	if got, want := s.Stats(), (stats.Counts{Calls: 1}); got.Hedges != want.Hedges {
-		t.Errorf("%d hedges, want none", got.Hedges)
+	if got := s.Methods()[0]; got.Tokens != 1 || got.Hedges != 0 {
+		t.Errorf("%v tokens and %d hedges after the last one was dropped too, want 1 and none", got.Tokens, got.Hedges)
 	}
 }
 
@@ -172,32 +163,26 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 // once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
-	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable,
-		Pushback: race.PushbackAfter}
 	for name, tc := range map[string]struct {
 		report race.Report
 		want   float64
 		pushed int64
 	}{
-		"a failure": {race.Report{Err: unavailable}, 9, 1},
-		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
-			GoneAt: ms}, 10, 0},
-		"one before the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true,
-			GoneAt: 2 * ms}, 9, 1},
+		"a failure":                        {race.Report{}, 9, 1},
+		"one that came as the caller left": {race.Report{CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
+		"one before the caller left":       {race.Report{CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
-			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-			tc.report.Attempts[0] = failed
-			c.Admit(1, 1, &tc.report)
-			if got := s.Methods()[0].ThrottleTokens; got != tc.want {
-				t.Errorf("%v tokens when a hedge is due, want %v", got, tc.want)
-			}
-			c.Book(&tc.report)
-			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
-				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack,
-					tc.want, tc.pushed)
-			}
-		})
+		s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
+		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
+		tc.report.Err = unavailable
+		tc.report.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable,
+			Pushback: race.PushbackAfter}
+		c.Admit(1, 1, &tc.report)
+		due := s.Methods()[0].ThrottleTokens
+		c.Book(&tc.report)
+		if got := s.Methods()[0]; due != tc.want || got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
+			t.Errorf("%s: %v tokens when a hedge is due, and %v at the end; %d pushed back; want %v, %d", name, due,
+				got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package acceptance_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -10,27 +9,21 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // An invalid cost is counted.
 func TestWithCost_InvalidCosts(t *testing.T) {
-	for _, cost := range []float64{0, 0.5, 10_000, 1e300, math.Inf(1), math.Inf(-1), math.NaN(), -1} {
-		t.Run(fmt.Sprint(cost), func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(time.Hour)),
-				hedge.WithCost(func(context.Context, string, any) float64 { return cost }))
-			want := int64(0)
-			if !(cost >= 0 && cost <= math.MaxFloat64) {
-				want = 3
-			}
-			for range 3 {
-				hedgetest.Call(t, s, target, method, 0)
-			}
-			if got := s.Stats().InvalidCosts; got != want {
-				t.Errorf("InvalidCosts = %d, want %d", got, want)
-			}
-		})
+	for cost, want := range map[float64]int64{0: 0, 0.5: 0, math.MaxFloat64: 0, math.Inf(1): 1, math.Inf(-1): 1,
+		math.NaN(): 1, -1: 1} {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(time.Hour)),
+			hedge.WithCost(func(context.Context, string, any) float64 { return cost }))
+		hedgetest.Call(t, s, target, method, 0)
+		if got := s.Stats().InvalidCosts; got != want {
+			t.Errorf("cost %v: InvalidCosts = %d, want %d", cost, got, want)
+		}
 	}
 }
 
@@ -77,30 +70,10 @@ func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
 	}
 }
 
-// A method has less than its target gives, and not more.
-func TestRules_AMethodsOwnBudget(t *testing.T) {
-	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
-	for name, tc := range map[string]struct {
-		own, target float64
-		from, to    int64
-	}{
-		"less":    {2, 20, 3, 6},
-		"more":    {50, 5, 9, 12},
-		"nothing": {0, 20, 0, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, fixed, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(tc.target),
-				hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(tc.own)))
-			if got := callsOf(t, s, "/s/Own", 200, 100*ms); got < tc.from || got > tc.to {
-				t.Errorf("%s: %d hedges of 200 calls, want %d to %d", name, got, tc.from, tc.to)
-			}
-		})
-	}
-}
-
 // The trigger plans with the smaller of the method's own budget and its target's.
 func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
-	for _, own := range []float64{2, 10, 50} {
+	longtest.Simulation(t)
+	for _, own := range []float64{2, 50} {
 		straggling := func(id uint64, attempt int, _ time.Duration) time.Duration {
 			if draw := rand.New(rand.NewPCG(id, uint64(attempt))); draw.IntN(10) == 0 {
 				return 100 * ms
@@ -116,27 +89,29 @@ func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 	}
 }
 
-// A changed budget, of the target or of a method, applies from the next call on, and savings stay.
+// A method has less than its target gives, and not more. A changed budget, of the target or of a
+// method, applies from the next call on, and savings stay.
 func TestUpdate_ChangesTheBudget(t *testing.T) {
-	for name, budget := range map[string]func(percent float64) hedge.Option{
-		"the target's": hedge.WithBudgetPercent,
-		"a method's": func(percent float64) hedge.Option {
-			return hedge.WithTargetOptions("*", hedge.WithBudgetPercent(100),
-				hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(percent)))
-		},
+	type step struct {
+		target, own float64
+		from, to    int64 // hedges of 200 calls
+	}
+	for _, steps := range [][]step{
+		{{10, 400, 18, 24}, {50, 400, 96, 102}, {0, 400, 0, 0}, {10, 400, 18, 22}},
+		{{100, 10, 18, 24}, {100, 50, 96, 102}, {100, 0, 0, 0}, {100, 10, 18, 22}},
+		{{5, 50, 9, 12}},
+		{{20, 2, 3, 6}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			fixed, all, most := hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithAllMethods(), hedge.WithMaxHedges(1)
-			s := hedgetest.All(t, fixed, most, budget(10))
-			for i, step := range []struct {
-				percent  float64
-				from, to int64
-			}{{10, 18, 24}, {50, 96, 102}, {0, 0, 0}, {10, 18, 22}} {
-				if i > 0 {
-					hedgetest.Update(t, s, all, fixed, most, budget(step.percent))
-				}
+			options := func(s step) []hedge.Option {
+				return []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1),
+					hedge.WithBudgetPercent(s.target), hedge.WithMethodOptions("/s/M", hedge.WithBudgetPercent(s.own))}
+			}
+			s := hedgetest.New(t, options(steps[0])...)
+			for _, step := range steps {
+				hedgetest.Update(t, s, options(step)...)
 				if got := callsOf(t, s, "/s/M", 200, 100*ms); got < step.from || got > step.to {
-					t.Errorf("%s at %v%%: %d hedges of 200 calls, want %d to %d", name, step.percent, got, step.from, step.to)
+					t.Errorf("%+v: %d hedges of 200 calls", step, got)
 				}
 			}
 		})
@@ -149,7 +124,7 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
 			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
-		s := hedgetest.All(t, opts[1:]...)
+		s := hedgetest.New(t, opts...)
 		hedges := int64(0)
 		for range 20 {
 			hedgetest.Update(t, s, append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...)

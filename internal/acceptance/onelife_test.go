@@ -130,10 +130,8 @@ func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb
 
 // kept is a value's record of the attempt that made it.
 type kept struct {
-	attempt int
-	ctx     context.Context
-	done    <-chan struct{}
-	derived context.Context
+	attempt      int
+	ctx, derived context.Context
 }
 
 // TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
@@ -141,34 +139,30 @@ type kept struct {
 func TestDo_TheWinnersContextLives(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
-		opts            []hedge.Option
+		hedges          int
 		primary, hedged time.Duration
 		winner          int
 		failure         error // of the winner
 	}{
-		{name: "not hedged", opts: []hedge.Option{hedge.WithMaxHedges(0)}, primary: 5 * ms},
-		{name: "no hedge was due", primary: 5 * ms},
-		{name: "the primary wins", primary: 15 * ms, hedged: time.Hour},
-		{name: "the hedge wins", primary: time.Hour, hedged: 5 * ms, winner: 1},
-		{name: "the primary wins with an error", primary: 5 * ms, failure: errors.New("its body says more")},
+		{name: "not hedged", primary: 5 * ms},
+		{name: "no hedge was due", hedges: 1, primary: 5 * ms},
+		{name: "the primary wins", hedges: 1, primary: 15 * ms, hedged: time.Hour},
+		{name: "the hedge wins", hedges: 1, primary: time.Hour, hedged: 5 * ms, winner: 1},
+		{name: "the primary wins with an error", hedges: 1, primary: 5 * ms, failure: errors.New("its body says more")},
 	} {
-		for _, deadline := range []bool{true, false} {
-			hedgetest.Run(t, fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
-				s := hedgetest.All(t,
-					append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms),
-						hedge.WithBudgetPercent(400)}, tc.opts...)...)
+		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,
+			context.DeadlineExceeded: time.Minute} {
+			hedgetest.Run(t, fmt.Sprintf("%s,%v", tc.name, want), func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
 				why := errors.New("why")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				if deadline {
-					var stop context.CancelFunc
-					ctx, stop = context.WithTimeoutCause(ctx, time.Minute, why)
-					defer stop()
-				}
+				ctx, stop := context.WithTimeoutCause(ctx, deadline, why)
+				defer stop()
 				var mu sync.Mutex
 				var attempts [2]kept
 				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
-					k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx, done: ctx.Done()}
+					k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx}
 					var cancel context.CancelFunc
 					k.derived, cancel = context.WithCancel(context.WithValue(ctx, kept{}, "derived"))
 					t.Cleanup(cancel)
@@ -194,15 +188,9 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 					t.Error("the loser's context lives on")
 				}
 				mu.Unlock()
-
-				want := context.Canceled
-				if deadline {
-					want = context.DeadlineExceeded
-					time.Sleep(2 * time.Minute)
-				} else {
+				if time.Sleep(2 * time.Minute); want == context.Canceled {
 					cancel(why)
 				}
-				<-got.done
 				<-got.derived.Done()
 				for _, c := range []context.Context{got.ctx, got.derived} {
 					if c.Err() != want || context.Cause(c) != why {
@@ -218,73 +206,49 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 func TestDo_APanicEndsEveryContext(t *testing.T) {
 	for panics := range 2 {
 		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
 			var contexts [2]context.Context
 			defer func() {
-				if recover() == nil {
-					t.Error("no panic")
-				}
+				p := recover()
 				synctest.Wait()
 				for n, ctx := range contexts {
-					if ctx.Err() == nil {
-						t.Errorf("attempt %d panics: the context of %d lives on", panics, n)
+					if p == nil || ctx.Err() == nil {
+						t.Errorf("attempt %d panics, caught %v: the context of %d lives on", panics, p, n)
 					}
 				}
 			}()
-			_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-				n := simulation.AttemptOf(ctx)
-				contexts[n] = ctx
-				if n == panics {
-					_, _ = hedgetest.Taking(20 * ms)(ctx)
-					panic("in an attempt")
-				}
-				return hedgetest.Taking(time.Hour)(ctx)
-			})
-			t.Errorf("returned %v", err)
+			_, _ = hedge.Do(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), target, method,
+				func(ctx context.Context) (int, error) {
+					n := simulation.AttemptOf(ctx)
+					if contexts[n] = ctx; n == panics {
+						_, _ = hedgetest.Taking(20 * ms)(ctx)
+						panic("in an attempt")
+					}
+					return hedgetest.Taking(time.Hour)(ctx)
+				})
 		})
 	}
 }
 
 // TestDo_LeavesNothingWithItsCallersContext makes calls, a million with HEDGE_TESTS=long, under one
 // context that never ends, from functions that ask for the end of theirs as any that waits does. An
-// ordinary child of that context for each call would stay on the heap.
+// ordinary child of that context for each call would stay on the heap, with more than 600 bytes.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 	longtest.Simulation(t)
 	s := hedgetest.All(t, hedge.WithWarmup(1<<30, time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var asked atomic.Int64
+	waits := func(ctx context.Context) (bool, error) { return ctx.Done() != nil, nil }
 	var before uint64
-	fn := func(ctx context.Context) (struct{}, error) {
-		if ctx.Done() != nil {
-			asked.Add(1)
-		}
-		return struct{}{}, nil
-	}
 	calls := longtest.Size(20_000, 1_000_000)
 	for i := range calls {
 		if i == calls/100 {
-			before = reachable()
+			before = testserver.Heap()
 		}
-		if _, err := hedge.Do(ctx, s, target, method, fn); err != nil {
-			t.Fatal(err)
+		if ends, err := hedge.Do(ctx, s, target, method, waits); err != nil || !ends {
+			t.Fatal(ends, err)
 		}
 	}
-	grown := int64(reachable()) - int64(before)
-	t.Logf("%d calls, %d KiB more on the heap", calls, grown>>10)
-	// An ordinary child takes more than 600 bytes.
-	if asked.Load() != int64(calls) || grown > 1<<20 {
-		t.Errorf("%d asked; %d KiB more", asked.Load(), grown>>10)
+	if grown := int64(testserver.Heap()) - int64(before); grown > 1<<20 {
+		t.Errorf("%d calls, %d KiB more on the heap", calls, grown>>10)
 	}
-}
-
-// reachable returns the bytes on the heap that are in use once cleanups have run.
-func reachable() uint64 {
-	for range 3 {
-		runtime.GC()
-		time.Sleep(10 * time.Millisecond)
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -80,12 +80,12 @@ func serveT(tb TB, server *grpc.Server, options []grpc.DialOption) *grpc.ClientC
 	return conn
 }
 
-// SlowPrimary starts a server for an example. It sends headers at once, answers primaries after half a
-// second, and hedges at once. The client is connected; stop closes both.
+// SlowPrimary starts a server for an example. It sends headers at once, answers primaries after 2 s,
+// and hedges at once. The client is connected; stop closes both.
 func SlowPrimary(options ...grpc.DialOption) (client testpb.TestServiceClient, stop func()) {
 	cluster := StartT(example{}, Config{Name: "example", Script: func(a Attempt) Plan {
 		if a.Number == 0 {
-			return Plan{HeaderAtOnce: true, Delay: 500 * time.Millisecond}
+			return Plan{HeaderAtOnce: true, Delay: 2 * time.Second}
 		}
 		return Plan{HeaderAtOnce: true}
 	}})
