@@ -147,8 +147,8 @@ func ExampleWithServiceConfig() {
 	// 10 of 10 tokens
 }
 
-// slowPrimary starts a server that sends headers at once, answers primaries after half a second, and
-// answers hedges at once.
+// slowPrimary starts a server that sends headers at once, answers primaries after 2 s, and answers
+// hedges at once.
 func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 	script := func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
