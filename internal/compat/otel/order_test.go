@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,17 +25,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
-
-// byStatus returns how many samples a histogram has, by status.
-func (b *backend) byStatus(t *testing.T, name string) map[string]uint64 {
-	counts := map[string]uint64{}
-	for _, s := range collect(t, b.reader) {
-		if s.name == name {
-			counts[s.get("grpc.status")] += uint64(s.value)
-		}
-	}
-	return counts
-}
 
 // byAttempt counts spans by kind, and attempt spans by the attribute previous-rpc-attempts.
 func (b *backend) byAttempt() map[string]uint64 {
@@ -89,13 +79,10 @@ func TestOrder(t *testing.T) {
 		want    [3]counts // call samples, attempt samples, spans
 	}{
 		{"the plugin first, then the chain forms", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{plugin,
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+			return append([]grpc.DialOption{plugin}, hedgetest.Interceptors(s)...)
 		}, right},
 		{"the chain forms, then the plugin", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(
-					stream.Interceptor(s)), plugin}
+			return append(hedgetest.Interceptors(s), plugin)
 		}, wrong},
 		{"the plugin first, then the forms that are always outermost",
 			func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
@@ -127,8 +114,12 @@ func TestOrder(t *testing.T) {
 					if seen := cluster.Counts().Attempts; seen != calls+hedged {
 						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
 					}
-					got := [3]counts{b.byStatus(t, "grpc.client.call.duration"),
-						b.byStatus(t, "grpc.client.attempt.duration"), b.byAttempt()}
+					got := [3]counts{{}, {}, b.byAttempt()}
+					for _, s := range collect(t, b.reader) {
+						if i := slices.Index([]string{"grpc.client.call.duration", "grpc.client.attempt.duration"}, s.name); i >= 0 {
+							got[i][s.get("grpc.status")] += uint64(s.value)
+						}
+					}
 					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
 						if !maps.Equal(got[i], tc.want[i]) {
 							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])

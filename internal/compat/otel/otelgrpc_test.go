@@ -20,25 +20,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
-// otelgrpcOptions returns the dial options of a client with attempts traced by otelgrpc. A nil
-// scheduler hedges nothing.
+// otelgrpcOptions returns the dial options of a client with attempts traced by otelgrpc.
 func (b *backend) otelgrpcOptions(s *hedge.Scheduler, tracers trace.TracerProvider) []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
-		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
-			otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(b.meters), otelgrpc.WithPropagators(
-				propagation.TraceContext{}))),
-	}
+	return append(hedgetest.Interceptors(s), grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+		otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(b.meters),
+		otelgrpc.WithPropagators(propagation.TraceContext{}))))
 }
 
 // traced are the attempts that otelgrpc has traced.
@@ -74,26 +66,20 @@ func isLost(span tracetest.SpanStub) bool {
 	return slices.Contains(span.Attributes, attribute.Bool("hedge.lost", true))
 }
 
-// otelgrpcCalls makes calls, twenty at a time. One in twenty is slow.
-func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
-	t.Helper()
-	b := newBackend(t)
-	s := hedgetest.All(t, b.telemetry(t))
-	var tracers trace.TracerProvider = b.tracers
-	if ours {
-		tracers = hedgeotel.TracerProvider(b.tracers)
-	}
-	_, client := stragglers(t, b.otelgrpcOptions(s, tracers)...)
-	b.spanned(t, client, 2000, 0)
-	return b.traced(), s.Stats()
-}
-
 // TestOtelgrpc_Losers traces the attempts of hedged calls with otelgrpc, which alone marks losers
-// as errors.
+// as errors. One call in twenty is slow.
 func TestOtelgrpc_Losers(t *testing.T) {
 	for _, ours := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			n, stats := otelgrpcCalls(t, ours)
+			b := newBackend(t)
+			s := hedgetest.All(t, b.telemetry(t))
+			var tracers trace.TracerProvider = b.tracers
+			if ours {
+				tracers = hedgeotel.TracerProvider(b.tracers)
+			}
+			_, client := stragglers(t, b.otelgrpcOptions(s, tracers)...)
+			b.spanned(t, client, 2000, 0)
+			n, stats := b.traced(), s.Stats()
 			t.Logf("ours %t: %d calls, %d hedges: %+v", ours, stats.Calls, stats.Hedges, n)
 			losers := int(stats.Hedges) // each hedged call has one winner
 			want := traced{attempts: int(stats.Calls) + losers, lost: losers, events: n.events}
