@@ -18,7 +18,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// trouble is a target with a trouble of its own, and the alert that is for it.
+// trouble is a target with a trouble of its own, and the alert that is for it. takes returns the
+// latency of an attempt in milliseconds.
 type trouble struct {
 	target, alert string
 	options       []hedge.Option
@@ -28,27 +29,27 @@ type trouble struct {
 
 var troubles = []trouble{
 	{"dry", "HedgingBudgetDry", []hedge.Option{hedge.WithBudgetPercent(1)},
-		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, ms, 100*ms), nil }, false},
+		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 100), nil }, false},
 	{"wasted", "HedgingWithoutWins", nil,
 		func(id int, hedge bool) (time.Duration, error) {
-			return either(id%20 > 0, ms, either(hedge, time.Second, 30*ms)), nil
+			return either(id%20 > 0, 1, either(hedge, 1000, 30)), nil
 		}, false},
 	{"throttled", "HedgingThrottled", []hedge.Option{hedgetest.Throttle(10, 0.1)},
-		func(int, bool) (time.Duration, error) { return 30 * ms, status.Error(codes.Unavailable, "down") }, false},
+		func(int, bool) (time.Duration, error) { return 30, status.Error(codes.Unavailable, "down") }, false},
 	{"paused", "HedgingPaused", nil,
-		func(int, bool) (time.Duration, error) { return ms, nil }, false},
+		func(int, bool) (time.Duration, error) { return 1, nil }, false},
 	{"busy", "HedgingOverBudget", []hedge.Option{hedge.WithBudgetPercent(400)},
-		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, ms, 30*ms), nil }, false},
+		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 30), nil }, false},
 	{"guarded", "HedgingGuarded", nil,
 		func(id int, hedge bool) (time.Duration, error) {
 			if hedge && id%40 == 0 {
 				return 0, status.Error(codes.ResourceExhausted, "quota")
 			}
-			return either(hedge || id%20 > 0, ms, 30*ms), nil
+			return either(hedge || id%20 > 0, 1, 30), nil
 		}, false},
 	{"panicking", "HedgingPanics", nil,
 		func(id int, hedge bool) (time.Duration, error) {
-			return either(id%20 > 0, ms, either(hedge, either(id%40 > 0, ms, time.Second), 30*ms)), nil
+			return either(id%20 > 0, 1, either(hedge, either(id%40 > 0, 1, 1000), 30)), nil
 		}, true},
 }
 
@@ -65,7 +66,7 @@ func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
 	_, _ = hedge.Do(t.Context(), s, tr.target, "/shop.Items/Get", func(ctx context.Context) (int, error) {
 		isHedge := attempts.Add(1) > 1
 		d, err := tr.takes(id, isHedge)
-		if _, gone := hedgetest.Taking(d)(ctx); gone != nil && isHedge && tr.panics {
+		if _, gone := hedgetest.Taking(d * ms)(ctx); gone != nil && isHedge && tr.panics {
 			panic("a loser")
 		}
 		return 0, err
@@ -79,11 +80,11 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
-		var frozen, over sync.Map
+		var frozen, over atomic.Bool
 		cluster := testserver.StartT(t, testserver.Config{Name: "items", InMemory: true, Backends: 3, Seed: 1,
 			CountsOnly: true,
 			Script: func(a testserver.Attempt) testserver.Plan {
-				if _, still := frozen.Load(a.Backend); still {
+				if a.Backend == 0 && frozen.Load() {
 					return testserver.Plan{Ending: testserver.Hang}
 				}
 				return testserver.Plan{Delay: a.Draw(testserver.DistributionT(t, "straggler"))}
@@ -105,10 +106,7 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 		var callers sync.WaitGroup
 		each := func(pause time.Duration, call func(id uint64)) {
 			callers.Go(func() {
-				for id := uint64(0); ; id++ {
-					if _, ended := over.Load("all"); ended {
-						return
-					}
+				for id := uint64(0); !over.Load(); id++ {
 					call(id)
 					time.Sleep(pause)
 				}
@@ -136,13 +134,11 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 		time.Sleep(ms / 2)
 		for minute := range 90 {
 			scrapes = append(scrapes, b.scrape())
-			if minute == 80 {
-				frozen.Store(0, true)
-			}
+			frozen.Store(minute >= 80)
 			time.Sleep(time.Minute)
 		}
 		scrapes = append(scrapes, b.scrape())
-		over.Store("all", true)
+		over.Store(true)
 		callers.Wait()
 	})
 	return scrapes, healthy, counting
