@@ -27,7 +27,7 @@ func browser(t *testing.T) string {
 	if os.Getenv("HEDGE_NEEDS_BROWSER") != "" {
 		t.Fatal("HEDGE_NEEDS_BROWSER is set, and no chromium is installed")
 	}
-	t.Skip("no chromium is installed, so the page is not tested in a browser; on Debian: apt-get install chromium")
+	t.Skip("no chromium is installed: on Debian, apt-get install chromium")
 	return ""
 }
 

@@ -19,8 +19,6 @@ import (
 
 var pictures = flag.String("browser.pictures", "", "write pictures of the first method of each page into this folder")
 
-const part = "?format=html&part=main"
-
 // TestPage_Live has a page show a method that would do harm, then another one, without being loaded
 // again.
 func TestPage_Live(t *testing.T) {
@@ -28,9 +26,7 @@ func TestPage_Live(t *testing.T) {
 	s := hedgetest.All(t)
 	server := httptest.NewServer(debug.Handler(s))
 	defer server.Close()
-	do := func(target, name string) {
-		call(t.Context(), s, method{target: target, name: name}, func() time.Duration { return ms })
-	}
+	do := func(target, name string) { hedgetest.Call(t, s, target, name, ms) }
 	do("dns:///shop:443", "/shop.Items/Get")
 	do(`"><img src=x onerror=document.title='harm'>`, "/<script>document.title='harm'</script>")
 	type row struct{ Target, Method string }
@@ -67,14 +63,15 @@ func TestPage_Live(t *testing.T) {
 // contrast returns texts with a contrast to their background below 4.5, the minimum of WCAG 2.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);
-	const luminance = c => {
-		 const [r, g, b] = c.slice(0,
-		3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const linear = v => v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+	const luminance = c => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
 	const behind = e => {
-		 for (; e; e = e.parentElement) {
-		 const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 ||
-		c[3] > 0) return c; } return [255, 255, 255]; };
+		for (; e; e = e.parentElement) {
+			const c = parse(getComputedStyle(e).backgroundColor);
+			if (c.length < 4 || c[3] > 0) return c;
+		}
+		return [255, 255, 255];
+	};
 	const bad = [];
 	for (const e of document.querySelectorAll("body *")) {
 		if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
@@ -119,7 +116,7 @@ func TestPage_Reads(t *testing.T) {
 		{"control", healthy[:1], []hedge.Option{hedge.WithControl(5)}},
 	} {
 		name, methods := traffic.name, traffic.methods
-		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options, "", part))
+		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options))
 		defer server.Close()
 		for _, width := range []int64{380, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
@@ -132,14 +129,8 @@ func TestPage_Reads(t *testing.T) {
 						chromedp.Evaluate(`document.documentElement.scrollWidth`, &scroll),
 						chromedp.Evaluate(contrast, &faint), chromedp.Evaluate(small, &cramped),
 						chromedp.Evaluate(`document.querySelectorAll("polyline").length`, &curves))
-					if scroll > width {
-						t.Errorf("it is %d pixels wide", scroll)
-					}
-					if len(faint)+len(cramped) > 0 {
-						t.Errorf("hard to read: %q, %q", faint, cramped)
-					}
-					if curves < 5*len(methods)/2 {
-						t.Errorf("%d curves", curves)
+					if scroll > width || len(faint)+len(cramped) > 0 || curves < 5*len(methods)/2 {
+						t.Errorf("%d pixels wide, %d curves; hard to read: %q, %q", scroll, curves, faint, cramped)
 					}
 					if *pictures != "" {
 						var png []byte
