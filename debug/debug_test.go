@@ -210,3 +210,72 @@ func TestHandler_Sentences(t *testing.T) {
 		})
 	}
 }
+
+// TestText_OfATarget checks the text for states of a target, and that it is empty without them.
+func TestText_OfATarget(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	silent := func(connections int, since time.Duration, addresses ...string) stats.Method {
+		b := stats.Backends{Ready: 3, Connections: 6, Moved: 4321}
+		for _, address := range addresses {
+			b.Silent = append(b.Silent, stats.SilentBackend{Address: address, Connections: connections, Since: ago(since)})
+		}
+		return stats.Method{Backends: b}
+	}
+	within := func(value, low, high time.Duration) stats.Interval {
+		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
+	}
+	gain := stats.Gain{
+		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Percentile: 99, Load: 0.05,
+		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4),
+		SavedPerHedge: within(60, 40, 80),
+	}
+	few := gain
+	few.Measured = false
+	for _, tc := range []struct {
+		name      string
+		stats     stats.Method
+		want, not []string
+	}{
+		{"control group", stats.Method{Gain: &gain}, []string{"- Last 30 minutes: p99 was 54ms (95% CI 52ms to 57ms) with " +
+			"hedging, 210ms (180ms to 260ms) in the unhedged control group. Hedging saved 3ms (2ms to 4ms) per call, " +
+			"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, []string{"estimate from primaries"}},
+		{"small control group", stats.Method{Gain: &few},
+			[]string{"The control group is still too small: 1,234 calls in the last 30 min."}, []string{"Last 30 minutes"}},
+		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
+			[]string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
+		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}}, nil,
+			[]string{"ontrol group", "guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
+		{"guard", stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
+			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is now 25.0%.",
+				"25.0% of due hedges, for 1.5 min"}, nil},
+		{"resets learned",
+			stats.Method{Resets: stats.Resets{Learned: 50, Since: ago(2 * time.Second), Until: ago(-118 * time.Second)}},
+			[]string{"at most 50 hedges per minute are sent. The limit rises over the next 1.97 min.", "50 per minute"}, nil},
+		{"resets set", stats.Method{Resets: stats.Resets{Limit: 100, Per: time.Second}}, []string{"100 in 1 s"},
+			[]string{"- "}},
+		{"silent", silent(4, 12*time.Second, "10.0.0.2:443\x1b[2J"), []string{
+			`- "10.0.0.2:443\x1b[2J" has been silent for 12 s, on 4 connections: calls`, "1, the first for 12 s", "4,321",
+			"3, over 6 connections"}, []string{"\x1b", "Only one backend"}},
+		{"many silent", silent(1, time.Second, "A", "B", "C", "D", "E", "F", "G"),
+			[]string{"- E has been silent for 1 s, on 1 connection:", "- Further silent backends: 2."}, []string{"- F has"}},
+		{"single connection", stats.Method{Backends: stats.Backends{SingleConnection: true}},
+			[]string{"- Hedges use the connection of the primary"}, []string{"Only one backend"}},
+		{"single backend", stats.Method{Backends: stats.Backends{SingleConnection: true, Ready: 1, Connections: 1}},
+			[]string{"- Only one backend is ready"}, []string{"Hedges use"}},
+		{"saved", stats.Method{Budget: stats.Budget{Tokens: 3, Burst: 8, Saved: 12.25}},
+			[]string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
+		{"rules", stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}},
+			[]string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
+		{"paused by the switch", stats.Method{PausedBy: "HEDGE_DISABLED"},
+			[]string{"paused by the environment variable HEDGE_DISABLED"}, nil},
+	} {
+		text := debug.Text(tc.stats, now)
+		says(t, text, tc.want...)
+		for _, not := range tc.not {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: %q in\n%s", tc.name, not, text)
+			}
+		}
+	}
+}
