@@ -71,14 +71,18 @@ func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {
 		return
 	}
-	w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm,
-		Debug: "too many resets"}
-	switch r.IntN(4) {
-	case 0:
-		w.limit.Close = testserver.CloseAfterCalls
-	case 1:
+	kind := r.IntN(4)
+	if kind == 2 {
 		w.limit = &testserver.LimitLikeApache
-	case 2:
+		return
+	}
+	w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute}
+	switch kind {
+	case 0:
+		w.limit.Close, w.limit.Debug = testserver.CloseCalm, "too many resets"
+	case 1:
+		w.limit.Close = testserver.CloseAfterCalls
+	default:
 		w.limit.Close, w.settings.resets = testserver.CloseSilently, w.limit.Resets/2
 	}
 }

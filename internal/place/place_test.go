@@ -86,6 +86,7 @@ func TestOf(t *testing.T) {
 		{"hedge", hedge, "target", record, true},
 		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
 		{"a hedge whose policy hides the record from its child", place.Hide(hedge), "target", nil, false},
+		{"a call of its own, under an attempt's context", place.Forget(hedge), "target", nil, false},
 		{"no attempt", t.Context(), "target", nil, false},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
