@@ -331,8 +331,9 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 		var requests atomic.Int64
 		s := newServer(t, h2, func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)
-			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then sends
-			// a request with a body again: rewindBody reads the body that writeRequestBody reads.
+			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then
+			// sends a request with a body again: rewindBody reads the body that writeRequestBody
+			// reads.
 			if requests.Add(1)%20 == 0 && !(h2 && longtest.Race) {
 				w.Header().Set("Connection", "close")
 			}
@@ -362,8 +363,8 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestTransport_CloseIdleConnections closes those of both transports, of which the second sends hedges.
-// Without a scheduler the transport is base itself.
+// TestTransport_CloseIdleConnections closes those of both transports, of which the second sends
+// hedges. Without a scheduler the transport is base itself.
 func TestTransport_CloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}},

@@ -139,8 +139,8 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After that
-// RESOURCE_EXHAUSTED of any call halves it, once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After
+// that RESOURCE_EXHAUSTED of any call halves it, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -58,8 +58,8 @@ func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req 
 }
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is
-// reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the caller
-// gives up, both are losers. Nothing is left then.
+// reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the
+// caller gives up, both are losers. Nothing is left then.
 func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	hang := testserver.Plan{Ending: testserver.Hang}
 	for _, tc := range []struct {
@@ -99,7 +99,8 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 					t.Error(err)
 				}
 
-				// One connection, with two streams for each call. The records have the losers of the two.
+				// One connection, with two streams for each call. The records have the losers of
+				// the two.
 				lost := calls
 				if tc.winner < 0 {
 					lost = 2 * calls
