@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
@@ -24,6 +25,8 @@ import (
 	_ "github.com/grpchedge/hedge/proto" // the descriptor of its service
 	"github.com/grpchedge/hedge/stats"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
 
@@ -202,6 +205,9 @@ type closing struct {
 
 func (c *closing) Close() error {
 	c.closed.Add(1)
+	if r, ok := c.Reader.(io.Closer); ok {
+		return r.Close()
+	}
 	return nil
 }
 
@@ -441,7 +447,8 @@ func TestTransport_ABodyThatStalls(t *testing.T) {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
 			defer cancel()
-			body := &stalled{ended: make(chan struct{})}
+			never, _ := io.Pipe()
+			body := &closing{Reader: never}
 			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
 			req.ContentLength = 4
 			_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
@@ -451,24 +458,6 @@ func TestTransport_ABodyThatStalls(t *testing.T) {
 			}
 		})
 	}
-}
-
-// stalled is a body that has no byte until it is closed.
-type stalled struct {
-	ended  chan struct{}
-	closed atomic.Int64
-}
-
-func (s *stalled) Read([]byte) (int, error) {
-	<-s.ended
-	return 0, io.ErrClosedPipe
-}
-
-func (s *stalled) Close() error {
-	if s.closed.Add(1) == 1 {
-		close(s.ended)
-	}
-	return nil
 }
 
 // TestTransport_AStreamThatIsClosed: a stream that its caller closes has not failed.
@@ -488,6 +477,46 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 			use(res.Body)
 			if m := s.Methods()[0]; m.ThrottleTokens != float64(10-failures) {
 				t.Errorf("%v tokens after %d failures", m.ThrottleTokens, failures)
+			}
+		})
+	}
+}
+
+// answering is a transport that does nothing.
+type answering struct{ res http.Response }
+
+func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
+	res := a.res
+	return &res, nil
+}
+
+// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing and
+// over a connection.
+func BenchmarkTransport(b *testing.B) {
+	s := newServer(b, false, hello)
+	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}
+	never := hedgetest.Fixed(b, time.Hour)
+	off := hedgetest.All(b, hedge.WithMaxHedges(0))
+	for _, bc := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"nothing/plain", nothing},
+		{"nothing/hedged", hedgehttp.Transport(never, nothing)},
+		{"nothing/watching", hedgehttp.Transport(off, nothing)},
+		{"loopback/plain", s.base},
+		{"loopback/hedged", hedgehttp.Transport(never, s.base)},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			req := s.request(b.Context(), "GET", "/", nil)
+			for b.Loop() {
+				res, err := bc.rt.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				io.Copy(io.Discard, res.Body)
+				res.Body.Close()
 			}
 		})
 	}
