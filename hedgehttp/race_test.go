@@ -407,9 +407,11 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 }
 
 // TestTransport_ReusedRequest: a caller that has closed the body may change its request, though a
-// hedge may only now be starting. The race detector finds what reads it.
+// hedge may only now be starting. The race detector finds what reads it. The context of the attempt
+// has ended then.
 func TestTransport_ReusedRequest(t *testing.T) {
-	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), quick{},
+	base := &quick{}
+	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), base,
 		hedgehttp.WithHedgeTransport(stuck{}))
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	for range 500 {
@@ -417,16 +419,19 @@ func TestTransport_ReusedRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res.Body.Close()
+		if res.Body.Close(); base.ctx.Err() == nil {
+			t.Error("the context of a body that was closed goes on")
+		}
 		req.Header.Set("Edited", "yes")
 		req.URL.Path = "/edited"
 	}
 }
 
-type quick struct{}
+type quick struct{ ctx context.Context }
 
-func (quick) RoundTrip(*http.Request) (*http.Response, error) {
+func (q *quick) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(20 * time.Microsecond)
+	q.ctx = req.Context()
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))}, nil
 }
 
