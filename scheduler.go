@@ -95,7 +95,11 @@ func (s *Scheduler) Resume() { s.registry().Pause().Store("") }
 // result of grpc.ClientConn.Target, or its name from [WithTargetName]. method is the full method,
 // such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	return s.registry().Latency(target, method, q)
+	m := s.registry().Find(target, method)
+	if m == nil {
+		return 0, false
+	}
+	return m.Learner.Snapshot(time.Now()).Quantile(q)
 }
 
 // Stats returns the totals over all methods of all targets, including methods removed from memory.

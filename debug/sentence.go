@@ -11,7 +11,7 @@ import (
 )
 
 // sentence describes the current state of a method, and its cause.
-func sentence(t stats.Method, config settings.Config) string {
+func sentence(t stats.Method, config *settings.Config) string {
 	c := t.Choice
 	switch {
 	case t.PausedBy == "HEDGE_DISABLED":

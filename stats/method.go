@@ -1,3 +1,7 @@
+// Package stats has the plain data that a scheduler of package hedge reports: [Counts] of calls and
+// hedges, the state of each [Method], the [Outcome] of a call, and the events of hedge.Trace.
+// Values are copies that the caller may keep and change. Import it as hedgestats beside another
+// package stats, such as gRPC's.
 package stats
 
 import "time"
@@ -121,4 +125,104 @@ type Names struct {
 	// has the option grpc.StaticMethod, which generated code sets, because arbitrary names would
 	// make an unbounded number of series. Calls of hedge.Do and HTTP requests do not need the option.
 	Method string
+}
+
+// Choice is the current choice of the trigger hedge.Auto for a method, with its predicted effect.
+// The tail is the percentile of hedge.TargetPercentile, p99 by default.
+type Choice struct {
+	// Delay is the age of a call at which its first hedge is due, and the time between further
+	// hedges. Probability is the probability, 0 to 1, that a due hedge is sent. MaxHedges is the
+	// maximum number of hedges per call.
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate;
+	// [Gain] measures it. PredictedTail is the predicted tail with hedging. MeasuredTail is the
+	// tail of the calls within the window, or, with a control group, of the calls in [Gain] that
+	// may be hedged.
+	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
+	// CutShort is the share of primaries, 0 to 1, that were cut short.
+	CutShort float64
+	// PredictedLoad is the predicted number of hedges per call. Counts.HedgeRate is the actual
+	// number.
+	PredictedLoad float64
+	// Saved is the predicted share, 0 to 1, of the tail that hedging saves: of the area under the
+	// latency-by-percentile curve from the median to p99.9, with both axes logarithmic; Auto
+	// maximizes it. Kept is the share, 0 to 1, of earlier predictions at this delay that hedging
+	// achieved; it scales the predictions, and is 1 until it is known.
+	Saved, Kept float64
+	// HeadersFirst reports whether Method.Unhedgeable is [EarlyHeaders], so that there is no
+	// prediction: see hedge.WithWaitForMessage.
+	HeadersFirst bool
+}
+
+// Forecast is the predicted effect of hedging a method with a given budget: see hedge.WithDryRun.
+type Forecast struct {
+	// BudgetPercent is the budget, in hedges per 100 calls.
+	BudgetPercent float64
+	// Delay, Probability and MaxHedges are the predicted choice of hedge.Auto: see [Choice].
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the target percentile of latency without hedging, and Tail the predicted one
+	// with hedging.
+	UnhedgedTail, Tail time.Duration
+	// Load is the predicted number of hedges per call.
+	Load float64
+}
+
+// Guard is the state of the guard, which holds back hedges that exhaust a rate limit. It describes
+// the method, or all methods of the target if hedged calls of several methods fail. The guard is on
+// unless hedge.WithGuard(false) turns it off.
+//
+// Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that are sent. The
+// share recovers within eight minutes. docs/guard.md describes the decision.
+type Guard struct {
+	// Share is the share of due hedges, 0 to 1, that may be sent. It is 1 if none is held back.
+	Share float64
+	// Since is the start of the reduction, and Reason its cause. Both are zero if Share is not
+	// reduced.
+	Since  time.Time
+	Reason GuardReason
+}
+
+// GuardReason is the reason for holding hedges back.
+type GuardReason string
+
+const (
+	GuardNone      GuardReason = "" // none is held back
+	GuardExhausted GuardReason = "exhausted"
+	GuardCounting  GuardReason = "counting"
+)
+
+// String returns a sentence, or "" for GuardNone.
+func (r GuardReason) String() string {
+	switch r {
+	case GuardExhausted:
+		return "hedges failed with RESOURCE_EXHAUSTED; their share recovers within minutes"
+	case GuardCounting:
+		return "hedges failed with RESOURCE_EXHAUSTED; none is sent for some minutes, to count failures without hedges"
+	}
+	return string(r)
+}
+
+// Resets is the limit of a target's hedges where servers count resets. Many servers and proxies
+// close a connection on which a client resets more than a few hundred streams per minute, and the
+// calls in flight fail. Each hedge makes one loser, which is reset, so a limit of resets is a limit
+// of hedges. docs/servers.md lists the servers.
+type Resets struct {
+	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit; 0
+	// without the option.
+	Limit int
+	Per   time.Duration
+	// Learned is the maximum number of hedges per minute, since a server closed a connection at
+	// Since; 0 if no limit is in force. The limit ends at Until, unless a server closes a
+	// connection again.
+	//
+	// If the server reports the reason (ENHANCE_YOUR_CALM), Learned starts at half of the hedges of
+	// the minute before, and doubles in an hour. If connections are closed twice within a minute
+	// without a reason, at five hedges per second or more, it starts at half of the hedges of the
+	// second before, and doubles in four minutes.
+	Learned      int
+	Since, Until time.Time
 }

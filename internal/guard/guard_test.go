@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -245,25 +246,30 @@ func TestGuard_Signs(t *testing.T) {
 	}
 }
 
-// TestGuard_TimesOutOfOrder: a call that reports an earlier time than another call changes nothing.
-func TestGuard_TimesOutOfOrder(t *testing.T) {
+// TestGuard_AClockSetBack: a clock that is set back by two hours after a minute, and calls that report
+// earlier times than others, change nothing.
+func TestGuard_AClockSetBack(t *testing.T) {
 	var guards [2]guard.Guard
 	for i := range guards {
 		guards[i].Target = new(guard.Shared)
 	}
+	begin := time.Now()
 	for n := range 1200 {
-		now, traffic := start.Add(time.Duration(n)*second), guard.Traffic{Method: float64(n), Target: float64(n)}
-		guards[1].Share(now.Add(-second/2), traffic)
-		if a, b := guards[0].Share(now, traffic), guards[1].Share(now, traffic); math.Abs(a-b) > 1e-9 {
-			t.Fatalf("after %d s the share is %v, and %v where times were out of order", n, a, b)
+		now, traffic := begin.Add(time.Duration(n)*second), guard.Traffic{Method: float64(n), Target: float64(n)}
+		back := now
+		if n > 60 {
+			*(*uint64)(unsafe.Pointer(&back)) -= 7200 << 30 // the wall clock, and not the monotonic one
 		}
-		for i := range guards {
-			if n < 300 {
-				guards[i].Sent(now)
-				guards[i].Exhausted(now, traffic, n%30 == 0)
-			}
+		guards[1].Share(back.Add(-second/2), traffic)
+		if a, b := guards[0].Share(now, traffic), guards[1].Share(back, traffic); math.Abs(a-b) > 1e-9 {
+			t.Fatalf("after %d s the share is %v, and %v where the clock is set back", n, a, b)
 		}
-		guards[1].Share(now.Add(-time.Hour), traffic)
+		if n < 300 {
+			guards[0].Sent(now)
+			guards[0].Exhausted(now, traffic, n%30 == 0)
+			guards[1].Sent(back)
+			guards[1].Exhausted(back, traffic, n%30 == 0)
+		}
 	}
 }
 

@@ -2,8 +2,12 @@ package settings
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Rule is options for the targets or the methods that match a pattern.
@@ -48,4 +52,82 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, literals
 		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
 	return &with
+}
+
+// CheckPattern returns an error if p is not a pattern of full method names, "/service/method", in
+// the syntax of [path.Match].
+func CheckPattern(p string) error {
+	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
+		return errors.New(`must have the form "/service/method"`)
+	}
+	if !utf8.ValidString(p) {
+		return errors.New("must be valid UTF-8")
+	}
+	if _, err := path.Match(p, ""); err != nil {
+		return fmt.Errorf("malformed pattern: %w", err)
+	}
+	return nil
+}
+
+// matchAny reports whether one of the patterns, which CheckPattern has accepted, matches a full
+// method name.
+func matchAny(patterns []string, fullMethod string) bool {
+	return firstMatch(patterns, fullMethod) != ""
+}
+
+// firstMatch returns the first pattern that matches a full method name, or "".
+func firstMatch(patterns []string, fullMethod string) string {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, fullMethod); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// PatternOf returns the first pattern of WithReadOnlyMethods or WithMethods that matches a full
+// method name, or "".
+func (c *Config) PatternOf(fullMethod string) string {
+	return cmp.Or(firstMatch(c.ReadOnly, fullMethod), firstMatch(c.Methods, fullMethod))
+}
+
+// matchName reports whether a name matches a pattern in which * stands for any characters, slashes
+// included, and every other character for itself.
+func matchName(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	for i, part := range parts[:last] {
+		before, after, ok := strings.Cut(name, part)
+		if !ok || i == 0 && before != "" {
+			return false
+		}
+		name = after
+	}
+	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
+}
+
+// literalsOfName counts the characters of a pattern of matchName that stand for themselves.
+func literalsOfName(p string) int { return len(p) - strings.Count(p, "*") }
+
+// literals counts the characters of a pattern of matchAny that stand for themselves. Characters in
+// brackets do not.
+func literals(p string) (n int) {
+	inClass := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case inClass && c != '\\':
+			inClass = c != ']'
+		case c == '[':
+			inClass = true
+		case c == '\\':
+			i++
+			if !inClass {
+				n++
+			}
+		case c != '*' && c != '?':
+			n++
+		}
+	}
+	return n
 }
