@@ -15,6 +15,9 @@
 // Put an outlier_detection below this policy, not above: it then counts no error for an attempt that
 // was canceled because another attempt won.
 //
+// Two backends are the same if they have the same address and server name and, with several
+// connections to each address, the same connection number.
+//
 // # Silence
 //
 // A connection is silent from its second late call, with no answer between the two, to its next
