@@ -251,32 +251,32 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and
-// not before.
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when the first call to an
+// address begins, and not before.
 func TestConnections_IdleCopies(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
 	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
-	second := fakes["test_fake_a"]
-	sc := newSubConn(t, second.before, "one", nil)
-	conn.made[0].listener(state(connectivity.Ready))
-	second.before.say(connectivity.Ready, picksOne(sc))
+	second, open := fakes["test_fake_a"], 0
+	var made []grpcbalancer.SubConn
+	for i, address := range []string{"one", "two"} {
+		made = append(made, newSubConn(t, second.before, address, nil))
+		conn.made[i].listener(state(connectivity.Ready))
+	}
+	second.before.say(connectivity.Ready, inTurn(&open, made...))
 	for range 3 {
 		asked := 0
 		second.say(connectivity.Idle, funcPicker(func() (grpcbalancer.PickResult, error) {
 			asked++
 			return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 		}))
-		if asked != 0 {
-			t.Error("the copy was asked before a call began")
-		}
-		for range 5 {
+		for _, want := range []int{0, 1, 2, 2, 2} {
+			if asked != want || strings.Contains(second.heard(), "exit") {
+				t.Errorf("the copy was asked %d times, want %d", asked, want)
+			}
 			if _, err := conn.pick(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}
-		if asked != 1 || strings.Contains(second.heard(), "exit") {
-			t.Errorf("the copy was asked %d times, want 1", asked)
 		}
 	}
 }

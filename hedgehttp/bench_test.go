@@ -22,7 +22,7 @@ func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
 // BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing and
 // over a connection.
 func BenchmarkTransport(b *testing.B) {
-	s := newServer(b, false, false, hello)
+	s := newServer(b, false, hello)
 	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}
 	never := hedgetest.Fixed(b, time.Hour)
 	off := hedgetest.All(b, hedge.WithMaxHedges(0))

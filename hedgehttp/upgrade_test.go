@@ -19,7 +19,7 @@ import (
 // TestTransport_Upgrade: a connection that changes its protocol is one attempt's, and can be
 // written to.
 func TestTransport_Upgrade(t *testing.T) {
-	s := newServer(t, false, false, func(w http.ResponseWriter, r *http.Request) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -52,10 +52,11 @@ func TestTransport_Upgrade(t *testing.T) {
 // TestTransport_HooksSeeThePrimary: hooks of net/http, and of the dialer below it, are called for
 // the primary alone. So are those for 1xx responses.
 func TestTransport_HooksSeeThePrimary(t *testing.T) {
-	s := newServer(t, false, true, func(w http.ResponseWriter, r *http.Request) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)
 		hello(w, r)
 	})
+	s.hangs.Store(true)
 	var get, dial, early atomic.Int64
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		GetConn:        func(string) { get.Add(1) },

@@ -3,12 +3,8 @@ package interceptor_test
 import (
 	"strings"
 	"testing"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-
-	"github.com/grpchedge/hedge"
 )
 
 // hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
@@ -18,8 +14,6 @@ func hedging(policy string, more ...string) string {
 }
 
 const (
-	never = time.Hour
-
 	// policies of four attempts or two, 10 ms apart, for which UNAVAILABLE, or INTERNAL too, is non-fatal
 	four = `{"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 	both = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`
@@ -31,6 +25,7 @@ const (
 // names and values in a service config; those of internal/race have all orders of events.
 func TestGRPCDefinition(t *testing.T) {
 	const unavailable, internal = codes.Unavailable, codes.Internal
+	broken := step{after: ms, code: unavailable, broken: true}
 	playScenes(t, []scene{
 		// Service config.
 		{name: "maxAttempts includes the original", config: hedging(two),
@@ -63,6 +58,10 @@ func TestGRPCDefinition(t *testing.T) {
 			config: hedging(both),
 			steps:  []step{fails(2*ms, unavailable), fails(3*ms, internal)}, sent: times(0, 2), at: 5 * ms, code: internal,
 			winner: 1},
+		{name: "a stream that cannot be opened is an attempt that fails", config: hedging(four),
+			steps: []step{broken, broken, answers(ms)}, sent: times(0, 1, 2), at: 3 * ms, winner: 2},
+		{name: "no stream can be opened", config: hedging(two), doors: doors[1:],
+			steps: []step{broken, broken}, sent: times(0, 1), at: 2 * ms, code: unavailable, winner: 1},
 		{name: "throttled, the original is always sent",
 			config: hedging(two, `, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`),
 			steps:  []step{fails(2*ms, unavailable)}, sent: times(0), at: 2 * ms, code: unavailable},
@@ -76,17 +75,5 @@ func TestGRPCDefinition(t *testing.T) {
 			steps: []step{answers(80 * ms), fails(2*ms, unavailable, "-1")}, sent: times(0, 10), at: 80 * ms},
 		{name: "an unparsable pushback: no more hedges", config: hedging(four),
 			steps: []step{fails(2*ms, unavailable, "soon")}, sent: times(0), at: 2 * ms, code: unavailable},
-
-		// The deadline spans all attempts.
-		{name: "deadline, all in flight", config: hedging(four), deadline: 50 * ms,
-			steps: []step{silent(), silent(), silent(), silent()}, sent: times(0, 10, 20, 30), at: 50 * ms,
-			code: codes.DeadlineExceeded},
-		{name: "deadline, one has failed", config: hedging(four), deadline: 50 * ms,
-			steps: []step{fails(5*ms, unavailable), silent(), silent(), silent()}, sent: times(0, 5, 15, 25), at: 50 * ms,
-			code: unavailable},
-
-		// Call options win over the service config.
-		{name: "After, of a method that is not named", config: `{}`, call: []grpc.CallOption{hedge.After(3 * ms)},
-			steps: []step{answers(8 * ms), silent(), silent()}, sent: times(0, 3, 6), at: 8 * ms},
 	})
 }

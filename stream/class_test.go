@@ -3,10 +3,12 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -14,7 +16,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // TestClass_OfTheRequest lets streams be learned, and hedged, by the class of their request, which
@@ -22,42 +23,25 @@ import (
 func TestClass_OfTheRequest(t *testing.T) {
 	for _, hedges := range []int{0, 1} { // with 0 hedges a stream is watched only
 		hedgetest.Run(t, fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) testserver.Plan {
-					delay := 10 * ms
-					if a.ID%2 == 1 {
-						delay = 100 * ms
-					}
-					return testserver.Plan{Delay: delay, Messages: 2}
-				}})
 			s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithMaxHedges(hedges),
 				hedge.WithClass(func(_ context.Context, name string, request any) string {
-					if name != method {
-						t.Errorf("the method is %q", name)
-					}
-					return fmt.Sprint(request.(*testpb.Request).Id % 2)
+					return fmt.Sprint(name == method, request.(*testpb.Request).Id%2)
 				}))
-			client := dial(t, cluster, s)
-			var reported stats.Outcome
-			for id := range uint64(101) {
-				if id == 100 {
-					time.Sleep(2 * time.Second)
-				}
-				st := open(t.Context(), t, client, &testpb.Request{Id: id}, hedge.Report(&reported))
-				if id == 100 && hedges > 0 && !within(reported.Delay, 10*ms, 0.1) {
-					t.Errorf("before anybody waits, a delay of %v is reported", reported.Delay)
-				}
-				if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
+			cluster, client := inMemory(t, s)
+			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: time.Duration(10+90*(a.ID%2)) * ms}
+			})
+			for id := range uint64(100) {
+				req := &testpb.Request{Id: id, Messages: 2}
+				if _, _, err := receive(open(t.Context(), t, client, req), req); err != nil {
 					t.Fatal(err)
 				}
 			}
 			synctest.Wait()
 			classes := s.Methods()[0].Classes
-			if len(classes) != 2 {
-				t.Fatalf("%d classes", len(classes))
-			}
 			for i, want := range []time.Duration{10 * ms, 100 * ms} {
-				if got := classes[i]; !within(got.P50, want, 0.02) || !within(got.Delay, want, 0.05) {
+				if got := classes[i]; got.Class != fmt.Sprint(true, i) || !within(got.P50, want, 0.02) ||
+					!within(got.Delay, want, 0.05) {
 					t.Errorf("class %s: median %v, hedged after %v, want both to be %v", got.Class, got.P50, got.Delay, want)
 				}
 			}
@@ -74,34 +58,73 @@ func TestClass_OfTheRequest(t *testing.T) {
 func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		hedgetest.Run(t, fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges),
-				hedge.WithClass(func(context.Context, string, any) string {
-					time.Sleep(time.Second)
-					return "slow"
-				}))
-			conn := cluster.ClientT(t, hedging(s))
-			testserver.ConnectT(t, conn)
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithSingleRequest("/*/BidiStream"),
+				hedge.WithClass(func(context.Context, string, any) string { time.Sleep(time.Second); return "slow" }))
+			_, client := inMemory(t, s)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 			defer cancel()
-			st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method)
+			st, err := client.BidiStream(ctx) // of the methods that may be opened without a request
 			if err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			sent := make(chan struct{})
-			go func() {
-				defer close(sent)
-				_ = st.SendMsg(&testpb.Request{Id: 1})
-			}()
+			var sent sync.WaitGroup
+			sent.Go(func() { _ = st.Send(&testpb.Request{Id: 1}) })
 			_ = st.Context()
-			err = st.RecvMsg(new(testpb.Reply))
+			_, err = st.Recv()
 			if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != 100*ms {
-				t.Errorf("RecvMsg returned %v after %v", err, took)
+				t.Errorf("Recv returned %v after %v", err, took)
 			}
-			<-sent
+			sent.Wait()
 			if classes := s.Methods()[0].Classes; len(classes) != 0 {
 				t.Errorf("a stream that was over got a class: %+v", classes)
+			}
+		})
+	}
+}
+
+// TestRequest_FilledAnewForTheNextStream reads the answers to three streams that were opened with
+// the same message, as works with plain gRPC: a generated method has encoded its request when it
+// returns.
+func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
+	for _, hedges := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			plans := []testserver.Plan{{Ending: testserver.Hang}, {Messages: 1}}
+			_, client := inMemory(t, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges)), plans[1-hedges:]...)
+			req := &testpb.Request{Messages: 1}
+			var streams []grpc.ServerStreamingClient[testpb.Reply]
+			for id := range uint64(3) {
+				req.Id = id + 1
+				streams = append(streams, open(context.WithoutCancel(t.Context()), t, client, req))
+			}
+			for i, st := range streams {
+				if n, attempt, err := receive(st, &testpb.Request{Id: uint64(i + 1)}); n != 1 || attempt != hedges || err != nil {
+					t.Errorf("with %d hedges stream %d has %d messages of attempt %d, %v", hedges, i+1, n, attempt, err)
+				}
+			}
+		})
+	}
+}
+
+// TestDryRun_OfAMessageThatCannotBeMoved has a late stream that would not be hedged if there were no
+// dry run.
+func TestDryRun_OfAMessageThatCannotBeMoved(t *testing.T) {
+	for _, into := range []any{new(testpb.Reply), new(any)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithDryRun(true))
+			cluster, _ := inMemory(t, s, delivers(50*ms))
+			conn := cluster.ClientT(t, hedging(s))
+			st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method)
+			if err == nil {
+				err = st.SendMsg(&testpb.Request{Messages: 1})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = st.RecvMsg(into)
+			_, moved := into.(*testpb.Reply)
+			if got := s.Stats(); (got.DryRun == 1) != moved || (got.NotReplayable == 1) == moved {
+				t.Errorf("%T: %+v", into, got)
 			}
 		})
 	}

@@ -38,32 +38,15 @@ func answers(st grpc.BidiStreamingClient[testpb.Request, testpb.Reply], most int
 	return attempts, nil
 }
 
-// closings counts the calls of CloseSend of each attempt.
-type closings struct {
-	mu       sync.Mutex
-	attempts []*closing
-}
-
+// closing counts the calls of CloseSend of an attempt.
 type closing struct {
 	grpc.ClientStream
-	closed atomic.Int64
+	closed *atomic.Int64
 }
 
-func (c *closing) CloseSend() error {
+func (c closing) CloseSend() error {
 	c.closed.Add(1)
 	return c.ClientStream.CloseSend()
-}
-
-func (c *closings) count(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	st, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attempts = append(c.attempts, &closing{ClientStream: st})
-	return c.attempts[len(c.attempts)-1], nil
 }
 
 // TestSingleRequest races the streams of a bidirectional method.
@@ -94,8 +77,13 @@ func TestSingleRequest(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
 			cluster := testserver.StartT(t,
 				testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, tc.hedge)})
-			closed := &closings{}
-			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(closed.count))
+			var closed [2]atomic.Int64
+			attempts := 0
+			client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+				st, err := open()
+				attempts++
+				return closing{st, &closed[attempts-1]}, err
+			}))
 			ctx, cancel := context.WithCancel(t.Context())
 			st, err := client.BidiStream(ctx)
 			if err != nil {
@@ -134,8 +122,8 @@ func TestSingleRequest(t *testing.T) {
 			}
 			sender.Wait()
 			most := map[int]int64{0: 0, closes: 2, second: 1, late: 1}[tc.client]
-			for n, attempt := range closed.attempts {
-				if got := attempt.closed.Load(); got > most {
+			for n := range closed {
+				if got := closed[n].Load(); got > most {
 					t.Errorf("attempt %d was closed %d times, by a client that closed its side %d times", n, got, most)
 				}
 			}
@@ -180,11 +168,11 @@ func TestSingleRequest_Often(t *testing.T) {
 				cancel()
 				synctest.Wait()
 			}
-			c := s.Stats()
-			if c.Hedged-before.Hedged != step.want.Hedged || c.NotReplayable-before.NotReplayable != step.want.NotReplayable ||
-				c.SecondRequest-before.SecondRequest != step.want.SecondRequest {
-				t.Errorf("%d streams of %d requests: %+v, before %+v, want %+v more", step.streams, step.requests, c, before,
-					step.want)
+			after := s.Stats()
+			got := stats.Counts{Hedged: after.Hedged - before.Hedged,
+				NotReplayable: after.NotReplayable - before.NotReplayable, SecondRequest: after.SecondRequest - before.SecondRequest}
+			if got != step.want {
+				t.Errorf("%d streams of %d requests: %+v, want %+v", step.streams, step.requests, got, step.want)
 			}
 		}
 	})

@@ -1,7 +1,10 @@
 package stream_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +25,7 @@ import (
 // message of the primary. With a hedgingPolicy, headers, or the end of a stream without headers,
 // always commit the call, whether the caller asks for them or not.
 func TestWaitForMessage(t *testing.T) {
-	waits, policy := hedge.WithWaitForMessage("/*/*"),
-		hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`)
+	waits := hedge.WithWaitForMessage("/*/*")
 	judged := []hedge.Option{waits, hedge.WithAcceptable(goodIfLarge)}
 	rejected, good := testserver.Plan{Delay: 5 * ms, PayloadBytes: 1}, testserver.Plan{Delay: 5 * ms, PayloadBytes: small}
 	headersFirst := testserver.Plan{HeaderAtOnce: true, Delay: 200 * ms}
@@ -118,53 +120,98 @@ func TestWaitForMessage(t *testing.T) {
 	}
 }
 
-// readMany receives 500 streams of one message, with or without asking for the headers before.
-func readMany(t *testing.T, client testpb.TestServiceClient, header bool) {
-	t.Helper()
-	for id := range uint64(500) {
-		req := &testpb.Request{Id: id, Messages: 1}
-		st := open(t.Context(), t, client, req)
-		if header {
-			if _, err := st.Header(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n, _, err := receive(st, req); n != 1 || err != nil {
-			t.Fatalf("%d messages, %v", n, err)
-		}
-		synctest.Wait()
-	}
-}
-
 // TestEarlyHeaders: a method with calls that headers decide has nothing to gain, as long as they
 // do.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		hedgetest.Run(t, fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true,
-				Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID%50 == 0 && a.Number == 0 {
-						return testserver.Plan{HeaderAtOnce: true, Delay: time.Second}
-					}
-					return testserver.Plan{HeaderAtOnce: true, Delay: 10 * ms}
-				}})
 			s := hedgetest.All(t, hedge.WithDryRun(dry))
-			client := dial(t, cluster, s)
-			readMany(t, client, true)
-			row := s.Methods()[0]
-			if row.EarlyHeaders != 500 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
-				t.Errorf("%+v", row)
-			}
-			if c := row.Choice; row.P50 == 0 || !dry &&
-				(c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
-				t.Errorf("%+v", row)
-			}
-			readMany(t, client, false)
-			row = s.Methods()[0]
-			if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) ||
-				dry && (row.DryRun == 0 || row.Forecasts == nil) {
-				t.Errorf("when nobody asks for headers any more: %+v", row)
+			cluster, client := inMemory(t, s)
+			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				if a.ID%50 == 0 && a.Number == 0 {
+					return testserver.Plan{HeaderAtOnce: true, Delay: time.Second}
+				}
+				return testserver.Plan{HeaderAtOnce: true, Delay: 10 * ms}
+			})
+			for _, asks := range []bool{true, false} { // for headers
+				for id := range uint64(500) {
+					req := &testpb.Request{Id: id, Messages: 1}
+					st := open(t.Context(), t, client, req)
+					if asks {
+						_, _ = st.Header()
+					}
+					if n, _, err := receive(st, req); n != 1 || err != nil {
+						t.Fatalf("%d messages, %v", n, err)
+					}
+					synctest.Wait()
+				}
+				row := s.Methods()[0]
+				c, hedges := row.Choice, map[bool]int64{false: row.Hedges, true: row.DryRun}[dry]
+				if row.P50 == 0 || row.EarlyHeaders != 500 || (hedges == 0) != asks || dry && (row.Forecasts == nil) != asks ||
+					!dry && (c.HeadersFirst != asks || asks && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0)) {
+					t.Errorf("asks for headers %t: %+v", asks, row)
+				}
 			}
 		})
+	}
+}
+
+// small is the size of the payload in messages that are good.
+const small = 100
+
+// goodIfLarge accepts first messages with a payload, and no stream without messages.
+func goodIfLarge(_ context.Context, _ string, reply any, err error) bool {
+	r, ok := reply.(*testpb.Reply)
+	return ok && len(r.Payload) >= small || err != nil && err != io.EOF
+}
+
+// TestRule02_TheCallEndsWithARejectedMessageAtHand ends a connection, a server or a caller's
+// context while the race waits for a better message. The caller gets the one at hand, then an
+// error, and the stream is over.
+func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
+	for name, end := range map[string]func(conn *grpc.ClientConn, cluster *testserver.Cluster, cancel func()){
+		"the connection is closed": func(conn *grpc.ClientConn, _ *testserver.Cluster, _ func()) { _ = conn.Close() },
+		"the server stops":         func(_ *grpc.ClientConn, cluster *testserver.Cluster, _ func()) { cluster.Close() },
+		"the caller gives up":      func(_ *grpc.ClientConn, _ *testserver.Cluster, cancel func()) { cancel() },
+		"the deadline passes":      nil,
+	} {
+		for winner := range 2 {
+			hedgetest.Run(t, fmt.Sprintf("%s,attempt=%d", name, winner), func(t *testing.T) {
+				hangs := testserver.Plan{Ending: testserver.Hang}
+				plans := []testserver.Plan{hangs, hangs, hangs}
+				plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
+				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge),
+					hedge.WithGuard(false))))
+				testserver.ConnectT(t, conn)
+				ctx, cancel := context.WithCancel(t.Context())
+				if end == nil {
+					ctx, cancel = context.WithTimeout(ctx, 100*ms)
+				}
+				defer cancel()
+				var outcome stats.Outcome
+				var finished atomic.Int64
+				st, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, &testpb.Request{Id: 1}, hedge.Report(&outcome),
+					grpc.OnFinish(func(error) { finished.Add(1) }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				streamContext, began := st.Context(), time.Now()
+				if end != nil {
+					time.AfterFunc(100*ms, func() { end(conn, cluster, cancel) })
+				}
+				m, err := st.Recv()
+				_, over := st.Recv()
+				if err != nil || int(m.Attempt) != winner || time.Since(began) != 100*ms || outcome.Winner != winner ||
+					!outcome.Rejected || over == nil {
+					t.Errorf("got %v, %v after %v: %+v; then %v", m, err, time.Since(began), outcome, over)
+				}
+				synctest.Wait()
+				if streamContext.Err() == nil || finished.Load() != 1 {
+					t.Errorf("the context ended with %v, and OnFinish ran %d times", streamContext.Err(), finished.Load())
+				}
+				time.Sleep(time.Minute) // until losers have ended
+			})
+		}
 	}
 }

@@ -3,6 +3,7 @@ package attempt_test
 import (
 	"bytes"
 	"encoding/json"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,8 +20,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/opaquepb"
-	"github.com/grpchedge/hedge/proto/openpb"
 )
 
 // legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of
@@ -81,27 +80,21 @@ var (
 
 // TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
-	opaque := &opaquepb.Reply{}
-	opaque.SetId(3)
 	stale := func(m proto.Message) proto.Message {
 		m.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 0x01})
 		return m
 	}
-	for name, tc := range map[string]struct{ dst, src proto.Message }{
-		"open":          {stale(&openpb.Reply{Sequence: proto.Uint32(9)}), &openpb.Reply{Id: proto.Uint64(1)}},
-		"opaque":        {stale(&opaquepb.Reply{}), opaque},
-		"empty":         {&testpb.Reply{Id: 4, Attempt: 1, Payload: []byte("stale")}, &testpb.Reply{}},
-		"unknown field": {&testpb.Reply{Id: 4}, stale(&testpb.Reply{Id: 5})},
-	} {
-		reply, ok := own.Reply(tc.dst)
+	for _, src := range []proto.Message{&testpb.Reply{}, stale(&testpb.Reply{Id: 5})} {
+		dst := stale(&testpb.Reply{Id: 4, Attempt: 1, Payload: []byte("stale")})
+		reply, ok := own.Reply(dst)
 		got := reply.Make().(proto.Message)
 		if !ok || proto.Size(got) > 0 {
-			t.Errorf("%s: a new reply is %v, %t", name, got, ok)
+			t.Errorf("a new reply is %v, %t", got, ok)
 		}
-		proto.Merge(got, tc.src)
+		proto.Merge(got, src)
 		reply.Take(got)
-		if diff := cmp.Diff(tc.src, tc.dst, protocmp.Transform()); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+		if diff := cmp.Diff(src, dst, protocmp.Transform()); diff != "" {
+			t.Error(diff)
 		}
 	}
 	old := &legacy{}
@@ -279,5 +272,35 @@ func TestCopy_IsDeep(t *testing.T) {
 	own.Copy(memory).(*raw).Data[0] = 'X'
 	if string(memory.Data) != "older" {
 		t.Error("the copy shares memory with the request")
+	}
+}
+
+// TestKeep_Memory keeps large requests, and then as many small ones, which do not use the memory of the large ones.
+func TestKeep_Memory(t *testing.T) {
+	const requests, large, small = 500, 60_000, 100
+	options := attempt.NewOptions(nil)
+	keep := func(size int) []*attempt.Kept {
+		all := make([]*attempt.Kept, requests)
+		for n := range all {
+			all[n] = options.Keep(&testpb.Request{Payload: make([]byte, size)})
+		}
+		return all
+	}
+	heap := func() (bytes uint64) {
+		for range 3 { // a pool drops unused memory after two collections
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, k := range keep(large) {
+		k.Free()
+	}
+	all := keep(small)
+	with := heap()
+	clear(all)
+	if without := heap(); with > without+requests*large/4 {
+		t.Errorf("%d requests of %d bytes take %d bytes", requests, small, with-without)
 	}
 }

@@ -58,15 +58,17 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
-// the call, a policy of package balancer leaves the choice of the backend to its child.
+// the call, a policy of package balancer leaves the choice of the backend to its child. A call under
+// a stream's context is not placed as an attempt of the stream.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
+	if !place.Live() {
+		return ctx
+	}
 	switch c.why {
 	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
-		if place.Live() {
-			return place.Hide(ctx)
-		}
+		return place.Hide(ctx)
 	}
-	return ctx
+	return place.Forget(ctx)
 }
 
 // HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A

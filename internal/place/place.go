@@ -73,6 +73,14 @@ type Hedge struct {
 // with one attempt's context may run at the same time.
 func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
 
+// Forget returns a context without the record of another call, or without Hide.
+func Forget(ctx context.Context) context.Context {
+	if ctx.Value(key{}) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, nil)
+}
+
 // Hidden reports whether ctx is from [Hide].
 func Hidden(ctx context.Context) bool { return ctx.Value(key{}) == hidden{} }
 

@@ -17,7 +17,7 @@ const silentFrom = 2
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
-	// Of hedges since the last answer, in nanoseconds of Unix time: see mute.
+	// Of hedges since the last answer, in nanoseconds since epoch: see mute.
 	firstHedge atomic.Int64 // 0: none
 	nextHedge  atomic.Int64
 
@@ -45,15 +45,18 @@ const (
 	maxMuteProbe = 30 * time.Second
 )
 
+// epoch is the origin of atomic times, which a wall clock that is set back does not change.
+var epoch = time.Now()
+
 // mute reports whether hedges should go elsewhere because those sent there were not answered.
 func (s *silence) mute(now time.Time) bool {
-	first, at := s.firstHedge.Load(), now.UnixNano()
+	first, at := s.firstHedge.Load(), int64(now.Sub(epoch))
 	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
 }
 
 // asked notes that a hedge is sent there.
 func (s *silence) asked(now time.Time) {
-	at := now.UnixNano()
+	at := int64(now.Sub(epoch))
 	if s.firstHedge.CompareAndSwap(0, at) {
 		s.nextHedge.Store(at)
 	} else if lasted := at - s.firstHedge.Load(); lasted >= int64(muteFrom) && at >= s.nextHedge.Load() {

@@ -34,10 +34,7 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	"generated, open": protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) {
-		m.Id, m.Payload = &id,
-			[]byte("open")
-	}),
+	"generated, open":   protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) { m.Id = &id }),
 	"generated, proto3": protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id }),
 	"generated, hybrid": protobuf[hybridpb.Reply](func(m *hybridpb.Reply, id uint64) { m.SetId(id) }),
 	"generated, opaque": protobuf[opaquepb.Reply](func(m *opaquepb.Reply, id uint64) { m.SetId(id) }),
@@ -55,12 +52,6 @@ var kinds = map[string]kind{
 		empty:  func() any { return &v1{} },
 		filled: func(id uint64) any { return &v1{ID: id, Parts: []*v1{{ID: id + 1}}} },
 		show:   shown, hedged: true,
-	},
-	"V1 in looks, with a codec": {
-		codec:  jsonCodec{},
-		empty:  func() any { return &impostor{} },
-		filled: func(id uint64) any { return &impostor{state: map[string]uint64{"id": id}} },
-		show:   shown,
 	},
 	"gogo, not nullable": {
 		empty:  func() any { return &gogoReply{} },
@@ -94,18 +85,6 @@ var kinds = map[string]kind{
 		k.codec, k.stale = protojsonCodec{}, false
 		return k
 	}(),
-	"embedded": {
-		empty:  func() any { return &embedded{Reply: &testpb.Reply{}, Note: "the caller's"} },
-		filled: func(id uint64) any { return &embedded{Reply: &testpb.Reply{Id: id}, Note: "the caller's"} },
-		show:   shown,
-	},
-	"embedded request": {
-		codec:   jsonCodec{},
-		empty:   func() any { return &testpb.Reply{} },
-		filled:  func(id uint64) any { return &testpb.Reply{Id: id} },
-		request: func(id uint64) any { return &embedded{Reply: &testpb.Reply{Id: id}, Note: "and a note"} },
-		show:    shown,
-	},
 }
 
 // protobuf is a kind of generated messages.
@@ -186,15 +165,6 @@ func (m *v1) Reset()       { *m = v1{} }
 func (*v1) String() string { return "v1" }
 func (*v1) ProtoMessage()  {}
 
-// impostor has the methods of a message, and state unknown to protobuf.
-type impostor struct{ state map[string]uint64 }
-
-func (m *impostor) Reset()                          { m.state = nil }
-func (*impostor) String() string                    { return "impostor" }
-func (*impostor) ProtoMessage()                     {}
-func (m *impostor) MarshalJSON() ([]byte, error)    { return json.Marshal(m.state) }
-func (m *impostor) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &m.state) }
-
 // gogoReply has messages by value, as gogoproto's nullable=false does, and encodes itself.
 type gogoReply struct {
 	Inner gogoInner   `protobuf:"bytes,1,opt,name=inner"`
@@ -271,10 +241,4 @@ func (protojsonCodec) Marshal(v any) ([]byte, error) {
 }
 func (protojsonCodec) Unmarshal(data []byte, v any) error {
 	return protojson.Unmarshal(data, v.(proto.Message))
-}
-
-// embedded has all of a message's methods, and a field of its own.
-type embedded struct {
-	*testpb.Reply
-	Note string
 }
