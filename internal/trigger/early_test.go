@@ -64,7 +64,7 @@ func earlyChoicesWait(t *testing.T) {
 		l.Run(func(choose func()) { choices++; choose() })
 		if busy {
 			c.Pace.Take(0)
-			c.Pace.Took(200 * ms) // uses up 20 s of Pace
+			c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
 		}
 		for n := range 190 {
 			l.PrimaryEnded(epoch.Add(time.Duration(n)*ms), of.Draw(random), true)

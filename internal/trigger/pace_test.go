@@ -20,8 +20,8 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 		cost := time.Duration(0)
 		for tick := range 10 * seconds {
 			for range 2000 {
-				if p.Take(time.Duration(tick) * 100 * ms) {
-					p.Took(each)
+				if at := time.Duration(tick) * 100 * ms; p.Take(at) {
+					p.Took(at, each)
 					cost += each
 				}
 			}
@@ -34,14 +34,21 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	}
 }
 
-// TestPace_AStoppedProcess stops the process during a choice: the next choice waits at most half a
-// minute.
+// TestPace_AStoppedProcess stops the process during choices: the next choice waits at most half a
+// minute afterwards.
 func TestPace_AStoppedProcess(t *testing.T) {
 	for _, stopped := range []time.Duration{30 * time.Second, 24 * time.Hour} {
-		var p trigger.Pace
-		p.Take(0)
-		if p.Took(stopped); !p.Take(30 * time.Second) {
-			t.Errorf("stopped for %v: the next choice waits for more than half a minute", stopped)
+		for _, choices := range []int{1, 100} {
+			var p trigger.Pace
+			for range choices {
+				p.Take(0)
+			}
+			for range choices {
+				p.Took(0, stopped)
+			}
+			if !p.Take(stopped + 30*time.Second) {
+				t.Errorf("stopped for %v in %d choices: the next one waits for more than half a minute", stopped, choices)
+			}
 		}
 	}
 }
@@ -64,7 +71,7 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 		}
 	}
 	c.Pace.Take(0)
-	c.Pace.Took(200 * ms) // uses up 20 s of Pace
+	c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
 	calls(0, 15*time.Second)
 	if choices != 0 || l.Estimate() == nil {
 		t.Errorf("%d choices while it is the others' turn, the estimate is %v", choices, l.Estimate())
