@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -125,6 +126,7 @@ func checkPattern(option, methods string) error {
 
 // adding returns an option that appends patterns to a list of patterns.
 func adding(name string, patterns []string, to func(*settings.Config) *[]string) Option {
+	patterns = slices.Clone(patterns) // the caller may refill its slice
 	err := refuse(len(patterns) == 0, "%s(): must have at least one pattern", name)
 	for _, p := range patterns {
 		err = cmp.Or(err, checkPattern(name, p))
@@ -280,7 +282,8 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 		invalid := code == codes.OK || code > rpc.MaxCode
 		err = errors.Join(err, refuse(invalid, "WithNonFatalCodes(%v): must be the code of an error", code))
 	}
-	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
+	final := rpc.CodesBut(nonFatal)
+	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = final })
 }
 
 // WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of

@@ -47,6 +47,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 func ruling(
 	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
 ) Option {
+	opts = slices.Clone(opts) // the rule is applied to methods that are first called later
 	own, needed := forScheduler, notForMethods
 	if of == "method" {
 		own, needed = notForMethods, anywhere
