@@ -30,13 +30,11 @@ demo: ## three real backends, the same calls without and with hedging (DEMO_FLAG
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
 
 # Without go vet, which make lint runs: twice over the dependencies it would take an eighth of the processor time.
-test: ## the tests that guard a change: go test -race -short, go test, and the benchmark's workloads (TESTFLAGS="-run X")
+test: ## the tests that guard a change, in two minutes: go test -race -short (TESTFLAGS="-run X")
 	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
 	$(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./...
-	$(GO) test -vet=off $(TESTFLAGS) ./...
-	cd bench && $(GO) test -vet=off $(TESTFLAGS) ./run ./workload
 
-test-long: ## the rest: all seeds and schedules, the other modules, gRPC's own tests
+test-long: ## the rest: simulations, all seeds and schedules, the other modules, gRPC's own tests
 	HEDGE_TESTS=long $(GO) test -timeout 30m $(TESTFLAGS) ./...
 	HEDGE_TESTS=long $(GO) test $(RACE) -short -timeout 30m $(TESTFLAGS) ./...
 	cd bench && HEDGE_TESTS=long $(GO) test $(TESTFLAGS) ./run
@@ -48,7 +46,7 @@ test-long: ## the rest: all seeds and schedules, the other modules, gRPC's own t
 	$(MAKE) --no-print-directory grpc-suite
 
 # One package at a time, since some of the tables are measured in real time.
-test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run StalledProcess")
+test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run Overload")
 	HEDGE_TESTS=full $(GO) test -p 1 -timeout 3h -v $(TESTFLAGS) ./...
 	$(if $(RACE),$(GO) test $(RACE) -timeout 1h $(TESTFLAGS) ./...)
 

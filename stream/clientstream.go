@@ -49,7 +49,6 @@ type clientStream struct {
 
 	contest contest // at most one
 	opener  opener
-	caller  context.Context
 	primary streamAttempt
 	bound   context.Context // the context that primary.cancel ends
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
@@ -62,11 +61,12 @@ type clientStream struct {
 
 // open opens the primary. An error ends the call.
 func (c *clientStream) open(target string) error {
-	c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
+	c.bound, c.primary.cancel = context.WithCancelCause(c.call.Context)
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed: RecvMsg returns the error.
-	mayBeSaved := err != nil && c.call.ByPolicy() && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
+	mayBeSaved := err != nil && c.call.ByPolicy() && c.call.Failure(err, nil).End == race.NonFatal &&
+		c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Ending{Err: err})
@@ -216,7 +216,7 @@ func (c *clientStream) Trailer() metadata.MD {
 func (c *clientStream) done(m *streamAttempt, err error) {
 	if err != nil {
 		c.free(m, err)
-		m.results.Ended(m.ClientStream, c.caller)
+		m.results.Ended(m.ClientStream, c.call.Context)
 	}
 }
 
@@ -264,7 +264,7 @@ func (c *clientStream) Context() context.Context {
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {
 		ctx = &callContext{stream: c}
-		bound, stop := c.caller, func() {}
+		bound, stop := c.call.Context, func() {}
 		if limited {
 			bound, stop = context.WithDeadline(bound, deadline)
 		}

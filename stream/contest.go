@@ -123,7 +123,7 @@ func (k *contest) run(into any) *streamAttempt {
 	winner := &c.primary
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
-	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
+	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
 		e := call.Ending{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if err != nil {

@@ -62,7 +62,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, waits: waits}
+		st := &clientStream{waits: waits}
 		if desc.ClientStreams {
 			st.single = &singleRequest{}
 		}
@@ -85,7 +85,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
 	}
-	st := &clientStream{caller: ctx, waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
+	st := &clientStream{waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
 	st.setCall(c)
 	st.primary.cancel = func(error) {}
 	if st.dryRun {

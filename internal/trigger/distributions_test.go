@@ -87,9 +87,51 @@ func lognormal(median, sigma float64) func(r, a *rand.Rand) float64 {
 	return func(_, a *rand.Rand) float64 { return median * math.Exp(sigma*a.NormFloat64()) }
 }
 
-// alternating switches to the next distribution after each every.
-func alternating(every time.Duration, distributions ...attemptDistribution) attemptDistribution {
-	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		return distributions[int(at/every)%len(distributions)](seed, id, attempt, at)
+// stallsInFive stalls one of three backends for one second in five.
+func stallsInFive(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	return stalls(lognormal(1, .5), 5*second, second)(seed, id, attempt, at)
+}
+
+// compaction makes one of three backends, in turn, eight times slower for 4 s of every 20.
+func compaction(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	d := lognormal(4, .5)(nil, simulation.Generator(seed, id, attempt))
+	if at%(20*second) < 4*second && backend(seed, id, attempt, 3) == int(at/(20*second))%3 {
+		d *= 8
+	}
+	return inMillis(d)
+}
+
+func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).
+		Draw(simulation.Generator(seed, id, attempt))
+}
+
+// again gives a hedge the latency of its primary plus 1 ms.
+func again(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	d := straggler(seed, id, 0, at)
+	if attempt > 0 {
+		d += ms
+	}
+	return d
+}
+
+func slowTrickle(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	return slowOnes(5, .45, 8)(seed, id, attempt, at)
+}
+
+func halfSecond(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	return slowOnes(400, .3, 10)(seed, id, attempt, at)
+}
+
+// slowOnes is lognormal, with one attempt in twenty slower by the factor times.
+func slowOnes(median, sigma, times float64) attemptDistribution {
+	usual := lognormal(median, sigma)
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		r := simulation.Generator(seed, id, attempt)
+		d := usual(nil, r)
+		if chanceOf(r, .05) {
+			d *= times
+		}
+		return inMillis(d)
 	}
 }

@@ -2,13 +2,13 @@ package trigger_test
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
@@ -22,16 +22,24 @@ func config() *trigger.Config {
 	}
 }
 
-func started(c *trigger.Config) *trigger.Learner {
+func started(c *trigger.Config, epoch time.Time) *trigger.Learner {
 	l := &trigger.Learner{}
-	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: epoch})
 	return l
+}
+
+// manual returns a learner that makes choices synchronously, and the start of its clock.
+func manual(c *trigger.Config) (l *trigger.Learner, epoch time.Time) {
+	epoch = time.Unix(1e9, 0)
+	l = started(c, epoch)
+	l.Run(func(choose func()) { choose() })
+	return l, epoch
 }
 
 // TestRule15_AChoiceIsMadeOnceASecond counts the choices during a minute of calls.
 func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := started(config())
+		l := started(config(), time.Now())
 		choices := map[*trigger.Estimate]bool{}
 		const seconds, rate = 60, 1000
 		for i := range seconds * rate {
@@ -50,21 +58,11 @@ func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	})
 }
 
-func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
-	l := started(config())
-	for range 100 {
-		l.PrimaryEnded(time.Now(), ms, true)
-	}
-	var delay time.Duration
-	if n := testing.AllocsPerRun(100, func() { delay = l.Estimate().Delay }); n != 0 || delay < ms {
-		t.Errorf("reading the delay %v allocates %v times", delay, n)
-	}
-}
-
 // TestRule16_MeasuredCallsAreBounded sends hedges at all possible ages.
 func TestRule16_MeasuredCallsAreBounded(t *testing.T) {
 	longtest.Computation(t)
-	l, now, random := started(config()), time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
+	l, now := manual(config())
+	random := rand.New(rand.NewPCG(1, 1))
 	l.Run(func(func()) {}) // choices are made below
 	for range 50 {
 		now = now.Add(time.Second)
@@ -85,29 +83,11 @@ func TestRule16_MeasuredCallsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkChoiceWithMeasuredCalls chooses with measured calls at forty steps of age, for one and for two
-// hedges.
-func BenchmarkChoiceWithMeasuredCalls(b *testing.B) {
-	l, now := started(config()), time.Now()
-	of, random := testserver.DistributionT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
-	for i := range 20_000 {
-		l.PrimaryEnded(now, of.Draw(random), true)
-		if i%10 == 0 {
-			l.HedgedCall(time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random), 1+i%20/10)
-		}
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Choose(now)
-	}
-}
-
 // TestAuto_HedgesThatAreCutShort cuts nearly all hedges short, as their primaries answer soon after
 // the hedges were sent. The learner must not take such hedges for fast: a hedge takes a second, as
 // a primary does.
 func TestAuto_HedgesThatAreCutShort(t *testing.T) {
-	l, now := started(config()), time.Now()
-	l.Run(func(choose func()) { choose() })
+	l, now := manual(config())
 	for i := range 1000 {
 		l.PrimaryEnded(now, time.Second+time.Duration(i%100)*ms, true)
 		l.HedgeEnded(now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
@@ -115,5 +95,64 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	l.Choose(now)
 	if e := l.Estimate(); e.Choice == nil || e.Choice.PredictedLoad > 0.02 {
 		t.Errorf("%+v", e.Choice)
+	}
+}
+
+// Regardless of how Configure interleaves with the ends of calls, once the next call has ended the
+// estimate is made under the new configuration.
+func TestConfigure_WhileCallsEnd(t *testing.T) {
+	old, other := *config(), *config()
+	old.Auto, other.Auto, other.Quantile = false, false, 0.5
+	l, at := manual(&old)
+	for range 1000 {
+		l.PrimaryEnded(at, 10*ms, true)
+	}
+	for i := range longtest.Size(1_000, 20_000) {
+		c := &old
+		if i%2 == 0 {
+			c = &other
+		}
+		var both sync.WaitGroup
+		start := make(chan struct{})
+		both.Go(func() {
+			<-start
+			l.Configure(c)
+		})
+		close(start)
+		for range 3 {
+			at = at.Add(ms)
+			l.PrimaryEnded(at, 10*ms, true)
+		}
+		both.Wait()
+		at = at.Add(ms)
+		l.PrimaryEnded(at, 10*ms, true)
+		if !l.Estimate().MadeUnder(c) {
+			t.Fatalf("round %d: the estimate was made under the configuration before", i)
+		}
+	}
+}
+
+// The estimate of the first call after a pause includes all calls of the last burst, even its slow
+// calls, which ended last.
+func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
+	l, epoch := manual(config())
+	for burst := range 20 {
+		at := epoch.Add(time.Duration(burst) * time.Minute)
+		l.EstimateFor(at)
+		for i := range 100 {
+			took := time.Duration(100+i) * ms / 20 // 5 to 10 ms
+			if i >= 88 {
+				took = 50 * ms
+			}
+			l.PrimaryEnded(at.Add(took), took, true)
+		}
+	}
+	next := epoch.Add(20 * time.Minute)
+	e := l.EstimateFor(next)
+	if e == nil || e.Choice == nil || e.Choice.UnhedgedTail < 45*ms || e.Choice.UnhedgedTail > 55*ms {
+		t.Fatalf("%+v after twenty bursts, of which 12%% took 50 ms", e)
+	}
+	if l.EstimateFor(next.Add(ms)) != e || l.EstimateFor(next.Add(time.Hour)) != e {
+		t.Error("a call looks again although none ended")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -53,31 +52,44 @@ func TestPace_AStoppedProcess(t *testing.T) {
 	}
 }
 
-// TestRule15_AChoiceWaitsForItsTurn uses up the share of choices first. In virtual time the
-// learner's own choices cost nothing.
-func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceWaitsForItsTurn) }
+// TestRule15_AChoiceWaitsForItsTurn requires early and later choices to obey Pace, with the
+// percentile in place of the choice. In virtual time the learner's own choices cost nothing, so the
+// load of the machine does not matter.
+func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { choicesWait(t, busy) })
+	}
+}
 
-func aChoiceWaitsForItsTurn(t *testing.T) {
+func choicesWait(t *testing.T, busy bool) {
 	c := config()
-	c.Pace = &trigger.Pace{}
-	l, epoch := &trigger.Learner{}, time.Unix(1e9, 0)
-	of, random := testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
-	l.Start(c, trigger.Owner{Budget: budget.New(10), Epoch: epoch})
+	c.BudgetPercent, c.Pace = 40, &trigger.Pace{}
+	l, epoch := manual(c)
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })
+	of, random := testserver.DistributionT(t, "ttft"), simulation.Generator(1, 1, 1)
 	calls := func(from, to time.Duration) {
 		for at := from; at < to; at += ms {
 			l.PrimaryEnded(epoch.Add(at), of.Draw(random), true)
 		}
 	}
-	c.Pace.Take(0)
-	c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
-	calls(0, 15*time.Second)
-	if choices != 0 || l.Estimate() == nil {
-		t.Errorf("%d choices while it is the others' turn, the estimate is %v", choices, l.Estimate())
+	if busy {
+		c.Pace.Take(0)
+		c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
 	}
-	calls(15*time.Second, 30*time.Second)
-	if choices < 5 {
-		t.Errorf("%d choices in ten seconds of its own", choices)
+	if calls(0, 90*ms); choices > 0 {
+		t.Errorf("%d choices from fewer than a hundred calls", choices)
+	}
+	calls(90*ms, 190*ms)
+	if d := l.Estimate().Delay; !busy && (choices < 2 || choices > 6 || d > 50*ms) {
+		t.Errorf("%d choices, the delay is %v, want it below the slow attempts", choices, d)
+	} else if busy && (choices > 0 || d < 150*ms) {
+		t.Errorf("%d choices in the turn of others, the delay is %v, want the 90th percentile", choices, d)
+	}
+	if calls(190*ms, 15*time.Second); busy && choices > 0 {
+		t.Errorf("%d choices in the turn of others", choices)
+	}
+	if calls(15*time.Second, 30*time.Second); choices < 5 {
+		t.Errorf("%d choices, of which ten seconds were its own turn", choices)
 	}
 }

@@ -6,45 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
-
-// newcomers returns the calls of sixty clients with 300 calls each, which start from k.
-func newcomers(distribution attemptDistribution, seed uint64, c *trigger.Config,
-	k sketch.Counts) (calls []outcome) {
-	for number := range uint64(60) {
-		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, restored: k}
-		calls = append(calls, sim.run().done...)
-	}
-	return calls
-}
-
-// TestRestore_Newcomers restores what a snapshot has of another client, the latencies of its
-// primaries, in clients that live for ten seconds.
-func TestRestore_Newcomers(t *testing.T) {
-	longtest.Computation(t)
-	distribution := slowOnes(5, .45, 8)
-	for seed := uint64(1); seed <= seeds(); seed++ {
-		donor := client{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
-		known := donor.learner.Primaries(donor.time())
-		unhedged := config()
-		unhedged.MaxHedges = 0
-		none := tail(newcomers(distribution, seed, unhedged, nil), 0.99)
-		cold := newcomers(distribution, seed, config(), nil)
-		warm := newcomers(distribution, seed, config(), known)
-		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none,
-			tail(warm, 0.99)/none, load(cold), load(warm))
-		if share := tail(warm, 0.99) / none; share > 0.42 {
-			t.Errorf("p99 is %.3f of none's, want at most 0.42", share)
-		}
-		if l := load(warm); l > 11.5 {
-			t.Errorf("load %.2f%%, want at most 11.5%%", l)
-		}
-	}
-}
 
 // known returns the knowledge of a learner after the given number of calls.
 func known(distribution attemptDistribution, calls int) sketch.Counts {
@@ -61,12 +26,9 @@ type newcomer struct {
 }
 
 func newNewcomer(distribution attemptDistribution, k sketch.Counts, c *trigger.Config) *newcomer {
-	l := &trigger.Learner{}
-	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
-	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now})
-	l.Run(func(choose func()) { choose() })
+	l, epoch := manual(c)
 	l.Restore(k)
-	return n
+	return &newcomer{Learner: l, now: epoch, distribution: distribution}
 }
 
 // calls makes answered calls, at 100 per second.
@@ -189,27 +151,5 @@ func TestRestore_Burst(t *testing.T) {
 	if got := n.Primaries(n.now.Add(took[200])).Total(); got < 990 {
 		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was restored is forgotten",
 			got)
-	}
-}
-
-// TestRestore_CutShort restores from a client that hedges, which cuts primaries short: the
-// restored latencies are what the primaries would have had.
-func TestRestore_CutShort(t *testing.T) {
-	longtest.Computation(t)
-	distribution := slowOnes(5, .45, 8)
-	s := client{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
-	free := config()
-	free.MaxHedges = 0
-	truth := client{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
-	n := newNewcomer(distribution, s.learner.Primaries(s.time()), config())
-	for _, q := range []float64{0.5, 0.9, 0.99} {
-		got, _ := n.Snapshot(n.now).Quantile(q)
-		want := tail(truth.done, q)
-		if math.Abs(float64(got)/float64(ms)/want-1) > 0.1 {
-			t.Errorf("quantile %v: %v of the knowledge, %.2f ms without hedging", q, got, want)
-		}
-	}
-	if hedges := s.learner.Hedges(s.time()).Total(); hedges < 100 {
-		t.Errorf("%d hedges are known", hedges)
 	}
 }

@@ -113,29 +113,63 @@ type simulator struct {
 	waiting  [][]event // for a worker of each server
 }
 
-const (
-	auto  = 0 // in place of a quantile
-	never = 1
+// policy is the trigger Auto, or one to compare with, with the same budget: no hedging, a percentile
+// of the latency, or a fixed delay as a multiple of the method's median.
+type policy struct {
+	name              string
+	quantile, medians float64
+}
+
+var (
+	auto, never = policy{}, policy{name: "plain", quantile: 1}
+	p90, p95    = policy{name: "p90", quantile: .90}, policy{name: "p95", quantile: .95}
+
+	simpler = []policy{never, p90, p95, {"3 medians", 0, 3}, {"5 medians", 0, 5}, {"10 medians", 0, 10}}
 )
 
-// under returns the client with fixed delays, by method, if there are any, and otherwise with the
-// trigger Auto, without hedging, or with the trigger's quantile.
-func (sim client) under(quantile float64, delays ...time.Duration) client {
+// under returns the client with a policy, given the median of each method in ms.
+func (sim client) under(p policy, medians ...float64) client {
 	c := *sim.config
+	c.Auto = p == auto
 	switch {
-	case len(delays) > 0:
-		c.Auto = false
-		for _, d := range delays {
-			plan := trigger.HedgePlan{Delay: d, Probability: 1, Hedges: c.MaxHedges}
+	case p.medians > 0:
+		for _, m := range medians {
+			plan := trigger.HedgePlan{Delay: max(inMillis(p.medians*m), ms), Probability: 1, Hedges: c.MaxHedges}
 			sim.known = append(sim.known, &trigger.Estimate{HedgePlan: plan})
 		}
-	case quantile == never:
-		c.Auto, c.MaxHedges = false, 0
-	case quantile > 0:
-		c.Auto, c.Quantile = false, quantile
+	case p == never:
+		c.MaxHedges = 0
+	case p != auto:
+		c.Quantile = p.quantile
 	}
 	sim.config = &c
 	return sim
+}
+
+// comparison is the measures of plain calls, of the best simpler policy, chosen per measure, and of
+// the trigger, for one or more groups of calls. names has the best policies of the first group.
+type comparison struct {
+	plain, best, auto [][5]float64
+	names             [5]policy
+	load              float64
+}
+
+func compare(measured func(p policy) (groups [][5]float64, load float64)) (c comparison) {
+	c.plain, _ = measured(never)
+	c.best, c.names = slices.Clone(c.plain), [5]policy{never, never, never, never, never}
+	for _, p := range simpler[1:] {
+		groups, _ := measured(p)
+		for k := range groups {
+			for i, x := range groups[k] {
+				if k == 0 && x < c.best[0][i] {
+					c.names[i] = p
+				}
+				c.best[k][i] = min(x, c.best[k][i])
+			}
+		}
+	}
+	c.auto, c.load = measured(auto)
+	return c
 }
 
 // judged returns the calls that began while faulty, without the first tenth of all calls, and their

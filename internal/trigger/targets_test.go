@@ -137,28 +137,16 @@ func drawnTarget(seed uint64) target {
 	return t
 }
 
-// simplerByMethod holds the policies to compare with. Fixed delays are multiples of the method's
-// median: 15, 25 and 50 ms at a median of 5 ms.
-var simplerByMethod = []struct {
-	name     string
-	quantile float64
-	medians  float64
-}{{"plain", never, 0}, {"p90", .90, 0}, {"p95", .95, 0}, {"3 medians", 0, 3}, {"5 medians", 0, 5},
-	{"10 medians", 0, 10}}
-
-// run returns the latency of judged calls as multiples of their method's median: for the target, and for each method.
-func (t target) run(seed uint64, quantile, medians float64) (took [][]float64, extra float64) {
+// run returns the latency of judged calls as multiples of their method's median: for the target, and
+// for each method.
+func (t target) run(seed uint64, p policy) (took [][]float64, extra float64) {
 	sim := t.client
 	sim.seed, sim.config = seed, config()
-	sim = sim.under(quantile)
-	if medians > 0 {
-		var delays []time.Duration
-		for _, m := range t.methods {
-			delays = append(delays, max(inMillis(medians*m.median), ms))
-		}
-		sim = sim.under(auto, delays...)
+	var medians []float64
+	for _, m := range t.methods {
+		medians = append(medians, m.median)
 	}
-	done, _ := sim.run().judged(t.faulty)
+	done, _ := sim.under(p, medians...).run().judged(t.faulty)
 	took = make([][]float64, 1+len(t.methods))
 	for _, o := range done {
 		x := float64(o.took) / float64(ms) / t.methods[o.method].median
@@ -203,12 +191,18 @@ func TestAuto_RealTargets(t *testing.T) {
 			var sums, counts [2][5]float64 // of the logarithms, for targets and methods
 			for seed := tc.from; seed < tc.to; seed++ {
 				target := drawnTarget(seed)
-				best, hedged, load := target.compare(seed)
-				t.Logf("| %s | %s | %.1f%% |", target.name, row(best[0], hedged[0]), load)
-				for k := range hedged {
-					for i, x := range hedged[k] {
+				c := compare(func(p policy) (all [][5]float64, extra float64) {
+					took, extra := target.run(seed, p)
+					for _, sorted := range took {
+						all = append(all, measures(sorted))
+					}
+					return all, extra
+				})
+				t.Logf("| %s | %s | %.1f%% |", target.name, row(c.best[0], c.auto[0]), c.load)
+				for k := range c.auto {
+					for i, x := range c.auto[k] {
 						if !math.IsNaN(x) {
-							sums[min(k, 1)][i] += math.Log(x / best[k][i])
+							sums[min(k, 1)][i] += math.Log(x / c.best[k][i])
 							counts[min(k, 1)][i]++
 						}
 					}
@@ -225,31 +219,6 @@ func TestAuto_RealTargets(t *testing.T) {
 			}
 		})
 	}
-}
-
-// compare returns the measures of the best simple policy, chosen per measure, and of the trigger:
-// for the target, then for each method.
-func (t target) compare(seed uint64) (best, hedged [][5]float64, extra float64) {
-	measured := func(quantile, medians float64) (all [][5]float64, extra float64) {
-		took, extra := t.run(seed, quantile, medians)
-		for _, sorted := range took {
-			all = append(all, measures(sorted))
-		}
-		return all, extra
-	}
-	for _, p := range simplerByMethod {
-		all, _ := measured(p.quantile, p.medians)
-		for k := range all {
-			for i := range all[k] {
-				if len(best) > k {
-					all[k][i] = min(all[k][i], best[k][i])
-				}
-			}
-		}
-		best = all
-	}
-	hedged, extra = measured(0, 0)
-	return best, hedged, extra
 }
 
 func row(best, hedged [5]float64) string {

@@ -92,104 +92,41 @@ var knownWorlds = []world{
 	{name: "one of 3 backends 100 ms slower", law: sick(3, plainly, slower(100)), rate: 500},
 	{name: "one attempt in five takes 200 ms", law: sometimes(.2, 200), rate: 500, quick: true},
 	{name: "one attempt in ten takes 300 ms", law: sometimes(.1, 300), rate: 500, quick: true},
-	{
-		name:     "one of 3 frozen 40 s in 80, deadline 5 s",
-		law:      sick(3, plainly, frozen(40*second, 80*second)),
-		rate:     200,
-		deadline: 5 * second,
-		calls:    64_000,
-	},
-	{
-		name:     "one of 3 frozen for a minute in 2, deadline 1 s",
-		law:      sick(3, plainly, frozen(60*second, 120*second)),
-		rate:     100,
-		deadline: second,
-	},
-	{
-		name:  "sizes, one of 3 frozen 3 s a minute",
-		law:   sick(3, sized(.5), frozen(3*second, 60*second)),
-		rate:  500,
-		calls: 150_000,
-		quick: true,
-		short: 2.2,
-	},
-	{
-		name:   "the same, while it is frozen",
-		law:    sick(3, sized(.5), frozen(3*second, 60*second)),
-		rate:   500,
-		calls:  150_000,
-		faulty: within(3*second, 60*second),
-		short:  2.35,
-	},
-	{
-		name:  "no tail, one of 3 frozen 2 s a minute, 20/s",
-		law:   sick(3, plainly, frozen(2*second, 60*second)),
-		rate:  20,
-		calls: 60_000,
-		short: 1.4, // p99.9: tokens were spent in calm times
-	},
-	{
-		name:  "one of 8 backends 100 ms slower, 5/s",
-		law:   sick(8, plainly, slower(100)),
-		rate:  5,
-		quick: true,
-		short: 1.3, // p95: the reserve has hedges wait
-	},
+	{name: "one of 3 frozen 40 s in 80, deadline 5 s",
+		law: sick(3, plainly, frozen(40*second, 80*second)), rate: 200, deadline: 5 * second,
+		calls: 64_000},
+	{name: "one of 3 frozen for a minute in 2, deadline 1 s",
+		law: sick(3, plainly, frozen(60*second, 120*second)), rate: 100, deadline: second},
+	{name: "sizes, one of 3 frozen 3 s a minute",
+		law: sick(3, sized(.5), frozen(3*second, 60*second)), rate: 500, calls: 150_000,
+		quick: true, short: 2.2},
+	{name: "the same, while it is frozen", law: sick(3, sized(.5), frozen(3*second, 60*second)),
+		rate: 500, calls: 150_000, faulty: within(3*second, 60*second), short: 2.35},
+	{name: "no tail, one of 3 frozen 2 s a minute, 20/s",
+		law: sick(3, plainly, frozen(2*second, 60*second)), rate: 20, calls: 60_000,
+		short: 1.4}, // p99.9: tokens were spent in calm times
+	{name: "one of 8 backends 100 ms slower, 5/s", law: sick(8, plainly, slower(100)), rate: 5,
+		quick: true, short: 1.3}, // p95: the reserve has hedges wait
 	{name: "straggler", law: straggler, rate: 500},
 	{name: "sizes", law: sizes(1, .02, 200), rate: 500},
 	{name: "heavy+2%", law: heavy(.02), rate: 500, short: 1.15},
-	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500},
+	{name: "stalls", law: stallsInFive, rate: 500},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
-	{
-		name:   "all breathe, 8% slow",
-		law:    breathing(5 * second),
-		rate:   500,
-		calls:  150_000,
-		faulty: after(30 * second),
-		quick:  true,
-		short:  1.95,
-	},
-	{
-		name:   "batches of 50 requests of one size, 8% slow",
-		law:    batches(50),
-		rate:   500,
-		calls:  60_000,
-		faulty: after(30 * second),
-		quick:  true,
-		short:  1.3,
-	},
-	{
-		name:   "outages, and one of 8 backends 100 ms slower",
-		law:    outages(5*second, 40*second),
-		rate:   100,
-		faulty: beside(5*second, 40*second),
-		short:  1.2,
-	},
+	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000,
+		faulty: after(30 * second), quick: true, short: 1.95},
+	{name: "batches of 50 requests of one size, 8% slow", law: batches(50), rate: 500,
+		calls: 60_000, faulty: after(30 * second), quick: true, short: 1.3},
+	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second),
+		rate: 100, faulty: beside(5*second, 40*second), short: 1.2},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
-	{
-		name:    "20 queues at 90% load",
-		law:     queued,
-		servers: servers{count: 20, workers: 4},
-		rate:    2700,
-		calls:   400_000,
-		faulty:  after(60 * second),
-		short:   1.5,
-	},
-	{
-		name:    "20 queues at 90% load that stop cancelled work",
-		law:     queued,
-		servers: servers{count: 20, workers: 4, stop: true},
-		rate:    2700,
-		calls:   200_000,
-	},
-	{
-		name:    "one queue at 95% load",
+	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4},
+		rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.5},
+	{name: "20 queues at 90% load that stop cancelled work", law: queued,
+		servers: servers{count: 20, workers: 4, stop: true}, rate: 2700, calls: 200_000},
+	{name: "one queue at 95% load",
 		law:     ofRequest(func(_, a *rand.Rand) float64 { return 8 * a.ExpFloat64() }),
-		servers: servers{count: 1, workers: 4},
-		rate:    475,
-		calls:   100_000,
-		faulty:  after(60 * second),
-	},
+		servers: servers{count: 1, workers: 4}, rate: 475, calls: 100_000,
+		faulty: after(60 * second)},
 }
 
 // queued is the service time of the bench's fleets.
@@ -326,28 +263,14 @@ func drawnWorld(seed uint64) world {
 // short. In most of them the share of slow calls is nearly the budget.
 var fallsShort = map[uint64]float64{0: 1.2, 2: 1.3, 3: 1.15, 4: 20, 9: 1.4, 13: 6, 14: 1.3, 18: 4.5, 21: 1.35}
 
-// simpler holds the policies to compare with, all with the same budget.
-var simpler = []struct {
-	name     string
-	quantile float64
-	delay    time.Duration
-}{
-	{name: "plain", quantile: never}, {name: "p90", quantile: .90}, {name: "p95", quantile: .95},
-	{name: "15 ms", delay: 15 * ms}, {name: "25 ms", delay: 25 * ms}, {name: "50 ms", delay: 50 * ms},
-}
-
-// run returns the sorted latencies of the judged calls, in ms, and the load. A delay replaces the
-// quantile.
-func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []float64, extra float64) {
+// run returns the sorted latencies of the judged calls, in ms, and the load.
+func (w world) run(seed uint64, p policy) (took []float64, extra float64) {
 	c := config()
 	c.BudgetPercent = cmp.Or(w.budget, 10)
 	sim := client{
 		distribution: w.law, calls: cmp.Or(w.calls, 40_000), rate: w.rate, seed: seed, config: c,
 		deadline: w.deadline, servers: w.servers,
-	}.under(quantile)
-	if delay > 0 {
-		sim = sim.under(auto, delay)
-	}
+	}.under(p, 5)
 	if !longtest.Long() && w.faulty == nil {
 		sim.calls = min(sim.calls, 15_000)
 	}
@@ -372,40 +295,31 @@ func measures(sorted []float64) (m [5]float64) {
 
 // compare returns the ratio of the trigger to the best simpler policy, by measure, and a table row.
 func (w world) compare(seeds uint64) (behind [5]float64, row string) {
-	var plain, auto, best [5]float64
-	var names [5]string
-	mean := func(quantile float64, delay time.Duration) (m [5]float64, extra float64) {
+	c := compare(func(p policy) (m [][5]float64, extra float64) {
+		m = make([][5]float64, 1)
 		for seed := uint64(1); seed <= seeds; seed++ {
-			took, load := w.run(seed, quantile, delay)
+			took, load := w.run(seed, p)
 			for i, x := range measures(took) {
-				m[i] += x / float64(seeds)
+				m[0][i] += x / float64(seeds)
 			}
 			extra += load / float64(seeds)
 		}
 		return m, extra
-	}
-	for n, p := range simpler {
-		m, _ := mean(p.quantile, p.delay)
-		for i := range m {
-			if n == 0 || m[i] < best[i] {
-				best[i], names[i] = m[i], p.name
-			}
-		}
-		if n == 0 {
-			plain = m
-		}
-	}
-	auto, extra := mean(0, 0)
+	})
 	row = fmt.Sprintf("| %s |", w.name)
-	for i := range auto {
-		behind[i] = auto[i] / best[i]
+	for i, x := range c.auto[0] {
+		behind[i] = x / c.best[0][i]
 		if math.IsNaN(behind[i]) {
 			row += " – |"
 			continue
 		}
-		row += fmt.Sprintf(" %s → %s %s, %.2f |", short(plain[i]), short(best[i]), names[i], behind[i])
+		name := c.names[i].name
+		if medians := c.names[i].medians; medians > 0 {
+			name = fmt.Sprintf("%v ms", 5*medians)
+		}
+		row += fmt.Sprintf(" %s → %s %s, %.2f |", short(c.plain[0][i]), short(c.best[0][i]), name, behind[i])
 	}
-	return behind, row + fmt.Sprintf(" %.1f%% |", extra)
+	return behind, row + fmt.Sprintf(" %.1f%% |", c.load)
 }
 
 // short formats a number with three digits.
