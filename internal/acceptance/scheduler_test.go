@@ -154,8 +154,13 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 			before: spend, want: stats.Counts{BudgetExhausted: 1}},
 		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)}, before: fail,
 			want: stats.Counts{Warmup: 1, Throttled: 1}},
-		{name: "guarded", options: []hedge.Option{learning}, before: exhaust, want: stats.Counts{Warmup: 1, Guarded: 1}},
-		{name: "no guard", options: []hedge.Option{learning, hedge.WithGuard(false)}, before: exhaust, want: sent},
+		{name: "guarded", options: []hedge.Option{learning}, before: failHedge(codes.ResourceExhausted),
+			want: stats.Counts{Warmup: 1, Guarded: 1}},
+		{name: "no guard", options: []hedge.Option{learning, hedge.WithGuard(false)},
+			before: failHedge(codes.ResourceExhausted), want: sent},
+		{name: "a hedge failed by chance", options: []hedge.Option{learning}, before: failHedge(codes.Unavailable),
+			want: sent},
+		{name: "in the control group", options: []hedge.Option{learning, hedge.WithControl(100)}, want: warmup},
 		{name: "After goes before selection", options: []hedge.Option{list}, call: after, want: learned},
 		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
@@ -210,14 +215,16 @@ func fail(s *hedge.Scheduler) {
 	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
 }
 
-// exhaust lets a hedge exhaust a quota.
-func exhaust(s *hedge.Scheduler) {
-	_, _ = hedge.Do(context.Background(), s, target, method, func(ctx context.Context) (int, error) {
-		if isHedge(ctx) {
-			return 0, status.Error(codes.ResourceExhausted, "quota")
-		}
-		return hedgetest.Taking(20 * ms)(ctx)
-	})
+// failHedge lets a hedge fail.
+func failHedge(code codes.Code) func(*hedge.Scheduler) {
+	return func(s *hedge.Scheduler) {
+		_, _ = hedge.Do(context.Background(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				return 0, status.Error(code, "")
+			}
+			return hedgetest.Taking(20 * ms)(ctx)
+		})
+	}
 }
 
 // spend empties the target's budget.
