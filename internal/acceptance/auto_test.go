@@ -195,22 +195,6 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least
-// delay.
-func TestWithTrigger_Fixed(t *testing.T) {
-	distribution := simulation.Drawing(testserver.Constant(20*ms), 1)
-	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
-		ended, _ := simulation.Client{Latency: distribution, Calls: 50, Concurrency: 1, Options: []hedge.Option{
-			hedge.WithTrigger(hedge.Fixed(delay)), hedge.WithBudgetPercent(400),
-		}}.Run(t)
-		for _, c := range ended {
-			if c.Attempts != want {
-				t.Errorf("delay %v: call %d had %d attempts, want %d", delay, c.ID, c.Attempts, want)
-			}
-		}
-	}
-}
-
 // TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
 // cannot be shown as JSON.
 func TestMethods_SaysWhatIsInForce(t *testing.T) {

@@ -67,10 +67,12 @@ func within(got, want time.Duration, share float64) bool {
 // TestWarmup makes fast calls of 10 ms, then a slow one, and looks when that was hedged.
 func TestWarmup(t *testing.T) {
 	for _, tc := range []struct {
-		warmup hedge.Option
+		option hedge.Option
 		fast   int
 		want   time.Duration // 0: not hedged
 	}{
+		{hedge.WithTrigger(hedge.Fixed(100 * time.Microsecond)), 0, 100 * time.Microsecond}, // no least delay
+		{hedge.WithTrigger(hedge.Fixed(25 * ms)), 30, 25 * ms},
 		{nil, 19, 0},
 		{nil, 20, 10 * ms},
 		{hedge.WithWarmup(3, 0), 2, 0},
@@ -83,7 +85,7 @@ func TestWarmup(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var at time.Duration
-			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1),
+			s := hedgetest.All(t, tc.option, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1),
 				hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) { at = e.Age }}))
 			for range tc.fast {
 				hedgetest.Call(t, s, target, method, 10*ms)
