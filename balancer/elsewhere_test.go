@@ -3,6 +3,7 @@ package balancer_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,40 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHedgeGoesElsewhere_OnlyHedges makes unhedged calls under the context of a stream that a hedge
+// has won. They take turns as without the stream.
+func TestHedgeGoesElsewhere_OnlyHedges(t *testing.T) {
+	const calls = 30
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.New(t, hedge.WithMethods(testpb.TestService_ServerStream_FullMethodName), hedge.WithMaxHedges(1))
+		cluster, client := play(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+			if a.ID == calls {
+				return lastAnswers(1)(a)
+			}
+			return testserver.Plan{}
+		}}, s, over(roundRobin))
+		st, err := client.ServerStream(t.Context(), &testpb.Request{Id: calls, Messages: 2}, hedge.After(10*ms))
+		if err == nil {
+			_, err = st.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		backends := map[uint32]int{}
+		for id := range uint64(calls) {
+			reply, err := client.Unary(st.Context(), &testpb.Request{Id: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			backends[reply.Backend]++
+		}
+		if !maps.Equal(backends, map[uint32]int{0: calls / 3, 1: calls / 3, 2: calls / 3}) ||
+			s.Stats().SameBackend > 0 || different(visited(cluster, calls)) != 2 {
+			t.Errorf("calls by backend %v, %+v", backends, s.Stats())
+		}
+	})
 }
 
 // TestOtherBackendOnly_ComesBack restarts the other backend while a call waits for it.

@@ -2,7 +2,6 @@ package place_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -86,6 +85,7 @@ func TestOf(t *testing.T) {
 		{"hedge", hedge, "target", record, true},
 		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
 		{"a hedge whose policy hides the record from its child", place.Hide(hedge), "target", nil, false},
+		{"a call of its own, under an attempt's context", place.Forget(hedge), "target", nil, false},
 		{"no attempt", t.Context(), "target", nil, false},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
@@ -152,20 +152,6 @@ func TestWent_AtOnce(t *testing.T) {
 		if !used(r, all[0]) || !used(r, all[1]) {
 			t.Fatalf("used: %v, %v", used(r, all[0]), used(r, all[1]))
 		}
-	}
-}
-
-// TestBestRank_AllocatesNothing ranks the backends of a long list.
-func TestBestRank_AllocatesNothing(t *testing.T) {
-	var addresses []string
-	for i := range 1000 {
-		addresses = append(addresses, fmt.Sprint(i))
-	}
-	policy, ready := enter(t, addresses...)
-	r, now := newRecord(t), time.Now()
-	r.Went(ready[0])
-	if n := testing.AllocsPerRun(100, func() { policy.BestRank(r, 4, now) }); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
