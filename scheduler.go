@@ -20,9 +20,8 @@ type Scheduler registry.Registry
 // joins one error for each option that is out of range, with the option and its value. A nil option
 // is ignored.
 //
-// The environment variable HEDGE_DISABLED starts the scheduler paused, as by [Scheduler.Pause], and
-// is reported in stats.Method.PausedBy. Any value counts, except an empty one and values that
-// [strconv.ParseBool] reads as false.
+// The environment variable HEDGE_DISABLED starts the scheduler paused: any value, except an empty
+// one and those that [strconv.ParseBool] reads as false.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {

@@ -46,8 +46,7 @@ func Parse(data []byte) ([]hedge.Option, error) {
 }
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the
-// number of enclosing rules. Rules below the maximum depth are not read, because they are an error
-// anyway.
+// number of enclosing rules. Rules beyond two are not read, because they are an error anyway.
 func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	duration := func(field, text string) time.Duration {
 		d, e := time.ParseDuration(text)
@@ -64,12 +63,15 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	flag := func(value *bool, with func(bool) hedge.Option) {
 		add(value != nil, func() hedge.Option { return with(*value) })
 	}
+	list := func(patterns []string, with func(...string) hedge.Option) {
+		add(patterns != nil, func() hedge.Option { return with(patterns...) })
+	}
 	add(m.GetAllMethods(), hedge.WithAllMethods)
 	add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
-	add(m.Methods != nil, func() hedge.Option { return hedge.WithMethods(m.Methods...) })
-	add(m.ReadOnlyMethods != nil, func() hedge.Option { return hedge.WithReadOnlyMethods(m.ReadOnlyMethods...) })
-	add(m.SingleRequest != nil, func() hedge.Option { return hedge.WithSingleRequest(m.SingleRequest...) })
-	add(m.WaitForMessage != nil, func() hedge.Option { return hedge.WithWaitForMessage(m.WaitForMessage...) })
+	list(m.Methods, hedge.WithMethods)
+	list(m.ReadOnlyMethods, hedge.WithReadOnlyMethods)
+	list(m.SingleRequest, hedge.WithSingleRequest)
+	list(m.WaitForMessage, hedge.WithWaitForMessage)
 	add(m.ServiceConfig != nil, func() hedge.Option {
 		return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig))
 	})
@@ -112,24 +114,19 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 				`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`))
 		}
 	}
-	for _, rules := range []struct {
-		field string
-		of    map[string]*configpb.Options
-		with  func(string, ...hedge.Option) hedge.Option
-	}{
-		{"methodOptions", m.MethodOptions, hedge.WithMethodOptions},
-		{"targetOptions", m.TargetOptions, hedge.WithTargetOptions},
-	} {
-		for _, pattern := range slices.Sorted(maps.Keys(rules.of)) {
+	rules := func(field string, all map[string]*configpb.Options, with func(string, ...hedge.Option) hedge.Option) {
+		for _, pattern := range slices.Sorted(maps.Keys(all)) {
 			var of []hedge.Option
 			if depth < 2 {
 				var wrong error
-				if of, wrong = options(rules.of[pattern], depth+1); wrong != nil {
-					err = errors.Join(err, fmt.Errorf("%s[%q]: %w", rules.field, pattern, wrong))
+				if of, wrong = options(all[pattern], depth+1); wrong != nil {
+					err = errors.Join(err, fmt.Errorf("%s[%q]: %w", field, pattern, wrong))
 				}
 			}
-			opts = append(opts, rules.with(pattern, of...))
+			opts = append(opts, with(pattern, of...))
 		}
 	}
+	rules("methodOptions", m.MethodOptions, hedge.WithMethodOptions)
+	rules("targetOptions", m.TargetOptions, hedge.WithTargetOptions)
 	return opts, err
 }

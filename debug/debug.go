@@ -58,12 +58,12 @@ func Handler(s *hedge.Scheduler) http.Handler {
 }
 
 func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
+		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "must be GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	header := w.Header()
 	// A browser loads only resources of this handler.
 	header.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "+
@@ -145,10 +145,7 @@ type row struct {
 }
 
 func newRow(t stats.Method, config *settings.Config, at time.Time) row {
-	return row{
-		Sentence: sentence(t, config), Notes: notes(t, at), Stats: t,
-		at: at, budgetPercent: config.BudgetPercent,
-	}
+	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
 }
 
 // newView returns a view of at most limit methods.

@@ -17,30 +17,23 @@ type Call struct {
 // HedgeSent reports that a hedge was sent.
 type HedgeSent struct {
 	Call
-	// Hedge is the hedge's number, 1 for the first of the call.
-	Hedge int
-	// Age is how long the call had lasted.
-	Age time.Duration
+	Hedge int           // 1 for the first of the call
+	Age   time.Duration // of the call
 }
 
 // HedgeHeldBack reports that a hedge was due and was not sent.
 type HedgeHeldBack struct {
 	Call
-	// Hedge is the number that the hedge would have had, 1 for the first of the call.
-	Hedge int
-	// Age is how long the call had lasted.
-	Age    time.Duration
+	Hedge  int           // the number that the hedge would have had, 1 for the first of the call
+	Age    time.Duration // of the call
 	Reason Reason
 }
 
 // AttemptLost reports a loser, which is then canceled.
 type AttemptLost struct {
 	Call
-	// Attempt is the loser's number: 0 for the primary, n for hedge n.
-	Attempt int
-	// Ran is the time from the start of the loser to the decision of the call: the work that
-	// hedging wasted.
-	Ran time.Duration
+	Attempt int           // 0 for the primary, n for hedge n
+	Ran     time.Duration // from the start of the loser to the decision of the call
 }
 
 // CallDecided reports that a hedged call has ended.
@@ -57,19 +50,15 @@ type CallDecided struct {
 
 // Outcome is the outcome of one call: see hedge.Report.
 type Outcome struct {
-	// Attempts is the number of attempts sent: 1 for a call without a hedge.
-	Attempts int
-	// Winner is the number of the attempt that decided the call: 0 for the primary, n for hedge n.
-	Winner int
+	Attempts int // sent: 1 for a call without a hedge
+	Winner   int // the attempt that decided the call: 0 for the primary, n for hedge n
 	// Delay is the age at which the first hedge was due, and the time between further hedges. It is
 	// 0 for a call that could not be hedged.
 	Delay time.Duration
 	// Reason is the reason why the last due hedge was not sent, or why the call could not be
 	// hedged. It is empty if every due hedge was sent.
 	Reason Reason
-	// Rejected reports whether the outcome is a rejected answer, because no attempt had a better
-	// one: see hedge.WithAcceptable. It is false for a call that could not be hedged: its answer is
-	// not judged.
+	// Rejected reports whether the outcome is a rejected answer: see hedge.WithAcceptable.
 	Rejected bool
 }
 

@@ -35,9 +35,8 @@ type Ending struct {
 	Early bool
 }
 
-// Grace is for an answer that may have arrived before its caller asked for it. A caller that
-// receives headers, and asks for the first message within Grace, counts as waiting in between. If a
-// hedge was due before the caller asked, the hedge waits for Grace.
+// Grace is for an answer that may have arrived before its caller asked for it: a hedge that was due
+// before waits for it, and a caller that asks within Grace after the headers counts as waiting.
 const Grace = time.Millisecond
 
 // Book implements [race.Policy]. The end of the race ends the call.
@@ -146,8 +145,8 @@ func isExhausted(a race.AttemptReport) bool {
 	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
 
-// countUnraced counts the end of a primary without a hedge: the failure, and in a dry run the hedge
-// that the call would have had.
+// countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
+// had.
 func (d *ended) countUnraced() {
 	c := d.call
 	if d.Err != nil && !d.gone && c.TracksFailures() {
@@ -188,7 +187,6 @@ func prevented(c *Call) stats.Reason {
 	return stats.NoReason
 }
 
-// primaryOfRace describes the end of the primary of a race.
 func (d *ended) primaryOfRace() primary {
 	r, a := d.Race, &d.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
@@ -254,10 +252,8 @@ func countRace(c *Call, r *race.Report) {
 	traceRace(c, r)
 }
 
-// catchUp handles the events of the race since the last call of catchUp. It reports each failed
-// attempt once, without attempts that were canceled or exceeded their deadlines. It refunds hedges
-// that were turned away or dropped. Hedges are prepared one after the other, so a dropped hedge is
-// the one that was paid for last.
+// catchUp handles the events of the race since its last call: it counts failed attempts, and refunds
+// hedges that were turned away or dropped. A dropped hedge is the one that was paid for last.
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -304,7 +300,7 @@ func (c *Call) LoserPanicked() {
 	}
 }
 
-// learn teaches the method, and the class of the request, the latencies of the call's attempts.
+// learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
 	if !c.Learns || c.off || c.clientBusy || d.Race != nil && d.Race.Panicked {
@@ -328,12 +324,12 @@ func (c *Call) Teach(lesson func(*trigger.Learner)) {
 	}
 }
 
-// learnHedges learns the latency of a hedged call and of its hedges, cut short or not. The trigger
-// learns only from hedges of slow calls: not from a hedge that failed, that repeated a call, or
-// that followed a rejected answer.
+// learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges
+// were due because it was slow.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
-	if c.estimate != nil && !d.headers && proves(r) {
+	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay
+	if c.estimate != nil && !d.headers && r.Rejected() == 0 && !r.Repeated && shows {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
@@ -359,10 +355,4 @@ func (d *ended) learnHedges() {
 			c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
 		}
 	}
-}
-
-// proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave
-// up before an answer, or if a rejected answer or a repetition made the hedges due.
-func proves(r *race.Report) bool {
-	return r.Rejected() == 0 && !r.Repeated && (rpc.Answers.HasStatus(r.Err) || !r.GaveUp)
 }

@@ -30,7 +30,7 @@ type Groups struct {
 }
 
 // compared is the length of the comparison. Its two-minute steps each hold several bunches of slow
-// calls, and there are enough steps to estimate their variance.
+// calls.
 const compared = 30 * time.Minute
 
 // For returns the groups for a share of the calls; nil for a share of 0. of describes how the other
@@ -64,7 +64,6 @@ func (g *Groups) Draw() Group {
 	return Hedgeable
 }
 
-// HedgeSent records a hedge of a call of group of.
 func (g *Groups) HedgeSent(of Group, now time.Time) {
 	if of == Hedgeable {
 		g.hedges.Record(now, 0, true)
@@ -116,12 +115,10 @@ func (g *Groups) over(now time.Time, groups ...blocks) time.Duration {
 	return time.Duration(at+1-first) * g.hedges.Step()
 }
 
-// blocks are the calls of a group, in periods.
-//
-// Slow calls come in bunches, so calls are not independent of each other, and the binomial interval
-// of a quantile is too narrow. Periods much longer than a bunch are nearly independent. So an
-// estimate's variance is taken from the variance between periods, by the ratio estimator for
-// clusters (Cochran, "Sampling Techniques", 1977, chapter 6).
+// blocks are the calls of a group, in periods. Slow calls come in bunches, so calls are not
+// independent, but periods much longer than a bunch nearly are. An estimate's variance is therefore
+// taken from the variance between periods, by the ratio estimator for clusters (Cochran, "Sampling
+// Techniques", 1977, chapter 6).
 type blocks struct {
 	all    *sketch.Distribution
 	blocks map[int64]*sketch.Distribution // by the number of the period; those without calls are absent
@@ -150,9 +147,8 @@ func (b blocks) quantile(q float64) (i stats.Interval) {
 	return i
 }
 
-// saved returns the mean latency of the unhedged minus the mean latency of the hedged, with its 95%
-// interval. Both meet the same bunches of slow calls, so the interval comes from the
-// differences per period.
+// saved returns the mean latency of the unhedged minus that of the hedged, with its 95% interval,
+// from the differences per period: both meet the same bunches of slow calls.
 func saved(unhedged, hedged blocks) (i stats.Interval) {
 	i.Value = unhedged.all.Mean() - hedged.all.Mean()
 	var parts []float64

@@ -6,7 +6,9 @@
 package guard
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +26,7 @@ type Shared struct {
 }
 
 // Guard decides which share of one method's hedges may be sent. It is safe for concurrent use. The
-// zero Guard has seen no failure and admits every hedge. Target must be set before the first use.
-// A time before the latest reported time counts as the latest.
+// zero Guard admits every hedge. Target must be set before the first use.
 type Guard struct {
 	Target  *Shared // Target.mu guards own
 	tickets sketch.Draws
@@ -36,15 +37,14 @@ type Guard struct {
 // may count as several.
 type Traffic struct{ Method, Target float64 }
 
-// Ticket is the number that a hedge has drawn. The hedge may be sent if the number is below the
-// share. The zero Ticket is of no hedge.
+// Ticket is the number that a hedge has drawn: the hedge may be sent if it is below the share.
 type Ticket struct {
 	hedge int
 	value float64
 }
 
-// Admit reports whether hedge n of a call may be sent at now: the guard admits its share of hedges.
-// The call keeps the ticket k, so that a hedge that is held back keeps its draw.
+// Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that a
+// hedge that is held back keeps its draw.
 func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
 	share := m.Share(now, t)
 	if share < 1 && k.hedge != n {
@@ -61,16 +61,14 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 	return m.State(now, t).Share
 }
 
-// State returns the share at now, with the reason and the start of a reduction.
+// State returns the share at now, with the reason and the start of a reduction: the method's or the
+// target's, whichever is lower.
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
-	g, of := m.own.state(now), whole.state(now)
-	// Methods may share a rate limit that m has not reached yet.
-	if of.Share < g.Share {
-		return of
-	}
-	return g
+	return slices.MinFunc([]stats.Guard{m.own.state(now), whole.state(now)}, func(a, b stats.Guard) int {
+		return cmp.Compare(a.Share, b.Share)
+	})
 }
 
 // lock locks m.Target.mu, advances the method and the target to now, and returns the target's hold.

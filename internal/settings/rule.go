@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -17,21 +18,26 @@ type Rule struct {
 	OwnBudget bool // it is for methods, and sets the budget
 }
 
+// ForTarget applies the rules for a target. In their patterns only * is special, and matches any
+// characters.
 func (c *Config) ForTarget(name string) *Config {
-	return c.apply(c.TargetRules, func(p string) bool { return matchName(p, name) }, literalsOfName)
+	matches := func(p string) bool {
+		ok, _ := regexp.MatchString("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(p), `\*`, ".*")+"$", name)
+		return ok
+	}
+	return c.apply(c.TargetRules, matches, func(p string) int { return len(p) - strings.Count(p, "*") })
 }
 
 // ForMethod applies the rules for a method to the configuration of its target, which was made from
 // c. The rules for the method come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
-	matches := func(p string) bool { return matchAny([]string{p}, method) }
+	matches := func(p string) bool { return firstMatch([]string{p}, method) != "" }
 	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the target's rules follow c's
 	return target.apply(c.MethodRules, matches, literals).apply(nested, matches, literals)
 }
 
-// apply applies the rules that match, the most specific last, to a copy of the configuration. A
-// pattern without wildcards is the most specific. Of two others it is the one with more literal
-// characters, and then the one that is later in the alphabet.
+// apply applies the rules that match, the most specific last, to a copy of the configuration: see
+// hedge.WithMethodOptions.
 func (c *Config) apply(rules []Rule, matches func(pattern string) bool, literals func(pattern string) int) *Config {
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
 	if len(rules) == 0 {
@@ -70,8 +76,6 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// matchAny reports whether one of the patterns, which CheckPattern has accepted, matches a full
-// method name.
 func matchAny(patterns []string, fullMethod string) bool {
 	return firstMatch(patterns, fullMethod) != ""
 }
@@ -92,26 +96,8 @@ func (c *Config) PatternOf(fullMethod string) string {
 	return cmp.Or(firstMatch(c.ReadOnly, fullMethod), firstMatch(c.Methods, fullMethod))
 }
 
-// matchName reports whether a name matches a pattern in which * stands for any characters, slashes
-// included, and every other character for itself.
-func matchName(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	for i, part := range parts[:last] {
-		before, after, ok := strings.Cut(name, part)
-		if !ok || i == 0 && before != "" {
-			return false
-		}
-		name = after
-	}
-	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
-}
-
-// literalsOfName counts the characters of a pattern of matchName that stand for themselves.
-func literalsOfName(p string) int { return len(p) - strings.Count(p, "*") }
-
-// literals counts the characters of a pattern of matchAny that stand for themselves. Characters in
-// brackets do not.
+// literals counts the characters of a pattern that stand for themselves. Characters in brackets do
+// not.
 func literals(p string) (n int) {
 	inClass := false
 	for i := 0; i < len(p); i++ {

@@ -9,18 +9,17 @@ import (
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
-// Settings are a configuration's values for one method of one target. They never change. A call
-// keeps the Settings in force at its start until it ends.
+// Settings are a configuration's values for one method of one target. They never change.
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
 	Learning *trigger.Config
 	Selected bool // the options select it for hedging
-	// it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
-	Named           bool
-	Described       bool               // false if it is not selected because its descriptor is missing
-	WaitsForMessage bool               // WithWaitForMessage names it
-	SingleRequest   bool               // WithSingleRequest names it
+	Named    bool // by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
+
+	Described       bool // false if it is not selected because its descriptor is missing
+	WaitsForMessage bool
+	SingleRequest   bool
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
 }
@@ -38,7 +37,8 @@ func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Setting
 		r.BudgetPercent = min(r.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	}
 	s := &Settings{Config: r, Policy: policy}
-	s.OnlyReads = r.ReadsOnly(method)
+	level, _ := idempotencyLevel(method)
+	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || matchAny(r.ReadOnly, method)
 	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
 	s.SingleRequest = matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
@@ -52,9 +52,8 @@ func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Setting
 }
 
 // Compared describes how the calls of the method are hedged, for the comparison with its control
-// group; empty without a group. It covers all settings except the ones cleared here, so a forgotten
-// setting ends a comparison too early, but never continues it under other settings. Functions are
-// equal if their code is.
+// group; empty without a group. It covers all settings except the ones cleared here, so that a
+// forgotten setting only ends a comparison too early. Functions are equal if their code is.
 func (s *Settings) Compared() string {
 	if s.Control == 0 {
 		return ""
@@ -90,20 +89,10 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		c.Off && !c.SaysWhich(), true
 }
 
-// SaysWhich reports whether an option selects the methods that may run twice. A configuration that
-// is off needs no such option: then all methods are selected, so that they are learned.
+// SaysWhich reports whether an option selects the methods that may run twice. Without one, a
+// configuration that is off selects all methods, so that they are learned.
 func (c *Config) SaysWhich() bool {
 	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
-}
-
-// ReadsOnly reports whether a method only reads, according to its descriptor or
-// WithReadOnlyMethods.
-func (c *Config) ReadsOnly(fullMethod string) bool {
-	if matchAny(c.ReadOnly, fullMethod) {
-		return true
-	}
-	level, _ := idempotencyLevel(fullMethod)
-	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 // idempotencyLevel returns the idempotency_level in the descriptor of a method, and whether there
