@@ -46,7 +46,7 @@ test-long: ## the rest: simulations, all seeds and schedules, the other modules,
 	$(MAKE) --no-print-directory grpc-suite
 
 # One package at a time, since some of the tables are measured in real time.
-test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run StalledProcess")
+test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run Overload")
 	HEDGE_TESTS=full $(GO) test -p 1 -timeout 3h -v $(TESTFLAGS) ./...
 	$(if $(RACE),$(GO) test $(RACE) -timeout 1h $(TESTFLAGS) ./...)
 

@@ -11,8 +11,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Off returns a call option that leaves the call unhedged. Its latency is not learned, because such
-// calls are often of another kind, such as long polls of a method that otherwise reads.
+// Off returns a call option that leaves the call unhedged. Its latency is not learned.
 func Off() grpc.CallOption { return call.OffOption{} }
 
 // After returns a call option that hedges the call at age d, instead of the learned delay. It
@@ -32,13 +31,10 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 }
 
 // NewContext returns a context that applies the call options [Off] and [After] to every call made
-// with it or with a context derived from it. It is for generated wrappers without call options, and
-// for [Do]. Other options, and nil, are ignored. Options of a call override options of its context,
-// and options of a derived context override its parent's. An attempt's context passes them on. They
-// are not sent to the server.
-//
-// Once a process has called NewContext, each call looks up one value in its context, which takes 2
-// to 5 ns per level of derivation.
+// with it or with a context derived from it, for example by [Do] or a generated wrapper. Other
+// options, and nil, are ignored. Options of a call override options of its context, and options of
+// a derived context override its parent's. They are not sent to the server. Once a process has
+// called NewContext, each call looks up one value in its context.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 	return call.NewContext(ctx, opts)
 }

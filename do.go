@@ -26,8 +26,7 @@ import (
 //
 // The context of the attempt that decided the call stays valid after Do has returned, until ctx
 // ends. So a value may depend on its context, as an [net/http.Response] does while its body is
-// read. The garbage collector frees the context with the value, even if ctx lives as long as the
-// program.
+// read. The garbage collector frees the context with the value.
 //
 // Note: code that continues after fn has returned must keep a reference to the attempt's context,
 // or to a context derived from it. A goroutine with only its Done channel may wait forever, and a
@@ -105,10 +104,9 @@ func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
 // Served implements [race.Attempt]. Only fn knows the origin of its error.
 func (a *doAttempt[T]) Served() bool { return true }
 
-// weakChild returns a child of ctx that ctx refers to only weakly, and a function that cancels the
-// child, which need not be called. The child ends when ctx does, with the same error and cause. An
-// ordinary child stays in memory until its parent ends or it is canceled, so a long-lived parent
-// would collect one per call.
+// weakChild returns a child of ctx that ctx refers to only weakly, so that it need not be canceled:
+// a long-lived parent would collect an ordinary child per call. It ends when ctx does, with the same
+// error and cause.
 func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	if ctx.Done() == nil || ctx.Err() != nil { // ctx does not refer to its children
 		return context.WithCancelCause(ctx)
@@ -116,8 +114,7 @@ func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	return context.WithCancelCause(&weakParent{Context: ctx, done: make(chan struct{})})
 }
 
-// weakParent is the parent of a weak child. It and the child refer to each other; the caller's
-// context has only a weak pointer to them. Both live as long as the child, or a context derived
+// weakParent is the parent of a weak child. Both live as long as the child, or a context derived
 // from it, is referenced. Then a cleanup removes the callback from the caller's context.
 type weakParent struct {
 	context.Context

@@ -1,16 +1,13 @@
 package hedge_test
 
 import (
-	"fmt"
-	"go/parser"
-	"go/token"
+	"go/build"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -23,20 +20,8 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := map[string][]string{} // by the rule's two digits
-	item := regexp.MustCompile(`(?s)\n(\d+)\. .*?Tests: (.*?)\n(?:\n|\d|$)`)
-	name := regexp.MustCompile("`(\\w+)`")
-	// An item ends where the next begins, so matches would overlap: each search starts after the
-	// previous number.
-	for rest := string(page); ; {
-		m := item.FindStringSubmatchIndex(rest)
-		if m == nil {
-			break
-		}
-		rule := fmt.Sprintf("%02s", rest[m[2]:m[3]])
-		for _, n := range name.FindAllStringSubmatch(rest[m[4]:m[5]], -1) {
-			named[rule] = append(named[rule], n[1])
-		}
-		rest = rest[m[5]:]
+	for _, m := range regexp.MustCompile("`(Rule(\\d\\d)_\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		named[m[2]] = append(named[m[2]], m[1])
 	}
 	for rule, tests := range ruleTests(t) {
 		if got := named[rule]; !slices.Equal(got, tests) {
@@ -168,48 +153,33 @@ func folders(list string) []string {
 	return all
 }
 
-// coreImports returns the folders of this module that each folder's packages import.
+// coreImports returns the folders of this module that each folder's package imports.
 func coreImports(t *testing.T) map[string][]string {
 	t.Helper()
 	imports := map[string][]string{}
-	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
+	err := filepath.WalkDir(".", func(folder string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
 			return err
 		}
-		folder := filepath.ToSlash(filepath.Dir(file))
-		if d.IsDir() {
-			_, err := os.Stat(filepath.Join(file, "go.mod"))
-			own := err == nil && file != "."
-			if own || d.Name() == "testdata" || len(d.Name()) > 1 && d.Name()[0] == '.' {
-				return filepath.SkipDir
-			}
+		folder = filepath.ToSlash(folder)
+		_, err = os.Stat(filepath.Join(folder, "go.mod"))
+		if own := err == nil && folder != "."; own || len(folder) > 1 && folder[0] == '.' || strings.HasPrefix(folder, "proto/") {
+			return filepath.SkipDir
+		}
+		p, err := build.ImportDir(folder, 0)
+		if err != nil { // tests only, or no Go
 			return nil
 		}
-		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") ||
-			strings.HasPrefix(folder, "proto/") {
-			return nil
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		imports[folder] = append(imports[folder], []string{}...)
-		for _, spec := range parsed.Imports {
-			name, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return err
-			}
+		imports[folder] = []string{}
+		for _, name := range p.Imports {
 			if rest, ok := strings.CutPrefix(name, module); ok {
 				imports[folder] = append(imports[folder], path.Join(".", rest))
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(imports["interceptor"]) == 0 {
-		t.Fatal("no import was found")
+	if err != nil || len(imports["interceptor"]) == 0 {
+		t.Fatalf("%v, %d folders", err, len(imports))
 	}
 	return imports
 }

@@ -48,11 +48,8 @@ func ExampleWithSingleRequest() {
 	defer server.Stop()
 
 	const method = inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName
-	s, err := hedge.New(hedge.WithReadOnlyMethods(method), hedge.WithSingleRequest(method),
-		hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods(method), hedge.WithSingleRequest(method),
+		hedge.WithWarmup(20, 10*time.Millisecond))) // this example is too short to learn a delay
 	conn := must(grpc.NewClient(listener.Addr().String(),
 		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...))
 	defer conn.Close()

@@ -61,17 +61,16 @@ type journal struct {
 	records int       // since began, logged and suppressed
 }
 
-// silent is the key of a silent backend. It holds back no hedge, but has a beginning and an end.
-const silent stats.Reason = "silent"
-
-// unhedgeable is the key of a method that cannot be hedged. This state does not end.
-const unhedgeable stats.Reason = "unhedgeable"
-
 type stateKey struct {
 	target string
-	reason stats.Reason
-	of     string // the silent backend, or the unhedgeable method; "" for all of the target
+	reason stats.Reason // why hedges are held back, or one of the following
+	of     string       // the silent backend, or the unhedgeable method; "" for all of the target
 }
+
+const (
+	silent      stats.Reason = "silent"
+	unhedgeable stats.Reason = "unhedgeable" // does not end
+)
 
 type state struct {
 	last     time.Time // when a hedge was last held back
@@ -93,7 +92,6 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.NothingSelected:
-		// It was logged before if the target was removed from memory since.
 		if j.heldBack(stateKey{target: e.Target, reason: stats.NotSelected}) {
 			attrs := []any{"target", e.Target, "reason", e.Why, "methods", e.Methods}
 			if e.More > 0 {
@@ -116,12 +114,12 @@ func (j *journal) note(event any) {
 		}
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
-			switch n, ended := j.sent(stateKey{target: e.Target, reason: reason}); {
-			case !ended:
-			case reason == silent:
-				j.log(slog.LevelInfo, text.ends, "target", e.Target)
-			default:
-				j.log(slog.LevelInfo, text.ends, "target", e.Target, "held_back", n)
+			if n, ended := j.sent(stateKey{target: e.Target, reason: reason}); ended {
+				attrs := []any{"target", e.Target, "held_back", n}
+				if reason == silent {
+					attrs = attrs[:2]
+				}
+				j.log(slog.LevelInfo, text.ends, attrs...)
 			}
 		}
 	}

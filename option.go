@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,7 +21,6 @@ type Option interface {
 	apply(*config) error
 }
 
-// config is the result of applying options.
 type config struct {
 	settings.Config
 	given map[string]scope   // the options that were given
@@ -90,8 +90,8 @@ func refuse(outOfRange bool, format string, args ...any) error {
 // they have no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
 // have the syntax of [WithMethods]. If both options are given, the methods of both are hedged.
 //
-// A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
-// [WithNonFatalCodes]. A replica that lags behind may return an outdated NOT_FOUND.
+// A hedge of a read-only method may end the call with a final status, such as the NOT_FOUND of a
+// replica that lags behind: see [WithNonFatalCodes].
 func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
@@ -145,11 +145,10 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 // message: Header would never return. The option has no effect on methods with a hedgingPolicy,
 // because gRPC defines that headers end their race.
 //
-// Header runs before the caller's message type is known. Interceptors chained after hedging
-// therefore see the method's response type, if its descriptor is linked in and no call option
-// selects a codec, and an opaque message otherwise. The message is decoded again for the caller;
-// interceptors' changes to a typed message are kept. These interceptors must not select another
-// codec. If [WithAcceptable] would have to judge an opaque message, Header waits only for headers.
+// Interceptors chained after hedging see the first message as the method's response type, if its
+// descriptor is linked in and no call option selects a codec, and as an opaque message otherwise.
+// Their changes to a typed message are kept. They must not select another codec. If
+// [WithAcceptable] would have to judge an opaque message, Header waits only for headers.
 func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
 }
@@ -210,11 +209,8 @@ func WithBudgetPercent(p float64) Option {
 }
 
 // WithControl sets the size of the control group, in percent of the calls that may be hedged: 0 to
-// 100; the default is 0. Calls of the control group are never hedged, so that [stats.Gain] can
-// measure the gain of the others. Each call is assigned at random, so both groups have the same mix
-// of requests, backends and times of day.
-//
-// Calls of the control group lose the gain. With one percent of 100 calls per second, the
+// 100; the default is 0. Calls of the control group, drawn at random, are never hedged, so that
+// [stats.Gain] can measure the gain of the others. With one percent of 100 calls per second, the
 // half-width of the 95% confidence interval of p99 is a quarter after ten minutes and an eighth
 // after half an hour, or more if slow calls are clustered.
 func WithControl(percent float64) Option {
@@ -226,9 +222,8 @@ func WithControl(percent float64) Option {
 // default is false. stats.Counts.DryRun counts the calls that would have been hedged.
 //
 // After 200 calls of a method, stats.Method.Forecasts predicts its tail and its extra load at
-// budgets of 2, 5, 10 and 20 percent, independent of [WithBudgetPercent]. The tail is the
-// percentile of [TargetPercentile], or p99 with a trigger other than [Auto]. Forecasts assume that
-// hedges are as fast as primaries and independent of them.
+// budgets of 2, 5, 10 and 20 percent, for hedges as fast as primaries and independent of them. The
+// tail is the percentile of [TargetPercentile], or p99 with a trigger other than [Auto].
 func WithDryRun(on bool) Option {
 	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on })
 }
@@ -246,9 +241,8 @@ func WithOff(off bool) Option {
 // package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
-// On a connection without the policy no hedge is sent. A service config from the resolver replaces
-// the one of grpc.WithDefaultServiceConfig, with the policy, unless grpc.WithDisableServiceConfig is
-// given. The option does not apply to [Do], which has no connection.
+// On a connection without the policy no hedge is sent: a service config from the resolver replaces
+// the one of grpc.WithDefaultServiceConfig. The option does not apply to [Do].
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
@@ -292,4 +286,72 @@ func WithResetLimit(n int, per time.Duration) Option {
 		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
 	limit := &guard.ResetLimit{N: n, Per: per}
 	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = limit })
+}
+
+const minWindow = 10 * time.Millisecond
+
+// WithWindow sets the window, the time for which latencies are remembered: 10 ms or more; the
+// default is 30 s. The last 1,000 calls of a method are remembered for up to 720 windows. A shorter
+// window follows changes faster, but estimates quantiles from fewer calls.
+func WithWindow(d time.Duration) Option {
+	err := refuse(d < minWindow, "WithWindow(%v): must be at least %v", d, minWindow)
+	return option("WithWindow", forScheduler, err, func(c *settings.Config) { c.Window = d })
+}
+
+// WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. The
+// same method of two targets counts twice. Above the limit the least used methods are removed with
+// all their latencies, as is a method without a call for 15 minutes. [stats.Counts] keeps the
+// counts. If more methods are in use than the limit, each is removed before it is learned.
+//
+// The limit bounds the memory of a scheduler:
+//
+//	3.3 KB           a method with a few calls
+//	27 KB            a busy method
+//	66 KB            a busy method with latencies from 1 ms to 1 s
+//	0.7 MB           a method with latencies of every length
+//	2 KB             a target
+//	20 to 330 MB     5,000 methods
+//	as a method      each class of WithClass
+//	up to 420 KB     each control group of WithControl, per method
+func WithMaxMethods(methods int) Option {
+	err := refuse(methods < 1, "WithMaxMethods(%d): must be at least 1", methods)
+	return option("WithMaxMethods", forScheduler, err, func(c *settings.Config) { c.MaxMethods = methods })
+}
+
+// WithTargetName sets the function that names a connection's target; by default the name is the
+// target itself. Targets of one name share their budget, their latencies and their rows of
+// [stats.Method]. It is for clients that generate a new target for each connection, as etcd's does.
+//
+// name must not be nil, must be deterministic, and must be safe for concurrent use. Its panic is a
+// panic of the call. Names are truncated to 1,024 bytes. The policy of package balancer always uses
+// the connection's own target.
+func WithTargetName(name func(target string) string) Option {
+	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
+	return option("WithTargetName", forScheduler, err, func(c *settings.Config) { c.TargetName = name })
+}
+
+// WithSnapshot starts the scheduler with the latencies that another one has learned: r reads the
+// output of [Scheduler.WriteSnapshot]. A method in the snapshot has no warm-up. The snapshots of
+// repeated options are merged: see docs/snapshot.md.
+//
+// [New] reads r to its end. It returns the error of r, and an error if the snapshot is empty,
+// truncated, longer than 64 MiB, or has a value out of range. If a snapshot has more methods than
+// half of [WithMaxMethods], those with the most calls are restored. r must not be nil.
+func WithSnapshot(r io.Reader) Option {
+	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
+	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
+}
+
+// WriteSnapshot writes the learned latencies for [WithSnapshot] of another scheduler. A snapshot is
+// one protobuf message, a hedge.snapshot.Snapshot, of 1 to 8 KB per method: see docs/snapshot.md.
+// Concatenated snapshots are one merged snapshot.
+//
+// WriteSnapshot may be called concurrently with calls. It takes about 0.1 ms per method, and leaves
+// out names that are empty or not valid UTF-8. It returns the error of w, which may then have
+// received a part; [New] rejects a part. A nil or zero Scheduler writes an empty snapshot.
+func (s *Scheduler) WriteSnapshot(w io.Writer) error {
+	if err := s.registry().WriteSnapshot(w); err != nil {
+		return fmt.Errorf("hedge: WriteSnapshot: %w", err)
+	}
+	return nil
 }

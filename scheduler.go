@@ -20,9 +20,8 @@ type Scheduler registry.Registry
 // joins one error for each option that is out of range, with the option and its value. A nil option
 // is ignored.
 //
-// The environment variable HEDGE_DISABLED starts the scheduler paused, as by [Scheduler.Pause], and
-// is reported in stats.Method.PausedBy. Any value counts, except an empty one and values that
-// [strconv.ParseBool] reads as false.
+// The environment variable HEDGE_DISABLED starts the scheduler paused: any value, except an empty
+// one and those that [strconv.ParseBool] reads as false.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -95,7 +94,11 @@ func (s *Scheduler) Resume() { s.registry().Pause().Store("") }
 // result of grpc.ClientConn.Target, or its name from [WithTargetName]. method is the full method,
 // such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	return s.registry().Latency(target, method, q)
+	m := s.registry().Find(target, method)
+	if m == nil {
+		return 0, false
+	}
+	return m.Learner.Snapshot(time.Now()).Quantile(q)
 }
 
 // Stats returns the totals over all methods of all targets, including methods removed from memory.

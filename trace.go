@@ -11,12 +11,9 @@ import (
 // Trace is a set of functions that a scheduler calls on events: see [WithTrace]. A nil function is
 // not called. A call without a due hedge calls none of them.
 //
-// The functions may be called concurrently and without locks held, so they may use the scheduler.
-// HedgeSent, HedgeHeldBack, AttemptLost and CallDecided belong to a call: a function that blocks
-// delays that call only. New waits for Made.
-//
-// A panic in a function that belongs to a call surfaces on the caller's goroutine, or counts in
-// stats.Counts.LoserPanics if the call was already decided. A panic in Made surfaces in New.
+// The functions may be called concurrently and without locks held, so they may use the scheduler. A
+// function that blocks delays its call only, and Made delays New. A panic in it surfaces there too,
+// or counts in stats.Counts.LoserPanics if the call was already decided.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
@@ -75,12 +72,8 @@ func tell[E any](of func(E), event E) {
 var ErrLost = rpc.ErrLost
 
 // Panic is the value, always a *Panic, of the panic on the caller's goroutine when a hedge panics
-// before the call is decided:
-//
-//	type Panic struct {
-//		Value any    // the attempt's panic value
-//		Stack []byte // the stack of its goroutine, as runtime/debug.Stack formats it, without its first line
-//	}
+// before the call is decided. Value is the hedge's panic value, and Stack the stack of its
+// goroutine, as [runtime/debug.Stack] formats it, without its first line.
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if it is an
 // error, for [errors.Is] and [errors.As]. A primary panics on the caller's goroutine with its own

@@ -20,15 +20,12 @@ type Trigger struct{ in settings.Trigger }
 
 // Auto chooses the delay, the probability and the number of hedges of each method within the
 // budget. It makes the slower half of calls faster by the greatest factor, from the median to p99.9
-// on a logarithmic scale. A hedge must gain more than its price. All methods of a target pay the
-// same price, which follows their spending. If few hedges gain that much, few calls are hedged.
+// on a logarithmic scale. A hedge must gain more than its price, which all methods of a target share.
 //
 // About once per second, at the default [WithWindow], Auto makes a choice for each method from the
-// recent latencies of its primaries, its hedges and its hedged calls. If hedges save less than
-// predicted, Auto expects less of them for some minutes. If latencies change abruptly, Auto
-// discards older ones. [stats.Method] reports the choice and its reason. docs/trigger.md derives
-// the choice, after Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency"
-// (SPAA 2017), and states its limits.
+// recent latencies of its primaries, its hedges and its hedged calls. [stats.Method] reports it.
+// docs/trigger.md derives the choice, after Kaler, He and Elnikety, "Optimal Reissue Policies for
+// Reducing Tail Latency" (SPAA 2017), and states its limits.
 //
 // A choice needs 100 calls; before, a method is hedged at its 90th percentile. All choices of a
 // scheduler together use at most about 1% of a core: with thousands of methods, choices are less

@@ -10,15 +10,13 @@
 // Every attempt goes to a connection that the child policy returns for it. For a hedge the child is
 // asked up to 16 times, until it returns a connection that the call has not used. If it returns
 // none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend; with
-// hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
-// fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo].
+// hedge.WithOtherBackendOnly it is not sent.
 //
 // Put an outlier_detection below this policy, not above: it then counts no error for an attempt that
 // was canceled because another attempt won.
 //
 // Two backends are the same if they have the same address and server name and, with several
-// connections to each address, the same connection number. Backends that gRPC's retries use count
-// as used.
+// connections to each address, the same connection number.
 //
 // # Silence
 //
@@ -87,8 +85,7 @@ type config struct {
 
 const maxConnections = 8
 
-// MarshalJSON returns the JSON that was parsed, for parents that pass configurations on as JSON,
-// such as random_subsetting.
+// MarshalJSON returns the JSON that was parsed, for parents such as random_subsetting.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 // ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false,

@@ -28,8 +28,8 @@ type child struct {
 	state    balancer.State // the last one
 	subConns map[*subConn]struct{}
 
-	// telling serializes calls to the child, as gRPC does. Some of our calls run on goroutines of
-	// their own. telling is acquired before any lock of the child and before policy.mu.
+	// telling serializes calls to the child, as gRPC does. It is acquired before any lock of the
+	// child and before policy.mu.
 	telling sync.Mutex
 	closed  bool
 }
@@ -40,8 +40,7 @@ func newChild(p *policy, builder balancer.Builder, number int) *child {
 			Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}}
 }
 
-// build builds the child, which may call UpdateState before build returns, as gRPC's package lazy
-// does.
+// build builds the child, which may call UpdateState before build returns.
 func (c *child) build() { c.tell(func() { c.balancer = c.builder.Build(c, c.policy.opts) }) }
 
 // tell runs call, which calls the child, unless the child is closed.
@@ -58,7 +57,6 @@ func (c *child) alive() bool {
 	return slices.Contains(c.policy.current, c) || slices.Contains(c.policy.pending, c)
 }
 
-// UpdateState updates the state of the policy.
 func (c *child) UpdateState(state balancer.State) {
 	c.policy.mu.Lock()
 	defer c.policy.mu.Unlock()
@@ -67,8 +65,7 @@ func (c *child) UpdateState(state balancer.State) {
 	}
 }
 
-// ResolveNow passes the request of the latest child to the parent. Other children get no new
-// addresses.
+// ResolveNow passes the request of the latest child to the parent.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
 	if slices.Contains(c.policy.latest(), c) {
 		c.policy.parent.ResolveNow(opts)
@@ -109,10 +106,8 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 	return s, nil
 }
 
-// RemoveSubConn is the deprecated form of Shutdown.
 func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
-// UpdateAddresses is the deprecated form of SubConn.UpdateAddresses.
 func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
 	sc.UpdateAddresses(addresses)
 }
@@ -158,7 +153,6 @@ func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// RegisterHealthListener registers a listener that also updates the list of ready connections.
 func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	s.update(func() { s.unhealthy = listener != nil })
 	if listener == nil {

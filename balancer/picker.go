@@ -26,19 +26,25 @@ type picker struct {
 }
 
 // maxPicks bounds how often the copies of the child are asked for one attempt, all copies together.
-// A round robin returns another connection at the second or third time. A child that has returned
-// none after 16 has its weight, or its hash, on the connections that are used.
 const maxPicks = 16
 
-// A child that picks by the request returns the same connection each time. Each pick advances it,
-// and counts as a success where it counts those. After fixedAfter searches in a row that found no
-// other connection, one search in seldom is made.
+// A child that picks by the request returns the same connection each time. After fixedAfter searches
+// in a row that found no other connection, one search in seldom is made.
 const fixedAfter, seldom = 4, 32
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, hedge := place.Of(info.Ctx, p.place.Target)
 	if hedge != nil {
-		return p.pickForHedge(info, r, hedge)
+		r.Lock()
+		defer r.Unlock()
+		got, err := r.Reserved(p.place), error(nil)
+		if got.At == nil {
+			if got, err = p.forHedge(info, r); err != nil || got.At == nil {
+				return got.PickResult, err
+			}
+		}
+		r.HedgeWent(hedge, got.At)
+		return watched(info.Ctx, r, got), nil
 	}
 	child := p.copies[0]
 	if p.turn != nil {
@@ -79,9 +85,8 @@ func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 }
 
 // watched returns the pick with a Done that reports an answer to a suspect backend, and no error to
-// the child for an attempt that lost its race or was turned away: children such as
-// outlier_detection count errors. A canceled attempt and a missed deadline are no answer, because
-// only headers may have been received.
+// the child for an attempt that lost its race or was turned away. A canceled attempt and a missed
+// deadline are no answer, because only headers may have been received.
 func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.PickResult {
 	res, done, b, suspect := got.PickResult, got.Done, got.At, got.At.Suspect()
 	if !suspect && (done == nil || r == nil) {
@@ -102,20 +107,6 @@ func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.Pick
 		done(info)
 	}
 	return res
-}
-
-func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult,
-	error) {
-	r.Lock()
-	defer r.Unlock()
-	got, err := r.Reserved(p.place), error(nil)
-	if got.At == nil {
-		if got, err = p.forHedge(info, r); err != nil || got.At == nil {
-			return got.PickResult, err
-		}
-	}
-	r.HedgeWent(hedge, got.At)
-	return watched(info.Ctx, r, got), nil
 }
 
 // forHedge picks for a hedge of r's call. The lock of r must be held.

@@ -15,8 +15,7 @@ import (
 )
 
 // policy is the balancer of one connection, or of one node in its tree of policies. It passes
-// everything through to the copies of the child policy, one for each connection to an address. A
-// copy makes its own connections and does not know of the other copies, so any child can be copied.
+// everything through to the copies of the child policy, one for each connection to an address.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
@@ -109,8 +108,7 @@ func (p *policy) changed(c *child) {
 	}
 }
 
-// publish passes the state of the current copies to the parent, with a picker over the copies that
-// are in that state. mu must be held.
+// publish passes the state of the current copies to the parent. mu must be held.
 func (p *policy) publish() {
 	p.show()
 	state, picks := connectivityOf(p.current), &picker{place: p.place}

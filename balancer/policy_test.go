@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -179,7 +181,8 @@ func TestSwitch_Overtaken(t *testing.T) {
 	}
 }
 
-// TestReady checks after which events a connection is listed as ready.
+// TestReady checks after which events a connection is listed as ready. One that connects again is no
+// longer silent.
 func TestReady(t *testing.T) {
 	const target = "fake:///target"
 	conn, b, configure := build(t)
@@ -189,6 +192,14 @@ func TestReady(t *testing.T) {
 	sc := newSubConn(t, a, "one", func(grpcbalancer.SubConnState) {})
 	raw := conn.made[0]
 	healthy := ""
+	silent := func() {
+		a.say(connectivity.Ready, picksOne(sc))
+		for now, n := time.Now(), 0; n < 3; n++ {
+			ctx, record := place.Primary(t.Context(), target, new(atomic.Int64), false)
+			_, _ = conn.pick(ctx)
+			record.NoteLate(1, now.Add(time.Duration(n)*10*time.Second), ms)
+		}
+	}
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -205,10 +216,16 @@ func TestReady(t *testing.T) {
 		{"idle", func() { raw.listener(state(connectivity.Idle)) }, 0},
 		{"ready again, with no report of its health yet", func() { raw.listener(state(connectivity.Ready)) }, 1},
 		{"nobody asks for its health", func() { sc.RegisterHealthListener(nil) }, 1},
+		{"silent", silent, 1},
+		{"connects again", func() {
+			raw.listener(state(connectivity.Idle))
+			raw.listener(state(connectivity.Ready))
+		}, 1},
 		{"shut down", sc.Shutdown, 0},
 	} {
-		if step.do(); place.Count(target).Ready != step.want {
-			t.Errorf("%s: %d are ready", step.name, place.Count(target).Ready)
+		step.do()
+		if c := place.Count(target); c.Ready != step.want || (len(c.Silent) > 0) != (step.name == "silent") {
+			t.Errorf("%s: %+v", step.name, c)
 		}
 	}
 	if healthy != "TRANSIENT_FAILURE" {
@@ -251,32 +268,32 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and
-// not before.
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when the first call to an
+// address begins, and not before.
 func TestConnections_IdleCopies(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
 	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
-	second := fakes["test_fake_a"]
-	sc := newSubConn(t, second.before, "one", nil)
-	conn.made[0].listener(state(connectivity.Ready))
-	second.before.say(connectivity.Ready, picksOne(sc))
+	second, open := fakes["test_fake_a"], 0
+	var made []grpcbalancer.SubConn
+	for i, address := range []string{"one", "two"} {
+		made = append(made, newSubConn(t, second.before, address, nil))
+		conn.made[i].listener(state(connectivity.Ready))
+	}
+	second.before.say(connectivity.Ready, inTurn(&open, made...))
 	for range 3 {
 		asked := 0
 		second.say(connectivity.Idle, funcPicker(func() (grpcbalancer.PickResult, error) {
 			asked++
 			return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 		}))
-		if asked != 0 {
-			t.Error("the copy was asked before a call began")
-		}
-		for range 5 {
+		for _, want := range []int{0, 1, 2, 2, 2} {
+			if asked != want || strings.Contains(second.heard(), "exit") {
+				t.Errorf("the copy was asked %d times, want %d", asked, want)
+			}
 			if _, err := conn.pick(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}
-		if asked != 1 || strings.Contains(second.heard(), "exit") {
-			t.Errorf("the copy was asked %d times, want 1", asked)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package balancer_test
 
 import (
 	"context"
-	"math/rand/v2"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,70 +16,164 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// calmDistribution is a distribution of calls to backends that do not stall.
-type calmDistribution struct {
-	name    string
-	rate    float64 // calls a second
-	workers int
-	script  func(began time.Time) testserver.Script
-}
+// stalled is the backend that stalls.
+const stalled = 0
 
-var calmDistributions = []calmDistribution{
-	{"straggler", 500, 0, distributionOf("straggler")},
-	{"straggler, few calls", 50, 0, distributionOf("straggler")},
-	{"sizes", 500, 0, func(time.Time) testserver.Script {
-		// median 5 ms, sigma 1
-		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond,
-			10_806*time.Microsecond), testserver.Exponential(ms)
-		return func(a testserver.Attempt) testserver.Plan {
-			rng := rand.New(rand.NewPCG(a.ID, 77))
-			delay := ofRequest.Draw(rng) + a.Draw(rest)
-			if a.Draw(testserver.Uniform(0, 100*ms)) < 2*ms {
-				delay += 200 * ms
+// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all
+// calls are placed as without the policy. The silent backend sends headers, which are no answer of a
+// stream.
+func TestSilence_SwitchedOff(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		kind   kind
+		off    func(t *testing.T, s *hedge.Scheduler)
+		option []grpc.CallOption
+		hedged bool // only calls of kinds that may be hedged are switched off
+	}{
+		{"Pause", unary, func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }, nil, false},
+		{"Pause, streams", stream, func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }, nil, false},
+		{"WithOff", unary, func(t *testing.T, s *hedge.Scheduler) {
+			hedgetest.Update(t, s, hedge.WithAllMethods(),
+				hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
+		}, nil, false},
+		{"Off", stream, func(*testing.T, *hedge.Scheduler) {}, []grpc.CallOption{hedge.Off()}, false},
+		{"WithMaxHedges(0)", unary, func(t *testing.T, s *hedge.Scheduler) {
+			hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithMaxHedges(0))
+		}, nil, true},
+		{"WithDryRun", stream, func(t *testing.T, s *hedge.Scheduler) {
+			hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithDryRun(true))
+		}, nil, true},
+		{`"silence": false`, unary, nil, nil, true},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s, began := hedgetest.All(t), time.Now()
+			var there, primaries atomic.Int64
+			script := func(a testserver.Attempt) testserver.Plan {
+				if a.Number == 0 {
+					if primaries.Add(1); a.Backend == stalled {
+						there.Add(1)
+					}
+				}
+				if a.Backend == stalled && time.Since(began) >= 3*time.Second {
+					return testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true}
+				}
+				return testserver.Plan{Delay: 2 * ms}
 			}
-			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
-		}
-	}},
-	{"ttft", 500, 0, distributionOf("ttft")},
-	{"saturated", 3 * 0.70 * 4 / 0.008, 4, distributionOf("exponential:8ms")},
-	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, distributionOf("exponential:8ms")},
-	{"outage", 500, 0, func(began time.Time) testserver.Script {
-		distribution, _ := testserver.ParseDistribution("straggler")
-		return func(a testserver.Attempt) testserver.Plan {
-			delay := a.Draw(distribution)
-			if at := a.Arrival.Sub(began); at > 10*time.Second && at < 20*time.Second {
-				delay += time.Second
+			_, client := play(t, testserver.Config{Backends: 3, CountsOnly: true, Script: script}, s,
+				over(roundRobin, fmt.Sprintf(`"silence": %v`, tc.off != nil)))
+			// share makes calls for 3 s, and returns the share of them on the backend that is silent
+			// from 3 s on.
+			share := func(opts ...grpc.CallOption) float64 {
+				there.Store(0)
+				primaries.Store(0)
+				var call kind = func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+					_ ...grpc.CallOption) (*testpb.Reply, error) {
+					reply, err := tc.kind(ctx, c, req, opts...)
+					if err == nil && !tc.hedged {
+						if up, err := c.ClientStream(ctx, opts...); err == nil {
+							_, _ = up.CloseAndRecv()
+						}
+					}
+					return reply, err
+				}
+				call.traffic(t, client, simulation.Client{Rate: 30, Lasts: 3 * time.Second, Deadline: 200 * ms, Seed: 1},
+					codes.DeadlineExceeded)
+				return float64(there.Load()) / float64(primaries.Load())
 			}
-			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
-		}
-	}},
-}
-
-func distributionOf(name string) func(time.Time) testserver.Script {
-	return func(time.Time) testserver.Script {
-		distribution, err := testserver.ParseDistribution(name)
-		if err != nil {
-			panic(err)
-		}
-		return func(a testserver.Attempt) testserver.Plan {
-			return testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true}
-		}
+			share()
+			if tc.off != nil {
+				if share, moved := share(), s.Methods()[0].Moved; share > 0.25 || moved < 8 {
+					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				}
+				tc.off(t, s)
+			}
+			before := s.Methods()[0].Moved
+			if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
+				t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+			}
+		})
 	}
 }
 
-// standstill stalls the first backend for the first second of every five, beginning at phase.
+// simulated skips a simulation that only HEDGE_TESTS=long needs.
+func simulated(t *testing.T) {
+	longtest.Simulation(t)
+	longtest.Only(t)
+}
+
+// outcome is the outcome of traffic to three backends.
+type outcome struct {
+	simulation.Calls
+	row     stats.Method
+	records []testserver.Record
+}
+
+// simulate sends traffic to three backends in virtual time.
+func simulate(t *testing.T, name string, c testserver.Config, policy string,
+	script func(began time.Time) testserver.Script, calls simulation.Client, may ...codes.Code) (o outcome) {
+	c.Backends, c.DrawByID = 3, true
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, calls.Options...)
+		cluster, client := play(t, c, s, bare(policy))
+		cluster.SetScript(script(time.Now()))
+		o.Calls = unary.traffic(t, client, calls, may...)
+		synctest.Wait()
+		o.row, o.records = s.Methods()[0], cluster.Records()
+	})
+	t.Logf("%s: p50 %v, p99 %v, p99.9 %v; %.1f%% fail; %.1f%% extra load, %.2f%% moved", name, o.Tail(0.50), o.Tail(0.99),
+		o.Tail(0.999), o.Failed(), 100*o.row.HedgeRate(), 100*float64(o.row.Moved)/float64(len(o.Calls)))
+	return o
+}
+
+// standstill stalls the first backend for the first second of every five, beginning at phase, as in
+// a long garbage collection: it answers calls that arrive in this second afterwards.
 func standstill(distribution testserver.Distribution, phase time.Duration) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
 			delay := a.Draw(distribution)
-			if at := (a.Arrival.Sub(began) + phase) % stallEvery; a.Backend == stalled && at < stallFor {
-				delay += stallFor - at
+			if at := (a.Arrival.Sub(began) + phase) % (5 * time.Second); a.Backend == stalled && at < time.Second {
+				delay += time.Second - at
 			}
 			return testserver.Plan{Delay: delay}
+		}
+	}
+}
+
+// TestStalledBackend measures the tail of calls to three backends, one of them stalled for a while.
+func TestStalledBackend(t *testing.T) {
+	simulated(t)
+	run := func(name, policy string, hedges int) (p99 time.Duration, again int) {
+		o := simulate(t, name, testserver.Config{Seed: 1}, policy, standstill(testserver.Uniform(2*ms, 8*ms), time.Second),
+			simulation.Client{Rate: 200, Calls: 4_000, Seed: 1, Options: []hedge.Option{hedge.WithMaxHedges(hedges),
+				// A third of the calls meets the stall while it lasts, which is more than the default
+				// of 10% pays for.
+				hedge.WithBudgetPercent(20)}})
+		met := map[uint64]bool{}
+		for _, record := range o.records { // in the order of arrival
+			if record.Backend == stalled && met[record.ID] {
+				again++
+			}
+			met[record.ID] = met[record.ID] || record.Backend == stalled
+		}
+		t.Logf("%s: %d of %d hedges met the stalled backend again", name, again, o.row.Hedges)
+		return o.Tail(0.99), again
+	}
+	fewest, _ := run("least request", leastRequest, 0)
+	if both, _ := run("least request, hedged elsewhere", wrapped(leastRequest), 2); both > fewest/4 {
+		t.Errorf("p99 with least request %v, hedged %v", fewest, both)
+	}
+	plain, _ := run("plain", roundRobin, 0)
+	for hedges := 1; hedges <= 2; hedges++ {
+		hedged, again := run(fmt.Sprintf("hedged, up to %d", hedges), roundRobin, hedges)
+		elsewhere, never := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), wrapped(roundRobin), hedges)
+		if again == 0 || never != 0 || elsewhere > plain/20 || elsewhere > hedged {
+			t.Errorf("p99 %v plain, %v hedged, %v elsewhere; %d and %d hedges met the stalled backend again", plain, hedged,
+				elsewhere, again, never)
 		}
 	}
 }
@@ -85,134 +181,156 @@ func standstill(distribution testserver.Distribution, phase time.Duration) func(
 // TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if
 // no backend stalls.
 func TestSilence_FalseAlarms(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	for _, l := range calmDistributions {
-		t.Run(l.name, func(t *testing.T) {
-			calls := longtest.Table(5_000, 5_000, 20_000)
-			// The tail of a queue depends on the order of a few calls, so several seeds are
-			// averaged, and near saturation the tail is not checked.
-			seeds := uint64(1)
-			if l.workers > 0 {
-				seeds, calls = 8, max(calls, 10_000)
-			}
-			var p99, without time.Duration
-			for seed := range seeds {
-				run := func(option grpc.DialOption) (time.Duration, stats.Method) {
-					r := simulate(t, testserver.Config{Seed: 1, Workers: l.workers, CountsOnly: true}, option, l.script,
-						traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+seed)})
-					return r.all.Tail(0.99), r.row
-				}
-				before, _ := run(with(roundRobin, `"silence": false`))
-				after, row := run(over(roundRobin))
-				moved := float64(row.Moved) / float64(calls)
-				t.Logf("p99 %v, %v without; %.2f%% moved, %.1f%% extra load", after, before, 100*moved, 100*row.HedgeRate())
-				if moved > 0.01 {
-					t.Errorf("%.2f%% of the primaries were moved", 100*moved)
-				}
-				p99, without = p99+after, without+before
-			}
-			if float64(p99) > 1.01*float64(without) && l.name != "saturated more" {
-				t.Errorf("p99 %v, %v without, of %d seeds", p99/time.Duration(seeds), without/time.Duration(seeds), seeds)
-			}
-		})
-	}
-}
-
-// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all
-// calls are placed as without the policy.
-func TestSilence_SwitchedOff(t *testing.T) {
-	update := func(s *hedge.Scheduler, opts ...hedge.Option) {
-		if err := s.Update(append(opts, hedge.WithAllMethods())...); err != nil {
-			t.Error(err)
-		}
-	}
+	simulated(t)
+	const ofWorker = 3 * 4 / 0.008 // calls a second
 	for _, tc := range []struct {
-		name   string
-		off    func(s *hedge.Scheduler)
-		option []grpc.CallOption
-		hedged bool // only calls of kinds that may be hedged are switched off
+		name, distribution string
+		rate               float64
+		workers            int
 	}{
-		{name: "Pause", off: func(s *hedge.Scheduler) { s.Pause() }},
-		{name: "WithOff", off: func(s *hedge.Scheduler) {
-			update(s, hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
-		}},
-		{name: "Off", off: func(*hedge.Scheduler) {}, option: []grpc.CallOption{hedge.Off()}},
-		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler) { update(s, hedge.WithMaxHedges(0)) },
-			hedged: true},
-		{name: "WithDryRun", off: func(s *hedge.Scheduler) { update(s, hedge.WithDryRun(true)) }, hedged: true},
+		{"straggler", "straggler", 500, 0}, {"few calls", "straggler", 50, 0}, {"ttft", "ttft", 500, 0},
+		{"outage", "straggler", 500, 0},
+		{"saturated", "exponential:8ms", .70 * ofWorker, 4}, {"saturated more", "exponential:8ms", .95 * ofWorker, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				s, began := hedgetest.All(t), time.Now()
-				var there, primaries atomic.Int64
-				script := func(a testserver.Attempt) testserver.Plan {
-					if a.Number == 0 {
-						if primaries.Add(1); a.Backend == stalled {
-							there.Add(1)
-						}
+			distribution := testserver.DistributionT(t, tc.distribution)
+			script := func(began time.Time) testserver.Script {
+				return func(a testserver.Attempt) testserver.Plan {
+					p := testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true}
+					if at := a.Arrival.Sub(began); tc.name == "outage" && at > 10*time.Second && at < 20*time.Second {
+						p.Delay += time.Second
 					}
-					if a.Backend == stalled && time.Since(began) >= 3*time.Second {
-						return testserver.Plan{Ending: testserver.Hang}
-					}
-					return testserver.Plan{Delay: 2 * ms}
+					return p
 				}
-				_, client := play(t, testserver.Config{Backends: 3, CountsOnly: true, Script: script}, s, over(roundRobin))
-				// share makes calls for 3 s, and returns the share of them on the backend that is
-				// silent from 3 s on.
-				share := func(opts ...grpc.CallOption) float64 {
-					there.Store(0)
-					primaries.Store(0)
-					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
-						_ ...grpc.CallOption) (*testpb.Reply, error) {
-						reply, err := k.call(ctx, c, req, opts...)
-						if err == nil && !tc.hedged {
-							if up, err := c.ClientStream(ctx, opts...); err == nil {
-								_, _ = up.CloseAndRecv()
-							}
-						}
-						return reply, err
-					}
-					traffic{kind: kind{k.name, call}, rate: 100, lasts: 3 * time.Second, deadline: 200 * ms, rng: generator(1, 2),
-						may: []codes.Code{codes.DeadlineExceeded}}.run(t, client)
-					return float64(there.Load()) / float64(primaries.Load())
+			}
+			calls, seeds := longtest.Table(5_000, 5_000, 20_000), uint64(1)
+			// The tail of a queue depends on the order of a few calls, so several seeds are averaged,
+			// and near saturation the tail is not checked.
+			if tc.workers > 0 {
+				seeds, calls = 8, max(calls, 10_000)
+			}
+			var with, without time.Duration
+			for seed := range seeds {
+				run := func(name, policy string) outcome {
+					return simulate(t, name, testserver.Config{Seed: 1, Workers: tc.workers, CountsOnly: true}, policy, script,
+						simulation.Client{Rate: tc.rate, Calls: calls, Seed: 1 + seed})
 				}
-				share()
-				if share, moved := share(), s.Methods()[0].Moved; share > 0.2 || moved < 50 {
-					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				without += run("without silence", wrapped(roundRobin, `"silence": false`)).Tail(0.99)
+				o := run("with silence", wrapped(roundRobin))
+				if with += o.Tail(0.99); o.row.Moved > int64(calls/100) {
+					t.Errorf("%d of %d primaries were moved", o.row.Moved, calls)
 				}
-				tc.off(s)
-				before := s.Methods()[0].Moved
-				if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
-					t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
-				}
-			})
+			}
+			if float64(with) > 1.01*float64(without) && tc.name != "saturated more" {
+				t.Errorf("p99 %v, %v without, of %d seeds", with/time.Duration(seeds), without/time.Duration(seeds), seeds)
+			}
 		})
 	}
 }
 
-// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s.
-// It is as silent as a backend that sends nothing.
-func TestSilence_HeadersAreNoAnswer(t *testing.T) {
+// In TestSilence_AfterAStall a healthy but slow backend stalls once. During the stall the delay
+// that is learned from the other backends becomes too short for it. Two minutes later it has half
+// of its share again, and after five minutes 95%. No call fails, nor at a deadline of 200 ms as a
+// probe.
+func TestSilence_AfterAStall(t *testing.T) {
 	longtest.Simulation(t)
-	for _, headers := range []bool{false, true} {
-		script := func(began time.Time) testserver.Script {
-			frozen := standstill(testserver.Uniform(2*ms, 8*ms), 0)
-			return func(a testserver.Attempt) testserver.Plan {
-				p := frozen(began)(a)
-				if at := a.Arrival.Sub(began); a.Backend == stalled && at > 5*time.Second && at < 25*time.Second {
-					p.Delay = 25*time.Second - at
+	const slice = 30 * time.Second
+	large := []hedge.Option{hedge.WithBudgetPercent(50)} // the delay excludes the slow backend at any time
+	for _, tc := range []struct {
+		name                   string
+		later, stall, deadline time.Duration
+		options                []hedge.Option
+	}{
+		{"15 ms", 15 * ms, 40 * time.Second, 0, nil},
+		{"200 ms", 200 * ms, 40 * time.Second, 0, nil},
+		{"not slower", 0, 2 * time.Minute, 200 * ms, nil},
+		{"15 ms, large budget", 15 * ms, 40 * time.Second, 0, large},
+		{"200 ms, no stall, large budget", 200 * ms, 0, 0, large},
+		{"short stall", 15 * ms, 5 * time.Second, 0, nil},
+		{"long stall", 15 * ms, 5 * time.Minute, 0, nil},
+	}[:longtest.Table(1, 3, 7)] {
+		t.Run(tc.name, func(t *testing.T) {
+			parts, end := longtest.Size(5, 11), time.Minute+tc.stall
+			for seed := range uint64(longtest.Table(1, 1, 20)) {
+				all, slow := make([]atomic.Int64, parts+1), make([]atomic.Int64, parts+1)
+				distribution := testserver.LogNormal(5*ms, 2*ms)
+				simulate(t, fmt.Sprint(seed), testserver.Config{Seed: seed, CountsOnly: true}, wrapped(roundRobin),
+					func(began time.Time) testserver.Script {
+						return func(a testserver.Attempt) testserver.Plan {
+							at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
+							if a.Number == 0 && at >= end {
+								if all[(at-end)/slice].Add(1); here {
+									slow[(at-end)/slice].Add(1)
+								}
+							}
+							if here && (tc.stall > 0 || at >= time.Minute) {
+								delay += tc.later
+							}
+							if here && at >= time.Minute && at < end {
+								delay += end - at
+							}
+							return testserver.Plan{Delay: delay}
+						}
+					}, simulation.Client{Rate: 200, Lasts: end + time.Duration(parts)*slice, Deadline: tc.deadline, Seed: seed,
+						Options: tc.options})
+				for i := range parts {
+					share := 3 * float64(slow[i].Load()) / float64(all[i].Load())
+					if i >= 4 && share < 0.5 || i >= 10 && share < 0.95 {
+						t.Errorf("seed %d: after %v it has %.2f of its share", seed, time.Duration(i)*slice, share)
+					}
 				}
-				p.HeaderAtOnce = headers
-				return p
 			}
+		})
+	}
+}
+
+// In TestSilence_Overload a backend stalls for a minute, and the others can handle all of its calls,
+// or few. Backends serve one call at a time, canceled calls included. No more calls fail than
+// without hedging.
+func TestSilence_Overload(t *testing.T) {
+	longtest.Simulation(t)
+	const service, from, to = 8 * ms, 20 * time.Second, 80 * time.Second
+	script := func(began time.Time) testserver.Script {
+		distribution := testserver.Exponential(service)
+		var mu sync.Mutex
+		var free [3]time.Time // when the backend has done all requests that arrived
+		return func(a testserver.Attempt) testserver.Plan {
+			mu.Lock()
+			defer mu.Unlock()
+			now, f := time.Now(), &free[a.Backend]
+			if now.After(*f) {
+				*f = now
+			}
+			if end := began.Add(to); a.Backend == stalled && now.Sub(began) >= from && f.Before(end) {
+				*f = end
+			}
+			*f = f.Add(a.Draw(distribution))
+			return testserver.Plan{Delay: f.Sub(now)}
 		}
-		r := simulate(t, testserver.Config{Seed: 1, CountsOnly: true}, over(roundRobin), script,
-			traffic{kind: kinds[1], rate: 200, lasts: 25 * time.Second, rng: generator(1, 2)})
-		p99, moved := r.all.Tail(0.99), r.row.Moved
-		t.Logf("headers at once %v: p99 %v, %d of %d moved", headers, p99, moved, len(r.all))
-		if p99 > 50*ms || moved < 1000 {
-			t.Errorf("headers at once %v: p99 %v, %d moved", headers, p99, moved)
-		}
+	}
+	for _, load := range []float64{0.85, 0.50, 0.75}[:longtest.Size(2, 3)] {
+		t.Run(fmt.Sprintf("%.0f%%", 100*load), func(t *testing.T) {
+			failed := map[string]float64{}
+			for seed := range uint64(longtest.Table(1, 1, 5)) {
+				run := func(name, policy string, hedges int) {
+					o := simulate(t, name, testserver.Config{Seed: seed, CountsOnly: true}, policy, script,
+						simulation.Client{Rate: 3 * load / service.Seconds(), Lasts: to, Deadline: time.Second, Seed: seed,
+							Options: []hedge.Option{hedge.WithMaxHedges(hedges)}}, codes.DeadlineExceeded)
+					f := o.Between(from, to).Failed()
+					t.Logf("%s: of the minute %.1f%% fail", name, f)
+					failed[name] += f
+				}
+				run("plain", roundRobin, 0)
+				run("with silence", wrapped(roundRobin), 2)
+				if longtest.Full() {
+					run("without silence", wrapped(roundRobin, `"silence": false`), 2)
+				}
+			}
+			// At 85% the other backends have 127% of their capacity, and chance decides a single run.
+			plain, with := failed["plain"], failed["with silence"]
+			if with > 1.01*plain || load == 0.50 && with > plain/25 {
+				t.Errorf("%.1f%% of calls fail, %.1f%% plain", with, plain)
+			}
+		})
 	}
 }

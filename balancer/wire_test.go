@@ -6,18 +6,25 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// dealer stands for one address in front of a cluster, such as a Kubernetes service's. It connects
-// to the backends in turn.
+// dealer is a client of addresses in front of a cluster, each of which may stand for all backends,
+// as a Kubernetes service's does: connections are then dealt to the backends in turn. The test may
+// change the addresses and the policy, and loses packets.
 type dealer struct {
 	cluster *testserver.Cluster
+	conn    *grpc.ClientConn
+	client  testpb.TestServiceClient
+	names   *manual.Resolver
 
 	mu    sync.Mutex
 	wires []*wire
@@ -26,44 +33,72 @@ type dealer struct {
 // wire is a connection that can drop packets.
 type wire struct {
 	net.Conn
-	backend         int
-	sending, coming atomic.Bool // lost writes
+	sending, coming atomic.Bool // lost writes; lost reads
 	closed          chan struct{}
 	once            sync.Once
 }
 
-// dialer is the dial option for connections through the dealer. If deals is false, they keep their
-// address.
-func (d *dealer) dialer(deals bool) grpc.DialOption {
-	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		w := &wire{closed: make(chan struct{})}
-		if deals {
-			w.backend = len(d.wires) % d.cluster.Backends()
-			address = d.cluster.Address(w.backend)
-		}
-		var err error
-		if w.Conn, err = d.cluster.Dial(ctx, address); err != nil {
-			return nil, err
-		}
-		d.wires = append(d.wires, w)
-		return w, nil
-	})
+func dial(t *testing.T, cluster *testserver.Cluster, addresses int, deals bool, options ...grpc.DialOption) *dealer {
+	t.Helper()
+	d := &dealer{cluster: cluster, names: manual.NewBuilderWithScheme("dealt")}
+	d.names.InitialState(d.addresses(addresses, 0))
+	conn, err := grpc.NewClient("dealt:///", append(options, grpc.WithResolvers(d.names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if deals {
+				address = cluster.Address(len(d.wires) % cluster.Backends())
+			}
+			conn, err := cluster.Dial(ctx, address)
+			if err != nil {
+				return nil, err
+			}
+			d.wires = append(d.wires, &wire{Conn: conn, closed: make(chan struct{})})
+			return d.wires[len(d.wires)-1], nil
+		}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	d.conn, d.client = conn, testpb.NewTestServiceClient(conn)
+	return d
 }
 
-// open returns the open connections.
-func (d *dealer) open() (open []*wire) {
+func (d *dealer) connect(t *testing.T) {
+	t.Helper()
+	testserver.ConnectT(t, d.conn)
+	synctest.Wait()
+}
+
+// addresses returns n of the cluster's addresses, from the given one on, as in a circle.
+func (d *dealer) addresses(n, from int) (state resolver.State) {
+	for i := range n {
+		a := resolver.Address{Addr: d.cluster.Address((from + i) % d.cluster.Backends())}
+		state.Addresses = append(state.Addresses, a)
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
+	}
+	return state
+}
+
+func (d *dealer) reconfigure(addresses, from int, policy string) {
+	state := d.addresses(addresses, from)
+	state.ServiceConfig = d.names.CC().ParseServiceConfig(serviceConfig(policy))
+	d.names.UpdateState(state)
+}
+
+// open returns the number of open connections.
+func (d *dealer) open() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range d.wires {
 		select {
 		case <-w.closed:
 		default:
-			open = append(open, w)
+			n++
 		}
 	}
-	return open
+	return n
 }
 
 func (w *wire) Write(b []byte) (int, error) {
@@ -89,30 +124,4 @@ func (w *wire) Read(b []byte) (int, error) {
 func (w *wire) Close() error {
 	w.once.Do(func() { close(w.closed) })
 	return w.Conn.Close()
-}
-
-// dialDealt returns a connection to some addresses of a cluster through a dealer. The test may
-// change the addresses and the configuration.
-func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
-	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
-	t.Helper()
-	conn, d, names := dialIdle(t, cluster, addressCount, deals, options...)
-	testserver.ConnectT(t, conn)
-	return conn, d, names
-}
-
-// dialIdle is dialDealt for a child that connects for a pick.
-func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool,
-	options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
-	t.Helper()
-	d := &dealer{cluster: cluster}
-	names := manual.NewBuilderWithScheme("dealt")
-	names.InitialState(addresses(cluster, addressCount, 0))
-	conn, err := grpc.NewClient("dealt:///", append(options, d.dialer(deals),
-		grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn, d, names
 }

@@ -10,9 +10,14 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/grpchedge/hedge"
@@ -38,4 +43,90 @@ func Parse(data []byte) ([]hedge.Option, error) {
 		return nil, fmt.Errorf("hedge: config: %s", strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
 	return opts, nil
+}
+
+// options returns the options of a message, and joins the errors of malformed values. depth is the
+// number of enclosing rules. Rules beyond two are not read, because they are an error anyway.
+func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
+	duration := func(field, text string) time.Duration {
+		d, e := time.ParseDuration(text)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf(`%s: %q is not a duration such as "1.5s" or "20ms"`, field, text))
+		}
+		return d
+	}
+	add := func(given bool, make func() hedge.Option) {
+		if given {
+			opts = append(opts, make())
+		}
+	}
+	flag := func(value *bool, with func(bool) hedge.Option) {
+		add(value != nil, func() hedge.Option { return with(*value) })
+	}
+	list := func(patterns []string, with func(...string) hedge.Option) {
+		add(patterns != nil, func() hedge.Option { return with(patterns...) })
+	}
+	add(m.GetAllMethods(), hedge.WithAllMethods)
+	add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
+	list(m.Methods, hedge.WithMethods)
+	list(m.ReadOnlyMethods, hedge.WithReadOnlyMethods)
+	list(m.SingleRequest, hedge.WithSingleRequest)
+	list(m.WaitForMessage, hedge.WithWaitForMessage)
+	add(m.ServiceConfig != nil, func() hedge.Option {
+		return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig))
+	})
+	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
+	add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
+	add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(duration("minDelay", *m.MinDelay)) })
+	add(m.Warmup != nil, func() hedge.Option {
+		return hedge.WithWarmup(int(m.Warmup.GetCalls()), duration("warmup.delay", m.Warmup.GetDelay()))
+	})
+	flag(m.OtherBackendOnly, hedge.WithOtherBackendOnly)
+	flag(m.Guard, hedge.WithGuard)
+	flag(m.Off, hedge.WithOff)
+	flag(m.DryRun, hedge.WithDryRun)
+	add(m.Control != nil, func() hedge.Option { return hedge.WithControl(*m.Control) })
+	add(m.ResetLimit != nil, func() hedge.Option {
+		return hedge.WithResetLimit(int(m.ResetLimit.GetResets()), duration("resetLimit.per", m.ResetLimit.GetPer()))
+	})
+	add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(duration("window", *m.Window)) })
+	add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
+	add(m.NonFatalCodes != nil, func() hedge.Option {
+		all := make([]codes.Code, len(m.NonFatalCodes.GetValues()))
+		for i, v := range m.NonFatalCodes.GetValues() {
+			text := protojson.Format(v)
+			if e := all[i].UnmarshalJSON([]byte(text)); e != nil {
+				err = errors.Join(err, fmt.Errorf(`nonFatalCodes: %v is not a status such as "UNAVAILABLE"`, text))
+			}
+		}
+		return hedge.WithNonFatalCodes(all...)
+	})
+	switch t := m.GetTrigger().GetKind().(type) {
+	case *configpb.Trigger_Auto:
+		opts = append(opts, hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(t.Auto.GetTargetPercentile()))))
+	case *configpb.Trigger_Percentile:
+		opts = append(opts, hedge.WithTrigger(hedge.Percentile(t.Percentile)))
+	case *configpb.Trigger_Fixed:
+		opts = append(opts, hedge.WithTrigger(hedge.Fixed(duration("trigger.fixed", t.Fixed))))
+	default:
+		if m.Trigger != nil {
+			err = errors.Join(err, errors.New(
+				`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`))
+		}
+	}
+	rules := func(field string, all map[string]*configpb.Options, with func(string, ...hedge.Option) hedge.Option) {
+		for _, pattern := range slices.Sorted(maps.Keys(all)) {
+			var of []hedge.Option
+			if depth < 2 {
+				var wrong error
+				if of, wrong = options(all[pattern], depth+1); wrong != nil {
+					err = errors.Join(err, fmt.Errorf("%s[%q]: %w", field, pattern, wrong))
+				}
+			}
+			opts = append(opts, with(pattern, of...))
+		}
+	}
+	rules("methodOptions", m.MethodOptions, hedge.WithMethodOptions)
+	rules("targetOptions", m.TargetOptions, hedge.WithTargetOptions)
+	return opts, err
 }

@@ -3,7 +3,6 @@ package debug
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,23 +64,7 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 	}
 }
 
-// timeAxis returns a logarithmic axis for all latencies above 0, with room at both ends; nil if
-// there are none.
-func timeAxis(latencies []time.Duration) *axis {
-	const room = 1.5
-	known := slices.DeleteFunc(slices.Clone(latencies), func(d time.Duration) bool { return d <= 0 })
-	if len(known) == 0 {
-		return nil
-	}
-	return &axis{
-		low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room,
-		from: chartBottom, to: chartTop, log: true,
-	}
-}
-
 var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
-
-func (r row) when(i int) float64 { return timeline.at(r.History[i].At.Sub(r.at).Seconds()) }
 
 func newTimeChart(title string) *chart {
 	return &chart{Title: title, XTicks: []tick{
@@ -89,26 +72,33 @@ func newTimeChart(title string) *chart {
 	}}
 }
 
+// history adds a curve through the value of each sample.
+func (c *chart) history(r row, class, label string, y axis, value func(registry.Sample) (v float64, known bool)) {
+	c.line(class, label, len(r.History), func(i int) (float64, float64, bool) {
+		v, known := value(r.History[i])
+		return timeline.at(r.History[i].At.Sub(r.at).Seconds()), y.at(v), known
+	})
+}
+
 // TailChart is the p99 of the last ten minutes.
 func (r row) TailChart() *chart {
-	var latencies []time.Duration
+	const room = 1.5 // at both ends
+	y := axis{low: math.Inf(1), from: chartBottom, to: chartTop, log: true}
 	for _, s := range r.History {
-		latencies = append(latencies, s.Unhedged, s.Tail)
+		for _, d := range []time.Duration{s.Unhedged, s.Tail} {
+			if d > 0 {
+				y.low, y.high = min(y.low, float64(d)/room), max(y.high, float64(d)*room)
+			}
+		}
 	}
-	y := timeAxis(latencies)
-	if y == nil {
+	if y.high == 0 {
 		return nil
 	}
 	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	line := func(class, label string, latency func(registry.Sample) time.Duration) {
-		c.line(class, label, len(r.History), func(i int) (float64, float64, bool) {
-			d := latency(r.History[i])
-			return r.when(i), y.at(float64(d)), d > 0
-		})
-	}
-	line("without", "without hedging", func(s registry.Sample) time.Duration { return s.Unhedged })
-	line("with", "measured", func(s registry.Sample) time.Duration { return s.Tail })
+	known := func(d time.Duration) (float64, bool) { return float64(d), d > 0 }
+	c.history(r, "without", "without hedging", y, func(s registry.Sample) (float64, bool) { return known(s.Unhedged) })
+	c.history(r, "with", "measured", y, func(s registry.Sample) (float64, bool) { return known(s.Tail) })
 	return c
 }
 
@@ -134,15 +124,12 @@ func (r row) LoadChart() *chart {
 	c.line("budget", "budget", 2, func(i int) (float64, float64, bool) {
 		return []float64{chartLeft, chartRight}[i], y.at(budget), true
 	})
-	c.line("with", "hedges per call", len(r.History), func(i int) (float64, float64, bool) {
-		return r.when(i), y.at(r.History[i].Load), r.History[i].Known
-	})
+	c.history(r, "with", "hedges per call", y, func(s registry.Sample) (float64, bool) { return s.Load, s.Known })
 	return c
 }
 
 // timeTicks returns round times on a logarithmic axis, at most about six.
-func timeTicks(a *axis) []tick {
-	var ticks []tick
+func timeTicks(a axis) (ticks []tick) {
 	for _, digits := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
 		ticks = nil
 		for unit := 1e3; unit < 1e12; unit *= 10 {

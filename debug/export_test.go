@@ -11,7 +11,8 @@ import (
 // Text returns the plain text for a method at a time, under the default configuration.
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
-	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
+	config := settings.DefaultConfig()
+	s := view{At: at, Methods: []row{newRow(t, &config, at)}}
 	if err := text.Execute(&b, &s); err != nil {
 		return err.Error()
 	}

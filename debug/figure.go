@@ -57,9 +57,7 @@ func (r row) Figures() (f []figure) {
 }
 
 // winShare is the share of hedged calls that a hedge answered.
-func winShare(won, lost int64) float64 {
-	return float64(won) / float64(max(won+lost, 1))
-}
+func winShare(won, lost int64) float64 { return float64(won) / float64(max(won+lost, 1)) }
 
 // named is a count with its name in words.
 type named struct {
@@ -68,22 +66,17 @@ type named struct {
 	Share float64 // of the greatest, for a bar
 }
 
-// shownElsewhere are the counts that otherCounts leaves out.
-var shownElsewhere = map[string]bool{
-	"Calls": true, "Hedged": true, "Hedges": true, "HedgeWins": true, "PrimaryWins": true,
-}
-
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // otherCounts returns the other counts above 0, such as the reasons why no hedge was sent.
-func otherCounts(s stats.Counts) []named {
-	var rows []named
+func otherCounts(s stats.Counts) (rows []named) {
+	s.Calls, s.Hedged, s.Hedges, s.HedgeWins, s.PrimaryWins = 0, 0, 0, 0, 0
 	most := int64(1)
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		if n, ok := v.Field(i).Interface().(int64); ok && n > 0 && !shownElsewhere[field.Name] {
-			rows = append(rows, named{Name: strings.ToLower(camel.ReplaceAllString(field.Name, "$1 $2")), Value: n})
+		if n := v.Field(i).Int(); n > 0 {
+			name := camel.ReplaceAllString(v.Type().Field(i).Name, "$1 $2")
+			rows = append(rows, named{Name: strings.ToLower(name), Value: n})
 			most = max(most, n)
 		}
 	}

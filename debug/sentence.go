@@ -11,7 +11,7 @@ import (
 )
 
 // sentence describes the current state of a method, and its cause.
-func sentence(t stats.Method, config settings.Config) string {
+func sentence(t stats.Method, config *settings.Config) string {
 	c := t.Choice
 	switch {
 	case t.PausedBy == "HEDGE_DISABLED":
@@ -77,7 +77,7 @@ var cannot = map[stats.Reason]string{
 	stats.OfHedge:      "they are made on behalf of hedges.",
 }
 
-// notes returns hints for an operator, beside the sentence.
+// notes returns hints for an operator.
 func notes(t stats.Method, now time.Time) (notes []string) {
 	add := func(holds bool, format string, args ...any) {
 		if holds {
@@ -119,21 +119,19 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 			plural(t.Gain.Control, "call"), short(t.Gain.Over))
 		return notes
 	}
-	const estimate = "The tail without hedging is an estimate from primaries%s. WithControl(1) measures it."
-	switch {
-	case c.CutShort > 0:
-		cut := fmt.Sprintf(", %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
-		add(true, estimate, cut)
-	case c.UnhedgedTail > 0:
-		add(true, estimate, ", none of them cut short")
+	cut := "none of them cut short"
+	if c.CutShort > 0 {
+		cut = fmt.Sprintf("%.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
 	}
+	add(c.CutShort > 0 || c.UnhedgedTail > 0,
+		"The tail without hedging is an estimate from primaries, %s. WithControl(1) measures it.", cut)
 	return notes
 }
 
 const maxNamed = 5
 
 func list(names []string, more int) string {
-	quoted := make([]string, 0, len(names)+1)
+	var quoted []string
 	for _, name := range names {
 		quoted = append(quoted, plain(name))
 	}

@@ -2,13 +2,11 @@ package debug_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,38 +18,17 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
-// slowly draws a latency, one in twenty ten times as long, waits for it, and returns how the context then is.
-type slowly struct {
-	mu     sync.Mutex
-	random *rand.Rand
-}
-
-func (s *slowly) wait(ctx context.Context) error {
-	s.mu.Lock()
-	d := 4*ms + time.Duration(s.random.Int64N(int64(3*ms)))
-	if s.random.IntN(20) == 0 {
-		d *= 10
-	}
-	s.mu.Unlock()
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // slowStream has one message, which is slow. Its headers come at once.
 type slowStream struct {
 	grpc.ClientStream
 	ctx  context.Context
-	wait func(context.Context) error
-	done bool
+	wait func(context.Context) (int, error)
 }
 
 func (s *slowStream) Context() context.Context     { return s.ctx }
@@ -61,11 +38,8 @@ func (s *slowStream) Header() (metadata.MD, error) { return metadata.MD{}, nil }
 func (s *slowStream) Trailer() metadata.MD         { return nil }
 
 func (s *slowStream) RecvMsg(any) error {
-	if s.done {
-		return io.EOF
-	}
-	s.done = true
-	return s.wait(s.ctx)
+	_, err := s.wait(s.ctx)
+	return err
 }
 
 // notProtobuf is a message of a codec of its own, as Jaeger's are.
@@ -75,14 +49,14 @@ type notProtobuf struct{ Text string }
 // begins with the reason, the log has it once, and there is no prediction, with and without a dry
 // run. Methods with hedgeable calls are the controls.
 func TestUnhedgeable(t *testing.T) {
-	small := func() any { return &testpb.Request{Payload: []byte("x")} }
-	tooLarge := &testpb.Request{Payload: make([]byte, 2<<20)}
-	large := func() any { return tooLarge }
-	foreign := func() any { return &notProtobuf{"x"} }
+	small, large, foreign := &testpb.Request{Payload: []byte("x")}, &testpb.Request{Payload: make([]byte, 2<<20)},
+		&notProtobuf{"x"}
+	const none, most = "Calls cannot be hedged: ", "Most calls cannot be hedged: "
+	latency := testserver.Straggler(testserver.Uniform(4*ms, 7*ms), 0.05, 10)
 	for _, tc := range []struct {
 		name           string
 		options        []hedge.Option
-		request, reply func() any
+		request, reply any
 		timeout        time.Duration
 		stream, header bool
 		connection     bool
@@ -92,29 +66,22 @@ func TestUnhedgeable(t *testing.T) {
 	}{
 		{name: "hedged", request: small, reply: small},
 		{name: "hedged stream", request: small, reply: small, stream: true},
-		{name: "foreign messages", request: foreign, reply: foreign, want: stats.NotReplayable,
-			sentence: "Calls cannot be hedged: their messages"},
-		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable,
-			sentence: "Calls cannot be hedged: their messages"},
-		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable,
-			sentence: "Calls cannot be hedged: their messages"},
-		{name: "large request", request: large, reply: small, want: stats.NotReplayable,
-			sentence: "Calls cannot be hedged: their messages"},
+		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable, sentence: none + "their messages"},
+		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable, sentence: none + "their messages"},
 		{name: "one in three is small", request: large, reply: small, every: 3, want: stats.NotReplayable,
-			sentence: "Most calls cannot be hedged: their messages"},
-		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true,
-			want: stats.NotReplayable, sentence: "Calls cannot be hedged: their messages"},
+			sentence: most + "their messages"},
+		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true, want: stats.NotReplayable,
+			sentence: none + "their messages"},
 		{name: "large request of a stream", request: large, reply: small, stream: true, want: stats.NotReplayable,
-			sentence: "Calls cannot be hedged: their messages"},
+			sentence: none + "their messages"},
 		{name: "headers first", request: small, reply: small, stream: true, header: true, want: stats.EarlyHeaders,
-			sentence: "Calls cannot be hedged: callers call Header first"},
+			sentence: none + "callers call Header first"},
 		{name: "headers first, with WithWaitForMessage", options: []hedge.Option{hedge.WithWaitForMessage("/s/*")},
 			request: small, reply: small, stream: true, header: true},
 		{name: "deadline", request: small, reply: small, timeout: 12 * ms, want: stats.DeadlineNear,
-			sentence: "Most calls cannot be hedged: their deadlines"},
+			sentence: most + "their deadlines"},
 		{name: "no policy", options: []hedge.Option{hedge.WithOtherBackendOnly(true)}, request: small, reply: small,
-			connection: true, want: stats.NoOtherBackend,
-			sentence: "Calls cannot be hedged: WithOtherBackendOnly finds no other"},
+			connection: true, want: stats.NoOtherBackend, sentence: none + "WithOtherBackendOnly finds no other"},
 	} {
 		for _, dry := range []bool{false, true} {
 			if tc.header && tc.want == "" && dry {
@@ -128,29 +95,25 @@ func TestUnhedgeable(t *testing.T) {
 					options = append(options, hedge.WithTrigger(hedge.Fixed(8*ms)))
 				}
 				s := hedgetest.New(t, options...)
-				draw := &slowly{random: rand.New(rand.NewPCG(1, 1))}
-				unary, streams := interceptor.Unary(s), stream.Interceptor(s)
 				var cc *grpc.ClientConn
 				if tc.connection {
 					cc = testserver.StartT(t, testserver.Config{InMemory: true}).ClientT(t)
-					if _, err := testpb.NewTestServiceClient(cc).Unary(t.Context(), &testpb.Request{}); err != nil {
-						t.Fatal(err)
-					}
+					testserver.ConnectT(t, cc)
 				}
 				for n := range 600 {
-					request := tc.request()
+					wait := func(ctx context.Context) (int, error) {
+						return hedgetest.Taking(latency.Draw(simulation.Generator(1, uint64(n), simulation.AttemptOf(ctx))))(ctx)
+					}
+					request := tc.request
 					if tc.every > 0 && n%tc.every == 0 {
-						request = small()
+						request = small
 					}
-					ctx, cancel := context.WithCancel(t.Context())
-					if tc.timeout > 0 {
-						ctx, cancel = context.WithTimeout(t.Context(), tc.timeout)
-					}
+					ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.timeout, time.Hour))
 					if tc.stream {
-						st, err := streams(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get",
+						st, err := stream.Interceptor(s)(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get",
 							func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
 								_ ...grpc.CallOption) (grpc.ClientStream, error) {
-								return &slowStream{ctx: ctx, wait: draw.wait}, nil
+								return &slowStream{ctx: ctx, wait: wait}, nil
 							})
 						if err != nil {
 							t.Fatal(err)
@@ -159,12 +122,12 @@ func TestUnhedgeable(t *testing.T) {
 						if tc.header {
 							_, _ = st.Header()
 						}
-						_ = st.RecvMsg(tc.reply())
+						_ = st.RecvMsg(tc.reply)
 					} else {
-						_ = unary(ctx, "/s/Get", request, tc.reply(), cc,
-							func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn,
-								_ ...grpc.CallOption) error {
-								return draw.wait(ctx)
+						_ = interceptor.Unary(s)(ctx, "/s/Get", request, tc.reply, cc,
+							func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+								_, err := wait(ctx)
+								return err
 							})
 					}
 					cancel()

@@ -1,6 +1,7 @@
 package hedgehttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -11,10 +12,12 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,14 +34,16 @@ import (
 // gets no answer.
 type server struct {
 	*httptest.Server
-	base *http.Transport
-	seen sync.Map // path → *atomic.Int64: attempts
+	base  *http.Transport
+	hangs atomic.Bool
+	seen  sync.Map // path → *atomic.Int64: attempts
 }
 
-func newServer(t testing.TB, h2, hangs bool, handler http.HandlerFunc) *server {
+func newServer(t testing.TB, h2 bool, handler http.HandlerFunc) *server {
 	s := &server{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.attempts(r.URL.Path).Add(1) == 1 && hangs && r.Header.Get("Once") == "" {
+		attempts, _ := s.seen.LoadOrStore(r.URL.Path, new(atomic.Int64))
+		if attempts.(*atomic.Int64).Add(1) == 1 && s.hangs.Load() && r.Header.Get("Once") == "" {
 			io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 			return
@@ -46,8 +51,7 @@ func newServer(t testing.TB, h2, hangs bool, handler http.HandlerFunc) *server {
 		handler(w, r)
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if h2 {
-		s.EnableHTTP2 = true
+	if s.EnableHTTP2 = h2; h2 {
 		s.StartTLS()
 	} else {
 		s.Start()
@@ -58,11 +62,6 @@ func newServer(t testing.TB, h2, hangs bool, handler http.HandlerFunc) *server {
 		s.Close()
 	})
 	return s
-}
-
-func (s *server) attempts(path string) *atomic.Int64 {
-	n, _ := s.seen.LoadOrStore(path, new(atomic.Int64))
-	return n.(*atomic.Int64)
 }
 
 // request makes a request that may be hedged, whatever its method.
@@ -81,11 +80,15 @@ func read(res *http.Response, err error) string {
 	}
 	defer res.Body.Close()
 	all, err := io.ReadAll(res.Body)
-	if len(all) > 100 {
-		all = fmt.Appendf(nil, "%d bytes, %x", len(all), sha256.Sum256(all))
+	return fmt.Sprintf("%d %s %s, length %d %t, trailer %v", res.StatusCode, short(all), cause(err),
+		res.ContentLength, res.Uncompressed, res.Trailer)
+}
+
+func short(all []byte) string {
+	if len(all) > 200 {
+		return fmt.Sprintf("%d bytes, %x", len(all), sha256.Sum256(all))
 	}
-	return fmt.Sprintf("%d %q %s, length %d, trailer %v", res.StatusCode, all, cause(err), res.ContentLength,
-		res.Trailer)
+	return strconv.Quote(string(all))
 }
 
 // cause is an error without the addresses in it.
@@ -97,85 +100,79 @@ func cause(err error) string {
 	return regexp.MustCompile(`[\d.]+:\d+`).ReplaceAllString(fmt.Sprint(err), "address")
 }
 
-// large is 100 MB, or a tenth of it in the short tier.
+// large is 15 MB, or a tenth of it in the short tier. kept is the largest body that is kept.
 var large = sync.OnceValue(func() []byte {
-	return bytes.Repeat([]byte("0123456789"), longtest.Size(1<<20, 10<<20))
+	return bytes.Repeat([]byte("0123456789"), longtest.Size(150<<10, 3<<19))
 })
+
+const kept = 1 << 20
+
+// client makes the requests of one row of control, and returns what its caller sees.
+type client func(t *testing.T, s *server, c *http.Client) string
+
+// sends is a client of one request.
+func sends(method string, body func() io.Reader, edits ...func(*http.Request)) client {
+	return func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), method, "/", body())
+		for _, edit := range edits {
+			edit(req)
+		}
+		return read(c.Do(req))
+	}
+}
+
+func none() io.Reader                    { return nil }
+func text() io.Reader                    { return strings.NewReader("a body") }
+func noBody() io.Reader                  { return http.NoBody }
+func piped() io.Reader                   { return struct{ io.Reader }{text()} }
+func half() io.Reader                    { return io.MultiReader(strings.NewReader("half"), failing{}) }
+func tooLarge() io.Reader                { return bytes.NewReader(large()) }
+func justTooLarge() io.Reader            { return bytes.NewReader(large()[:kept+1]) }
+func withoutGetBody(r *http.Request)     { r.GetBody = nil }
+func gzipIsWelcome(r *http.Request)      { r.Header.Set("Accept-Encoding", "gzip") }
+func expects(r *http.Request)            { r.Header.Set("Expect", "100-continue") }
+func withTrailer(r *http.Request)        { r.Trailer = http.Header{"Sum": {"17"}} }
+func length(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
+
+// opens is a client that begins to read a response, with a context that it may end.
+func opens(use func(res *http.Response, cancel func()) string) client {
+	return func(t *testing.T, s *server, c *http.Client) string {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		res, err := c.Do(s.request(ctx, "GET", "/", nil))
+		if err != nil {
+			return cause(err)
+		}
+		return use(res, cancel)
+	}
+}
 
 // control has what plain net/http and hedging must do alike.
 var control = []struct {
 	name   string
 	once   bool // the request must be sent once
 	serve  http.HandlerFunc
-	client func(t *testing.T, s *server, c *http.Client) string
+	client client
 }{
 	{name: "GET", serve: hello, client: get},
-	{name: "HEAD", serve: hello,
-		client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
-	{name: "404", serve: http.NotFound, client: get},
-	{name: "503",
-		serve: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) },
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			req := s.request(t.Context(), "GET", "/", nil)
-			req.Header.Set("Once", "1") // a hedge that fails does not end the race
-			return read(c.Do(req))
-		}},
-	{name: "204", serve: func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }, client: get},
 	{name: "events", serve: events, client: get},
-	{name: "no events",
-		serve:  func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "text/event-stream") },
-		client: get},
-	{name: "POST", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		return read(c.Do(s.request(t.Context(), "POST", "/", strings.NewReader("a body"))))
-	}},
-	{name: "POST without GetBody", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", strings.NewReader("a body"))
-		req.GetBody = nil
-		return read(c.Do(req))
-	}},
-	{name: "POST http.NoBody", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		return read(c.Do(s.request(t.Context(), "POST", "/", http.NoBody)))
-	}},
-	{name: "a negative ContentLength", serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", strings.NewReader("a body"))
-		req.ContentLength = -1000
-		return read(c.Do(req))
-	}},
-	{name: "POST of a pipe", once: true, serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		r, w := io.Pipe()
-		go func() {
-			io.WriteString(w, "written ")
-			io.WriteString(w, "piecemeal")
-			w.Close()
-		}()
-		return read(c.Do(s.request(t.Context(), "POST", "/", r)))
-	}},
-	{name: "a body that fails", once: true, serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", io.MultiReader(strings.NewReader("half"), failing{}))
-		req.ContentLength = 8
-		return read(c.Do(req))
-	}},
+	{name: "no events", serve: serves("", "Content-Type", "text/event-stream"), client: get},
+	{name: "POST", serve: echo, client: sends("POST", text)},
+	{name: "POST without GetBody", serve: echo, client: sends("POST", text, withoutGetBody)},
+	{name: "POST http.NoBody", serve: echo, client: sends("POST", noBody)},
+	{name: "a negative ContentLength", serve: echo, client: sends("POST", text, length(-1000))},
+	{name: "POST of a pipe", once: true, serve: echo, client: sends("POST", piped)},
+	{name: "a body that fails", once: true, serve: echo, client: sends("POST", half, length(8))},
 	{name: "a body shorter than its Content-Length", serve: echo,
 		client: func(t *testing.T, s *server, c *http.Client) string {
-			req := s.request(t.Context(), "POST", "/", strings.NewReader("short"))
+			req := s.request(t.Context(), "POST", "/", text())
 			req.ContentLength = 10
 			req.Header.Set("Once", "1")
 			_, err := c.Do(req)
 			return cause(err)
 		}},
-	{name: "a large body there", once: true, serve: func(w http.ResponseWriter, r *http.Request) {
-		h := sha256.New()
-		n, err := io.Copy(h, r.Body)
-		fmt.Fprintf(w, "%d %x %v", n, h.Sum(nil), err)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		return read(c.Do(s.request(t.Context(), "POST", "/", bytes.NewReader(large()))))
-	}},
-	{name: "2 MB of unknown length", once: true, serve: echo,
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			req := s.request(t.Context(), "POST", "/", bytes.NewReader(large()[:2<<20]))
-			req.ContentLength = -1
-			return read(c.Do(req))
-		}},
+	{name: "a large body there", once: true, serve: echo, client: sends("POST", tooLarge)},
+	{name: "a large body of unknown length", once: true, serve: echo, client: sends("POST", justTooLarge, length(-1))},
 	{name: "a large body back", serve: func(w http.ResponseWriter, r *http.Request) { w.Write(large()) }, client: get},
 	{name: "trailers", serve: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Sum")
@@ -187,51 +184,20 @@ var control = []struct {
 		io.WriteString(w, "too short")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		res, err := c.Get(s.URL)
-		if err != nil {
-			return cause(err)
-		}
-		defer res.Body.Close()
-		_, err = io.ReadAll(res.Body)
-		return fmt.Sprint(res.ContentLength, err != nil)
-	}},
-	{name: "gzip", serve: func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(w)
-		io.WriteString(z, "zipped")
-		z.Close()
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		res, err := c.Get(s.URL)
-		return fmt.Sprint(read(res, err), res.Uncompressed, res.Header)[:60]
-	}},
-	{name: "gzip that the client asks for", serve: func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("Content-Type", "text/event-stream")
-		z := gzip.NewWriter(w)
-		io.WriteString(z, "zipped")
-		z.Close()
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "GET", "/", nil)
-		req.Header.Set("Accept-Encoding", "gzip")
-		return read(c.Do(req))
-	}},
-	{name: "HEAD of a stream with a Content-Length", serve: func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("Content-Length", "12345")
-	}, client: func(t *testing.T, s *server, c *http.Client) string { return read(c.Head(s.URL)) }},
+	}, client: opens(func(res *http.Response, _ func()) string {
+		_, err := io.ReadAll(res.Body)
+		return fmt.Sprint(res.ContentLength, err != nil, res.Body.Close())
+	})},
+	{name: "gzip", serve: serves(zipped, "Content-Encoding", "gzip"), client: get},
+	{name: "gzip that the client asks for", serve: serves(zipped, "Content-Encoding", "gzip", "Content-Type",
+		"text/event-stream"), client: sends("GET", none, gzipIsWelcome)},
+	{name: "HEAD of a stream with a Content-Length", serve: serves("", "Content-Type", "text/event-stream",
+		"Content-Length", "12345"), client: sends("HEAD", none)},
 	{name: "early hints", serve: func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)
 		hello(w, r)
 	}, client: get},
-	{name: "trailers of a request", serve: func(w http.ResponseWriter, r *http.Request) {
-		all, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %v", all, r.Trailer)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", strings.NewReader("a body"))
-		req.ContentLength, req.Trailer = -1, http.Header{"Sum": {"17"}}
-		return read(c.Do(req))
-	}},
+	{name: "trailers of a request", serve: echo, client: sends("POST", text, length(-1), withTrailer)},
 	{name: "a body that is read late", serve: events, client: func(t *testing.T, s *server, c *http.Client) string {
 		res, err := c.Get(s.URL)
 		for range 20 { // and other requests
@@ -239,114 +205,59 @@ var control = []struct {
 		}
 		return read(res, err)
 	}},
-	{name: "a body that is closed early", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {
-		res, err := c.Get(s.URL)
-		if err != nil {
-			return cause(err)
-		}
-		n, err := io.ReadFull(res.Body, make([]byte, 10))
-		again := res.Body.Close()
-		more, closed := res.Body.Read(make([]byte, 1))
-		return fmt.Sprint(n, err, again, more, closed)
-	}},
 	{name: "a body that is read and closed at once", serve: endless,
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			res, err := c.Get(s.URL)
-			if err != nil {
-				return cause(err)
-			}
+		client: opens(func(res *http.Response, _ func()) string {
 			n, err := res.Body.Read(nil)
 			var reader sync.WaitGroup
 			reader.Go(func() { io.Copy(io.Discard, res.Body) })
-			res.Body.Close()
+			again := res.Body.Close()
 			reader.Wait()
 			_, closed := res.Body.Read(make([]byte, 1))
-			return fmt.Sprint(n, err, closed != nil)
-		}},
-	{name: "a body that is not read", serve: hello, client: func(t *testing.T, s *server, c *http.Client) string {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		res, err := c.Do(s.request(ctx, "GET", "/", nil))
-		return fmt.Sprint(res.Status, err)
-	}},
+			return fmt.Sprint(n, err, again, closed != nil)
+		})},
+	{name: "a body that is not read", serve: hello,
+		client: opens(func(res *http.Response, _ func()) string { return res.Status })},
 	{name: "a context that ends during the body", serve: endless,
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			res, err := c.Do(s.request(ctx, "GET", "/", nil))
-			if err != nil {
-				return cause(err)
-			}
+		client: opens(func(res *http.Response, cancel func()) string {
 			defer res.Body.Close()
 			io.ReadFull(res.Body, make([]byte, 10))
 			cancel()
-			_, err = io.Copy(io.Discard, res.Body)
+			_, err := io.Copy(io.Discard, res.Body)
 			return cause(err)
-		}},
+		})},
 	{name: "a context that ends before the answer",
 		serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		client: func(t *testing.T, s *server, c *http.Client) string {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			return read(c.Do(s.request(ctx, "GET", "/", nil)))
 		}},
-	{name: "Client.Timeout", serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	{name: "Client.Timeout, mostly during the body", serve: endless,
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			c.Timeout = 50 * time.Millisecond
-			_, err := c.Get(s.URL)
-			var timeout net.Error
-			return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded))
-		}},
-	{name: "Client.Timeout during the body", serve: endless,
-		client: func(t *testing.T, s *server, c *http.Client) string {
-			c.Timeout = time.Second
 			res, err := c.Get(s.URL)
-			if err != nil {
-				return cause(err)
+			if err == nil {
+				defer res.Body.Close()
+				_, err = io.Copy(io.Discard, res.Body)
 			}
-			defer res.Body.Close()
-			_, err = io.Copy(io.Discard, res.Body)
 			var timeout net.Error
 			return fmt.Sprint(errors.As(err, &timeout) && timeout.Timeout())
 		}},
-	{name: "redirects with a body", serve: func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/end" {
-			http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
-			return
-		}
-		echo(w, r)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		res, err := c.Do(s.request(t.Context(), "PUT", "/begin", strings.NewReader("carried")))
-		return read(res, err) + res.Request.URL.Path
-	}},
-	{name: "a redirect of a body that cannot be read again", serve: func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "PUT", "/", strings.NewReader("carried"))
-		req.GetBody = nil
-		return read(c.Do(req))
-	}},
-	{name: "cookies", serve: func(w http.ResponseWriter, r *http.Request) {
-		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "yes"})
-		fmt.Fprint(w, r.Cookies())
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		c.Jar, _ = cookiejar.New(nil)
-		return get(t, s, c) + get(t, s, c)
-	}},
-	{name: "Expect", once: true, serve: echo, client: func(t *testing.T, s *server, c *http.Client) string {
-		req := s.request(t.Context(), "POST", "/", strings.NewReader("expected"))
-		req.Header.Set("Expect", "100-continue")
-		return read(c.Do(req))
-	}},
+	{name: "redirects with a body", serve: redirects,
+		client: func(t *testing.T, s *server, c *http.Client) string {
+			res, err := c.Do(s.request(t.Context(), "PUT", "/", text()))
+			return read(res, err) + res.Request.URL.Path
+		}},
+	{name: "a redirect of a body that cannot be read again", serve: redirects, client: sends("PUT", text, withoutGetBody)},
+	{name: "Expect", once: true, serve: echo, client: sends("POST", text, expects)},
 	{name: "Connection: close", serve: func(w http.ResponseWriter, r *http.Request) { // over HTTP/2 it is GOAWAY
 		w.Header().Set("Connection", "close")
 		events(w, r)
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		var all []string
-		for range 10 {
-			all = append(all, get(t, s, c))
+	}, client: func(t *testing.T, s *server, c *http.Client) (all string) {
+		for range 5 {
+			all += get(t, s, c)
 		}
-		return fmt.Sprint(all)
+		return all
 	}},
 }
 
@@ -356,9 +267,35 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("cannot be read"
 
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }
 
+// serves sends a body, with headers by name and value.
+func serves(body string, headers ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		io.WriteString(w, body)
+	}
+}
+
+var zipped = func() string {
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, "zipped")
+	z.Close()
+	return b.String()
+}()
+
 func echo(w http.ResponseWriter, r *http.Request) {
 	all, err := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s of %d, %v, %v", all, r.ContentLength, r.TransferEncoding, err)
+	fmt.Fprintf(w, "%s of %d, %v, %v, %v", short(all), r.ContentLength, r.TransferEncoding, err, r.Trailer)
+}
+
+func redirects(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/end" {
+		http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
+		return
+	}
+	echo(w, r)
 }
 
 func events(w http.ResponseWriter, r *http.Request) {
@@ -387,8 +324,9 @@ func get(t *testing.T, s *server, c *http.Client) string { return read(c.Get(s.U
 func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 	for _, tc := range control {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			for _, h2 := range []bool{false, true} {
-				s := newServer(t, h2, false, tc.serve)
+				s := newServer(t, h2, tc.serve)
 				want := tc.client(t, s, &http.Client{Transport: s.base})
 				for mode, delay := range map[string]time.Duration{"no hedge": time.Hour, "at once": time.Nanosecond,
 					"a hedge wins": time.Millisecond} {
@@ -396,7 +334,8 @@ func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 					if hangs && tc.once {
 						continue
 					}
-					s := newServer(t, h2, hangs, tc.serve)
+					s.hangs.Store(hangs)
+					s.seen.Clear()
 					scheduler := hedgetest.Fixed(t, delay, hedge.WithMinDelay(0))
 					got := tc.client(t, s, &http.Client{Transport: hedgehttp.Transport(scheduler, s.base)})
 					if got != want {
@@ -408,5 +347,63 @@ func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTransport_Upgrade: a connection that changes its protocol is one attempt's, and can be
+// written to.
+func TestTransport_Upgrade(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		rw.Flush()
+		line, _ := rw.ReadString('\n')
+		fmt.Fprint(rw, line)
+		rw.Flush()
+	})
+	scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
+	req := s.request(t.Context(), "GET", "/", nil)
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "echo")
+	all := hedgehttp.WithFirstByte(func(*http.Response) bool { return true })
+	res, err := hedgehttp.Transport(scheduler, s.base, all).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	fmt.Fprintln(res.Body.(io.Writer), "echoed")
+	line, err := bufio.NewReader(res.Body).ReadString('\n')
+	if c := scheduler.Stats(); line != "echoed\n" || err != nil || c.Hedges != 0 || c.NotReplayable != 1 {
+		t.Errorf("%q, %v, %+v", line, err, c)
+	}
+}
+
+// TestTransport_HooksSeeThePrimary: hooks of net/http, and of the dialer below it, are called for
+// the primary alone. So are those for 1xx responses.
+func TestTransport_HooksSeeThePrimary(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		hello(w, r)
+	})
+	s.hangs.Store(true)
+	var get, dial, early atomic.Int64
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GetConn:        func(string) { get.Add(1) },
+		ConnectStart:   func(string, string) { dial.Add(1) },
+		Got1xxResponse: func(int, textproto.MIMEHeader) error { early.Add(1); return nil },
+	})
+	another := s.base.Clone()
+	defer another.CloseIdleConnections()
+	scheduler := hedgetest.Fixed(t, 100*time.Millisecond)
+	rt := hedgehttp.Transport(scheduler, s.base, hedgehttp.WithHedgeTransport(another))
+	got := read(rt.RoundTrip(s.request(ctx, "GET", "/", nil)))
+	if hedged := scheduler.Stats().HedgeWins; get.Load() != 1 || dial.Load() != 1 || early.Load() != 0 || hedged != 1 {
+		t.Errorf("%s: %d connections asked for, %d dialed, %d early hints, %d hedges won", got, get.Load(),
+			dial.Load(), early.Load(), hedged)
 	}
 }

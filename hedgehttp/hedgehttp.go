@@ -126,7 +126,7 @@ func (t *transport) nameOf(req *http.Request) string {
 			return name
 		}
 	}
-	if p := t.registry.PatternOf(req.URL.Path); p != "" {
+	if p := t.registry.Config().PatternOf(req.URL.Path); p != "" {
 		if itself, _ := path.Match(p, p); itself {
 			return p
 		}

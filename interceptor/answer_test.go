@@ -9,16 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // goodBut lets the answers of the given attempts be rejected: replies have the number of their
@@ -29,15 +27,11 @@ func goodBut(attempts ...int64) hedge.Option {
 			if err != nil && strings.HasSuffix(status.Convert(err).Message(), fmt.Sprint("attempt ", n)) {
 				return false
 			}
-			switch r := reply.(type) {
-			case *wrapperspb.Int64Value:
-				if r.Value == n {
-					return false
-				}
-			case *testpb.Reply:
-				if int64(r.Attempt) == n {
-					return false
-				}
+			if r, ok := reply.(*wrapperspb.Int64Value); ok && r.Value == n {
+				return false
+			}
+			if r, ok := reply.(*testpb.Reply); ok && int64(r.Attempt) == n {
+				return false
 			}
 		}
 		return true
@@ -86,48 +80,29 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-// answering makes n calls, apart from each other, and returns how many replies were 0. Call id has
-// the request id. takes returns the latency, the reply and the error of an attempt.
-func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration,
-	takes func(id, attempt int) (time.Duration, int64, error)) (zero int) {
-	t.Helper()
-	for id := range n {
-		reply := wrapperspb.Int64(0)
-		err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(int64(id)), reply, nil,
-			func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				d, answer, err := takes(id, simulation.AttemptOf(ctx))
-				if _, gone := hedgetest.Taking(d)(ctx); gone != nil {
-					return gone
-				}
-				reply.(*wrapperspb.Int64Value).Value = answer
-				return err
-			})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply.Value == 0 {
-			zero++
-		}
-		time.Sleep(apart)
-	}
-	return zero
-}
-
-// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger has a share of empty replies, as fast as the
+// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger has a share of rejected answers, as fast as the
 // good ones. The trigger has no reason to hedge, but callers get good replies as far as the budget
 // goes.
 func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
-	for rejected, want := range map[int]int{5: 0, 50: 45} { // of a hundred: replies, and outcomes with a budget of ten
+	for rejected, want := range map[int64]int{5: 0, 50: 45} { // of a hundred: answers, and outcomes with a budget of ten
 		hedgetest.Run(t, fmt.Sprint(rejected), func(t *testing.T) {
 			const calls = 2000
-			s, served := hedgetest.All(t, goodBut(0)), atomic.Int64{}
-			got := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
-				n := served.Add(1)
-				if int(n*37%100) < rejected {
-					n = 0
+			var judged atomic.Int64
+			s := hedgetest.All(t, hedge.WithAcceptable(func(context.Context, string, any, error) bool {
+				return judged.Add(1)*37%100 >= rejected
+			}))
+			got := 0
+			for range calls {
+				var outcome stats.Outcome
+				st := &stub{steps: []step{answers(ms), answers(ms), answers(ms)}}
+				if err := st.callBy(unary, t.Context(), s, wrapperspb.Int64(-1), hedge.Report(&outcome)); err != nil {
+					t.Fatal(err)
 				}
-				return ms, n, nil
-			})
+				if outcome.Rejected {
+					got++
+				}
+				time.Sleep(10 * ms)
+			}
 			if got > calls*want/100+calls/100 {
 				t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", got, calls, want, s.Stats())
 			}
@@ -140,18 +115,20 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		latency := func(opts ...hedge.Option) time.Duration {
-			s := hedgetest.All(t, opts...)
-			answering(t, s, 2000, 0, func(id, attempt int) (time.Duration, int64, error) {
-				if attempt > 0 {
-					return 0, 0, status.Error(codes.Unavailable, "no hedge answers")
+			s := hedgetest.All(t, append(opts, hedge.WithGuard(false))...)
+			for id := range 2000 {
+				failed := fails(0, codes.Unavailable) // no hedge answers
+				st := &stub{steps: []step{answers(time.Duration(1+id%10) * ms), failed, failed}}
+				if err := st.callBy(unary, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+					t.Fatal(err)
 				}
-				return time.Duration(1+id%10) * ms, int64(id % 2), nil
-			})
+			}
 			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
 			return p50
 		}
-		if rejected, plain := latency(goodBut(0), hedge.WithGuard(false)),
-			latency(hedge.WithMaxHedges(0)); rejected != plain {
+		judged := 0
+		half := func(context.Context, string, any, error) bool { judged++; return judged%2 == 0 }
+		if rejected, plain := latency(hedge.WithAcceptable(half)), latency(hedge.WithMaxHedges(0)); rejected != plain {
 			t.Errorf("the median is %v with rejected answers, %v without", rejected, plain)
 		}
 	})

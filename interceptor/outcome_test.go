@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -19,17 +20,20 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-const ms = time.Millisecond
-
-// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders,
-// of a method that may change something and of one that only reads. The first deciding outcome ends
+// TestRule02_Matrix pairs every outcome of a primary, or a hedge, with a success, an answer and a
+// failure of the other, in both orders, of a method that may change something and of one that only
+// reads. The first deciding outcome ends
 // the call: an answer of the primary, a success of the hedge, and any answer of the hedge where the
 // method only reads. Without one the primary's error does, when both have failed.
 func TestRule02_Matrix(t *testing.T) {
 	const early, late = 20 * ms, 40 * ms
 	var scenes []scene
+	typical := func(c codes.Code) bool { return c == codes.OK || c == codes.NotFound || c == codes.Unavailable }
 	for primary := codes.OK; primary <= codes.Unauthenticated; primary++ {
 		for hedged := codes.OK; hedged <= codes.Unauthenticated; hedged++ {
+			if !typical(primary) && !typical(hedged) {
+				continue
+			}
 			for _, primaryFirst := range []bool{true, false} {
 				for _, reads := range []bool{true, false} {
 					primaryAt, hedgeAt := late, early
@@ -80,45 +84,37 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName,
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
 	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			sc := scene{method: tc.method, steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10),
-				at: 50 * ms, code: tc.want}
-			if tc.want != codes.OK {
-				sc.at, sc.winner = 15*ms, 1
-			}
-			sc.play(t, unary, hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...))
-		})
+		sc := scene{name: tc.name, opts: append(tc.opts, hedge.WithMaxHedges(1)), method: tc.method, doors: doors[:1],
+			steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10), at: 50 * ms, code: tc.want}
+		if tc.want != codes.OK {
+			sc.at, sc.winner = 15*ms, 1
+		}
+		playScenes(t, []scene{sc})
 	}
 }
 
 func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
+	only := func(nonFatal ...codes.Code) []hedge.Option {
+		return []hedge.Option{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(nonFatal...)}
+	}
 	reads := hedge.WithReadOnlyMethods("/test.Service/Method")
-	sent := times(0, 10)
-	var scenes []scene
-	for _, tc := range []struct {
-		name     string
-		nonFatal []codes.Code
-		failure  codes.Code // of the attempt that ends first; the other answers
-		want     codes.Code // if the primary fails, or a hedge of a read-only method
-	}{
-		{"named code goes on", []codes.Code{codes.NotFound}, codes.NotFound, codes.OK},
-		{"other code ends the race", []codes.Code{codes.NotFound}, codes.Unavailable, codes.Unavailable},
-		{"empty list, every error ends it", nil, codes.Unavailable, codes.Unavailable},
-		{"undefined code is Unknown", []codes.Code{codes.Unknown}, codes.Code(99), codes.OK},
-	} {
-		opts := []hedge.Option{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...)}
-		ofHedge := []step{answers(50 * ms), fails(5*ms, tc.failure)}
-		primary := scene{name: "of the primary", steps: []step{fails(15*ms, tc.failure), answers(50 * ms)}, at: 60 * ms,
-			winner: 1}
-		readOnly := scene{name: "of a hedge that only reads", steps: ofHedge, opts: []hedge.Option{reads}, at: 50 * ms}
-		if tc.want != codes.OK {
-			primary.at, primary.code, primary.winner = 15*ms, tc.failure, 0
-			readOnly.at, readOnly.code, readOnly.winner = 15*ms, tc.failure, 1
-		}
-		for _, sc := range []scene{primary, {name: "of a hedge", steps: ofHedge, at: 50 * ms}, readOnly} {
-			sc.name, sc.opts, sc.sent = tc.name+", "+sc.name, append(opts, sc.opts...), sent
-			scenes = append(scenes, sc)
-		}
+	scenes := []scene{
+		{name: "a named code of the primary goes on", opts: only(codes.NotFound),
+			steps: []step{fails(15*ms, codes.NotFound), answers(50 * ms)}, at: 60 * ms, winner: 1},
+		{name: "another one does not", opts: only(codes.NotFound),
+			steps: []step{fails(15*ms, codes.Unavailable), answers(50 * ms)}, at: 15 * ms, code: codes.Unavailable},
+		{name: "nor any, of an empty list", opts: only(),
+			steps: []step{fails(15*ms, codes.Unavailable), answers(50 * ms)}, at: 15 * ms, code: codes.Unavailable},
+		{name: "an undefined code is Unknown", opts: only(codes.Unknown),
+			steps: []step{fails(15*ms, codes.Code(99)), answers(50 * ms)}, at: 60 * ms, winner: 1},
+		{name: "a hedge goes on", opts: only(), steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable)}, at: 50 * ms},
+		{name: "a hedge that only reads does not", opts: append(only(), reads),
+			steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable)}, at: 15 * ms, code: codes.Unavailable, winner: 1},
+		{name: "unless the code is named", opts: append(only(codes.NotFound), reads),
+			steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, at: 50 * ms},
+	}
+	for i := range scenes {
+		scenes[i].sent = times(0, 10)
 	}
 	playScenes(t, scenes)
 }
@@ -126,24 +122,6 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	playScenes(t, []scene{{name: "once", steps: []step{fails(9*ms, codes.Unavailable), {}}, sent: times(0), at: 9 * ms,
 		code: codes.Unavailable}})
-}
-
-// TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut
-// short.
-func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		for range 30 {
-			for _, steps := range [][]step{{answers(5 * ms)}, {fails(12*ms, codes.Unavailable), answers(30 * ms)}} {
-				if err := (&stub{steps: steps}).call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if d, _ := s.Latency("", "/test.Service/Method", 0.99); d > 6*ms || s.Stats().HedgeWins != 30 {
-			t.Errorf("learned %v; %+v", d, s.Stats())
-		}
-	})
 }
 
 func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
@@ -181,42 +159,21 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 // TestRule04_ADeafHedgeHoldsNobodyUp has a hedge below which something does not listen to its
 // context.
 func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		primary step
-		want    time.Duration
-	}{
-		{"the caller's deadline passes", fails(15*ms, codes.Unavailable), 30 * ms},
-		{"the primary answers", answers(20 * ms), 20 * ms},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
-			defer cancel()
-			began, st := time.Now(), &stub{steps: []step{tc.primary, {after: time.Second, deaf: true}}}
-			err := st.callBy(d, ctx, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
-			if status.Code(err) != tc.primary.code || time.Since(began) != tc.want {
-				t.Errorf("%v after %v, want %v after %v", err, time.Since(began), tc.primary.code, tc.want)
-			}
-			time.Sleep(2 * time.Second)
-		})
-	}
+	deaf, one := step{after: time.Second, deaf: true}, []hedge.Option{hedge.WithMaxHedges(1)}
+	playScenes(t, []scene{
+		{name: "the caller's deadline passes", opts: one, steps: []step{fails(15*ms, codes.Unavailable), deaf},
+			deadline: 30 * ms, sent: times(0, 10), at: 30 * ms, code: codes.Unavailable},
+		{name: "the primary answers", opts: one, steps: []step{answers(20 * ms), deaf}, sent: times(0, 10), at: 20 * ms},
+	})
 }
 
 func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
-	late := func(after time.Duration) step { return step{after: after, deaf: true, panics: "too late"} }
-	for name, steps := range map[string][]step{"a hedge": {answers(20 * ms), late(50 * ms)},
-		"the primary": {late(50 * ms), answers(ms)}} {
-		eachDoor(t, name, func(t *testing.T, d door) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			if err := (&stub{steps: steps}).callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Second)
-			if got := s.Stats(); got.LoserPanics != 1 || got.PrimaryWins+got.HedgeWins != 1 {
-				t.Errorf("%+v", got)
-			}
-		})
-	}
+	deaf, one := step{after: 50 * ms, deaf: true, panics: "too late"}, []hedge.Option{hedge.WithMaxHedges(1)}
+	playScenes(t, []scene{
+		{name: "a hedge", opts: one, steps: []step{answers(20 * ms), deaf}, sent: times(0, 10), at: 20 * ms},
+		{name: "the primary, for which the call waits", opts: one, steps: []step{deaf, answers(ms)}, sent: times(0, 10),
+			at: 50 * ms, winner: 1},
+	})
 }
 
 // TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the
@@ -258,4 +215,112 @@ func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 		scenes[i].steps = []step{answers(100 * ms), silent(), silent(), silent(), silent()}
 	}
 	playScenes(t, scenes)
+}
+
+// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way
+// there is. No hedge goes out because a call is slow. One goes out at once where a failure or a
+// rejected answer makes it due.
+func TestRule11_TheLongestDelays(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64)
+	fixed := hedge.WithTrigger(hedge.Fixed(longest))
+	policy := hedging(strings.Replace(four, "0.01s", "315576000000s", 1))
+	scenes := []scene{
+		{name: "Fixed", opts: []hedge.Option{fixed}},
+		{name: "Fixed, a third", opts: []hedge.Option{hedge.WithTrigger(hedge.Fixed(longest/3 + 1))}},
+		{name: "After", call: []grpc.CallOption{hedge.After(longest)}},
+		{name: "WithWarmup", opts: []hedge.Option{hedge.WithWarmup(10, longest)}},
+		{name: "a hedgingPolicy", config: policy},
+	}
+	for i := range scenes {
+		scenes[i].steps, scenes[i].sent, scenes[i].at = []step{answers(time.Minute)}, times(0), time.Minute
+	}
+	playScenes(t, append(scenes,
+		scene{name: "a failure", config: policy, steps: []step{fails(10*ms, codes.Unavailable), answers(ms)},
+			sent: times(0, 10), at: 11 * ms, winner: 1},
+		scene{name: "a rejected answer", opts: []hedge.Option{fixed, goodBut(0)}, doors: doors[:2],
+			steps: []step{answers(10 * ms), answers(ms)}, sent: times(0, 10), at: 11 * ms, winner: 1}))
+}
+
+// TestRule11_TheLongestLeastDelay learns under a WithMinDelay that is too long to be added to a time.
+func TestRule11_TheLongestLeastDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))
+		for i := range 1000 {
+			st := &stub{steps: []step{{after: ms + time.Duration(i%20/19)*time.Second}, {}, {}}}
+			if err := st.callBy(unary, t.Context(), s, &wrapperspb.Int64Value{}); err != nil || len(st.sent()) != 1 {
+				t.Fatalf("%v, %d attempts", err, len(st.sent()))
+			}
+		}
+	})
+}
+
+// hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
+func hedging(policy string, more ...string) string {
+	return `{"methodConfig": [{"name": [{"service": "test.Service", "method": "Method"}], "hedgingPolicy": ` +
+		policy + `}]` + strings.Join(more, "") + `}`
+}
+
+const (
+	// policies of four attempts or two, 10 ms apart, for which UNAVAILABLE, or INTERNAL too, is non-fatal
+	four = `{"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
+	both = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`
+	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
+)
+
+// TestGRPCDefinition has rows for the sentences about clients in gRPC's definition of hedging: when
+// each attempt is sent, and when and how the call ends. The tests of internal/rpc have those about
+// names and values in a service config; those of internal/race have all orders of events.
+func TestGRPCDefinition(t *testing.T) {
+	const unavailable, internal = codes.Unavailable, codes.Internal
+	broken := step{after: ms, code: unavailable, broken: true}
+	playScenes(t, []scene{
+		// Service config.
+		{name: "maxAttempts includes the original", config: hedging(two),
+			steps: []step{answers(90 * ms), silent()}, sent: times(0, 10), at: 90 * ms},
+		{name: "hedgingDelay absent means 0: all attempts at once", config: hedging(`{"maxAttempts": 5}`),
+			steps: []step{silent(), silent(), answers(5 * ms), silent(), silent()}, sent: times(0, 0, 0, 0, 0), at: 5 * ms,
+			winner: 2},
+		{name: "nonFatalStatusCodes absent: every error is fatal",
+			config: hedging(`{"maxAttempts": 4, "hedgingDelay": "0.01s"}`),
+			steps:  []step{silent(), fails(5*ms, unavailable)}, sent: times(0, 10), at: 15 * ms, code: unavailable, winner: 1},
+
+		// Behaviour.
+		{name: "the original goes out at once, each hedge hedgingDelay after the one before", config: hedging(four),
+			steps: []step{answers(90 * ms), silent(), silent(), silent()}, sent: times(0, 10, 20, 30), at: 90 * ms},
+		{name: "the first OK wins", config: hedging(four),
+			steps: []step{silent(), silent(), answers(3 * ms)}, sent: times(0, 10, 20), at: 23 * ms, winner: 2},
+		{name: "a fatal status ends the race with that error", config: hedging(four),
+			steps: []step{silent(), fails(3*ms, internal)}, sent: times(0, 10), at: 13 * ms, code: internal, winner: 1},
+		{name: "an answer such as NOT_FOUND is fatal unless it is named", config: hedging(four),
+			steps: []step{silent(), fails(3*ms, codes.NotFound)}, sent: times(0, 10), at: 13 * ms, code: codes.NotFound,
+			winner: 1},
+		{name: "even NOT_FOUND may be named",
+			config: hedging(`{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["NOT_FOUND"]}`),
+			steps:  []step{fails(3*ms, codes.NotFound), answers(2 * ms)}, sent: times(0, 3), at: 5 * ms, winner: 1},
+		{name: "a non-fatal status sends the next hedge immediately", config: hedging(four),
+			steps: []step{silent(), fails(2*ms, unavailable), answers(1 * ms)}, sent: times(0, 10, 12), at: 13 * ms, winner: 2},
+		{name: "also that of the original, before any hedge", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable), answers(1 * ms)}, sent: times(0, 2), at: 3 * ms, winner: 1},
+		{name: "when all have failed the last failure is the call's",
+			config: hedging(both),
+			steps:  []step{fails(2*ms, unavailable), fails(3*ms, internal)}, sent: times(0, 2), at: 5 * ms, code: internal,
+			winner: 1},
+		{name: "a stream that cannot be opened is an attempt that fails", config: hedging(four),
+			steps: []step{broken, broken, answers(ms)}, sent: times(0, 1, 2), at: 3 * ms, winner: 2},
+		{name: "no stream can be opened", config: hedging(two), doors: doors[1:],
+			steps: []step{broken, broken}, sent: times(0, 1), at: 2 * ms, code: unavailable, winner: 1},
+		{name: "throttled, the original is always sent",
+			config: hedging(two, `, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`),
+			steps:  []step{fails(2*ms, unavailable)}, sent: times(0), at: 2 * ms, code: unavailable},
+
+		// Pushback.
+		{name: "a pushback of n ms delays the next hedge by n ms from now", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "30"), answers(1 * ms)}, sent: times(0, 32), at: 33 * ms, winner: 1},
+		{name: "a pushback of 0 sends it at once", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "0"), answers(1 * ms)}, sent: times(0, 2), at: 3 * ms, winner: 1},
+		{name: "a negative pushback: no more hedges for this call", config: hedging(four),
+			steps: []step{answers(80 * ms), fails(2*ms, unavailable, "-1")}, sent: times(0, 10), at: 80 * ms},
+		{name: "an unparsable pushback: no more hedges", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "soon")}, sent: times(0), at: 2 * ms, code: unavailable},
+	})
 }

@@ -21,36 +21,6 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// inside is a unary interceptor inside hedging.
-func inside(do func(ctx context.Context, reply any,
-	invoke func(...grpc.CallOption) error) error) grpc.DialOption {
-	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-		cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return do(ctx, reply, func(more ...grpc.CallOption) error {
-			return invoker(ctx, method, req, reply, cc, append(opts, more...)...)
-		})
-	})
-}
-
-// TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is
-// changed for the caller.
-func TestReplies_ThatInterceptorsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-			Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
-		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)),
-			inside(func(_ context.Context, reply any, invoke func(...grpc.CallOption) error) error {
-				err := invoke()
-				reply.(*testpb.Reply).Payload = []byte("changed")
-				return err
-			}))
-		reply, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: 7})
-		if err != nil || reply.Attempt != 1 || string(reply.Payload) != "changed" {
-			t.Errorf("%v, %v", reply, err)
-		}
-	})
-}
-
 // note has the methods of an older message, and goes over the wire as JSON.
 type note struct {
 	Text string `protobuf:"bytes,1,opt"`
@@ -69,10 +39,10 @@ func (jsonCodec) Name() string                       { return "json" }
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// TestReplies_OfAnotherCodec compares with plain gRPC if an interceptor inside chooses another
-// codec. The caller's reply may hold content that the codec keeps. The tests of
+// TestReplies_ThatInterceptorsChange compares with plain gRPC if an interceptor inside changes the
+// reply, and chooses another codec. The caller's reply may hold content that the codec keeps. The tests of
 // internal/compat/messages have the codecs that a call chooses.
-func TestReplies_OfAnotherCodec(t *testing.T) {
+func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	for was, hedged := range map[string]int64{"": 1, "a default": 0} {
 		hedgetest.Run(t, was, func(t *testing.T) {
 			echo := func(_ any, st grpc.ServerStream) error {
@@ -87,8 +57,11 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 			}
 			call := func(s *hedge.Scheduler) string {
 				conn := testserver.HandlerT(t, echo, append(hedgetest.Interceptors(s),
-					inside(func(_ context.Context, _ any, invoke func(...grpc.CallOption) error) error {
-						return invoke(grpc.CallContentSubtype("json"))
+					grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+						invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						err := invoker(ctx, method, req, reply, cc, append(opts, grpc.CallContentSubtype("json"))...)
+						reply.(*note).Text += ", changed"
+						return err
 					}))...)
 				reply := &note{was}
 				err := conn.Invoke(t.Context(), "/a/B", &note{"hello"}, reply)
@@ -191,4 +164,26 @@ func TestTrailer_OfAnAbandonedCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRule01_AFailureWithAMessage: gRPC decodes a message into the primary's reply, or half of one, and
+// the primary fails afterwards. If the primary is the outcome, the reply is as plain gRPC leaves it. If
+// a hedge is, the reply is the hedge's, or as it was.
+func TestRule01_AFailureWithAMessage(t *testing.T) {
+	half := func(after time.Duration) step { return step{after: after, code: codes.Unavailable, half: true} }
+	opts := []hedge.Option{hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/test.Service/Method")}
+	scenes := []scene{
+		{name: "no hedge was due", steps: []step{half(5 * ms)}, sent: times(0), at: 5 * ms,
+			code: codes.Unavailable},
+		{name: "both fail", steps: []step{half(15 * ms), fails(30*ms, codes.Internal)}, sent: times(0, 10),
+			at: 40 * ms, code: codes.Unavailable},
+		{name: "the hedge answers with an error", steps: []step{half(never), fails(5*ms, codes.NotFound)},
+			sent: times(0, 10), at: 15 * ms, code: codes.NotFound, winner: 1},
+		{name: "the hedge answers", steps: []step{half(never), answers(5 * ms)}, sent: times(0, 10), at: 15 * ms,
+			winner: 1},
+	}
+	for i := range scenes {
+		scenes[i].opts, scenes[i].doors = opts, doors[:2] // headers carry no message
+	}
+	playScenes(t, scenes)
 }

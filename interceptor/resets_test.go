@@ -1,17 +1,17 @@
 package interceptor_test
 
 import (
-	"context"
-	"fmt"
+	"cmp"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -20,108 +20,166 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// traffic is calls by a door at a rate, by a number of callers. A call begins on time, or as soon as
-// a caller is free.
-type traffic struct {
-	rate, callers int
-	door          door
-	lasts         time.Duration
-}
+// Messages of gRPC for a call on a connection that was cut.
+const (
+	silentCut = `connection error: desc = "error reading from server: EOF"`
+	calmCut   = "closing transport due to: " + silentCut +
+		`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`
+)
 
-// seen is the result of traffic.
-type seen struct {
-	p99    time.Duration
-	failed []error // of calls that may be sent again: all but streams that had begun
-	begun  []error
-	conns  testserver.ConnCounts
-}
-
-// warmup is more than the number of calls that a stream of traffic makes before it has a delay. Such
-// calls are not hedged, so they are not sent again either.
-const warmup = 100
-
-// run makes calls to a server with a limit, hedged as s decides, or by plain gRPC.
-func (tr traffic) run(t *testing.T, limit testserver.Limit, s *hedge.Scheduler) (got seen) {
-	t.Helper()
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
-		Latency: testserver.DistributionT(t, "straggler"), Limit: &limit})
-	backoffs := backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}
-	client := testpb.NewTestServiceClient(dial(t, cluster, s,
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffs})))
-	calls := int64(tr.lasts.Seconds() * float64(tr.rate))
-	began := time.Now()
-	var took []time.Duration
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	var next atomic.Int64
-	for range tr.callers {
-		group.Go(func() {
-			for id := next.Add(1); id <= calls; id = next.Add(1) {
-				time.Sleep(time.Until(began.Add(time.Duration(id-1) * time.Second / time.Duration(tr.rate))))
-				at := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				reply, err := callOver(ctx, tr.door, client, &testpb.Request{Id: uint64(id), Messages: 3})
-				cancel()
-				mu.Lock()
-				took = append(took, time.Since(at))
-				switch {
-				case err != nil && reply != nil:
-					got.begun = append(got.begun, err)
-				case err != nil && id > warmup:
-					got.failed = append(got.failed, fmt.Errorf("call %d after %v: %w", id, time.Since(began), err))
+// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. The call is sent
+// again, once, if the server named too many resets as the reason, hedges were sent in the last
+// minute, and a hedge may be sent.
+func TestRule03_ACutCallIsRepeated(t *testing.T) {
+	cut := func(text string) step { return step{after: ms, code: codes.Unavailable, text: text} }
+	calm := []step{cut(calmCut), answers(ms)}
+	ofGet := func(option hedge.Option) []hedge.Option {
+		return []hedge.Option{hedge.WithMethodOptions("/a/Get", option)}
+	}
+	const quiet = "no hedges were sent"
+	again := []scene{
+		{name: "the server says so", steps: calm, winner: 1},
+		{name: "the second answer is rejected", steps: calm, doors: doors[:2], // headers are not judged
+			opts: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, winner: 1, rejected: true},
+		{name: "twice", steps: []step{cut(calmCut), cut(calmCut)}, code: codes.Unavailable},
+		{name: "another method", steps: calm, method: "/a/GetOther", winner: 1},
+		{name: "with a limit of resets", steps: calm,
+			opts: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, winner: 1},
+		{name: "the budget is spent", steps: calm, opts: []hedge.Option{hedge.WithBudgetPercent(1)}, winner: 1},
+	}
+	for i := range again {
+		again[i].sent, again[i].at = times(0, 1), 2*ms
+	}
+	once := []scene{
+		{name: quiet, steps: calm},
+		{name: "the server says nothing", steps: []step{cut(silentCut)}},
+		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}},
+		{name: "another error", steps: []step{cut("no healthy upstream")}},
+		{name: "a method that must not run twice", steps: calm, method: "/a/Put"},
+		{name: "a request that cannot be copied", steps: calm, request: &struct{ text string }{"of a codec's own"}},
+		{name: "not to be hedged", steps: calm, call: []grpc.CallOption{hedge.Off()}},
+		{name: "no budget", steps: calm, opts: ofGet(hedge.WithBudgetPercent(0))},
+		{name: "no hedges", steps: calm, opts: ofGet(hedge.WithMaxHedges(0))},
+		{name: "a dry run", steps: calm, opts: ofGet(hedge.WithDryRun(true))},
+		{name: "switched off", steps: calm, opts: ofGet(hedge.WithOff(true))},
+	}
+	for i := range once {
+		once[i].sent, once[i].at, once[i].code = times(0), ms, codes.Unavailable
+	}
+	for _, sc := range append(again, once...) {
+		eachDoor(t, sc.name, func(t *testing.T, d door) {
+			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+				hedge.WithBudgetPercent(100)}, sc.opts...)...)
+			for i := 0; i < 20 && sc.name != quiet; i++ {
+				slow := &stub{steps: []step{answers(20 * ms), answers(5 * ms), silent()}, method: "/a/GetSlow"}
+				if err := slow.callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+					t.Fatal(err)
 				}
-				mu.Unlock()
+				synctest.Wait()
+			}
+			if sc.doors != nil && !slices.Contains(sc.doors, d) {
+				return
+			}
+			sc.method = cmp.Or(sc.method, "/a/Get")
+			sc.play(t, d, s)
+			if got := s.Stats(); got.Repeated != int64(len(sc.sent)-1) {
+				t.Errorf("%+v", got)
+			}
+			for _, row := range s.Methods() { // other words than those of too many resets cost no hedge
+				if sc.steps[0].text != calmCut && row.Resets.Learned > 0 {
+					t.Errorf("%s: %+v", row.Method, row.Resets)
+				}
 			}
 		})
 	}
-	group.Wait()
-	slices.Sort(took)
-	got.p99 = took[len(took)*99/100]
-	time.Sleep(time.Minute)
-	got.conns = cluster.ConnCounts()
-	return got
 }
 
 // TestRule07_ServersThatCountResets has servers that cut connections for resets. No call fails that
-// may be sent again, none at all where the limit is set, and hedging goes on and makes nothing
-// slower.
+// may be sent again, and none at all where the limit is set.
 func TestRule07_ServersThatCountResets(t *testing.T) {
 	longtest.Simulation(t)
-	for _, tr := range longtest.First(2, []traffic{
-		{500, 64, unary, 20 * time.Second}, {500, 16, streaming, 20 * time.Second},
-		{5000, 64, streaming, time.Minute}, {5000, 16, unary, time.Minute},
+	const calls, callers = 10_000, 32
+	for _, tc := range longtest.First(2, []struct {
+		name  string
+		limit testserver.Limit
+		set   hedge.Option
+	}{
+		{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, nil},
+		{"Apache, set", testserver.LimitLikeApache, hedge.WithResetLimit(20, time.Second)},
+		{"1,000, graceful", testserver.LimitLikeNode, nil},
+		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
+			hedge.WithResetLimit(400, time.Minute)},
 	}) {
-		var plain seen
-		synctest.Test(t, func(t *testing.T) { plain = tr.run(t, testserver.Limit{}, nil) })
-		for _, tc := range longtest.First(3, []struct {
-			name  string
-			limit testserver.Limit
-			set   hedge.Option
-		}{
-			{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, nil},
-			{"Apache, set", testserver.LimitLikeApache, hedge.WithResetLimit(20, time.Second)},
-			{"1,000, graceful", testserver.LimitLikeNode, nil},
-			{"Armeria", testserver.LimitLikeArmeria, nil},
-			{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
-				hedge.WithResetLimit(400, time.Minute)},
-		}) {
-			hedgetest.Run(t, fmt.Sprintf("%s,%+v", tc.name, tr), func(t *testing.T) {
+		for _, d := range doors[:2] {
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
+					Latency: testserver.DistributionT(t, "straggler"), Limit: &tc.limit})
 				s := hedgetest.All(t, tc.set)
-				got := tr.run(t, tc.limit, s)
-				if len(got.failed) > 0 || tc.set != nil && len(got.begun) > 0 {
-					t.Errorf("calls failed that might have been sent again: %v; others: %v", got.failed, got.begun)
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithConnectParams(grpc.ConnectParams{
+					Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}})))
+				hedgetest.P99(t, calls, callers, func(id int) error {
+					reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(id + 1), Messages: 3})
+					// Not sent again is a stream that has begun, and a call of the warm-up.
+					if err != nil && tc.set == nil && (reply != nil || id < 100) {
+						err = nil
+					}
+					time.Sleep(20 * ms)
+					return err
+				})
+				time.Sleep(time.Minute)
+				most := int64(2)
+				if conns := cluster.ConnCounts(); tc.limit == testserver.LimitLikeNode { // a new one for 1,000 resets
+					most += conns.Resets / 1000
 				}
-				if float64(got.p99) > 1.1*float64(plain.p99) {
-					t.Errorf("p99 %v, plain %v", got.p99, plain.p99)
-				}
-				most := plain.conns.Connections + 1
-				if tc.limit == testserver.LimitLikeNode { // which replaces a connection after 1,000 resets
-					most += got.conns.Resets / 1000
-				}
-				if got.conns.Connections > most || s.Stats().HedgeWins < 10 {
-					t.Errorf("%d connections, without hedging %d; %+v", got.conns.Connections, plain.conns.Connections, s.Stats())
+				if got := cluster.ConnCounts().Connections; got > most || s.Stats().HedgeWins < 10 {
+					t.Errorf("%d connections, want at most %d; %+v", got, most, s.Stats())
 				}
 			})
 		}
+	}
+}
+
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After that
+// RESOURCE_EXHAUSTED of any call halves it, once.
+func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		steps  []step
+		option hedge.Option
+		calls  []grpc.CallOption
+		alone  float64 // the share after that
+		after  float64 // the share if a hedge has failed alone before; 0: 0.5
+	}{
+		{name: "none", steps: []step{answers(50 * ms), answers(50 * ms)}},
+		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()},
+			after: 0.25},
+		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, after: 0.25},
+		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)},
+			option: hedgetest.Throttle(10, 1), after: 0.25},
+		{name: "a hedge", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted)}, alone: 0.5},
+		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
+		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)},
+			after: 0.25},
+		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(),
+			fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
+		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
+		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
+	} {
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			for _, before := range []bool{false, true} {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+				want := cmp.Or(tc.alone, 1)
+				if before {
+					want = cmp.Or(tc.after, 0.5)
+					_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).callBy(d, t.Context(), s,
+						wrapperspb.Int64(0))
+				}
+				_ = (&stub{steps: tc.steps}).callBy(d, t.Context(), s, wrapperspb.Int64(0), tc.calls...)
+				time.Sleep(5 * time.Second) // the pause
+				if got := s.Methods()[0].Guard; got.Share < want || got.Share > want+0.01 {
+					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+				}
+			}
+		})
 	}
 }

@@ -3,8 +3,8 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -32,41 +32,33 @@ func (c credentialsOf) GetRequestMetadata(ctx context.Context, _ ...string) (map
 	return nil, c(simulation.AttemptOf(ctx))
 }
 
-// hedgesMeet starts a server behind an HTTP proxy. The server answers primaries after a delay, and
-// hedges is called for hedges. It needs real time: the server of net/http shares channels between
-// bubbles before Go 1.26.
+// hedgesMeet connects to a server of net/http, which answers primaries after a delay, in real time, and
+// hedges too if no handler is given for these.
 func hedgesMeet(t *testing.T, after time.Duration, hedges http.HandlerFunc,
 	opts ...grpc.DialOption) testpb.TestServiceClient {
-	listener := testserver.NewListener()
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	service := grpc.NewServer(grpc.WaitForHandlers(true),
-		grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
-			select {
-			case <-time.After(after):
-			case <-st.Context().Done():
-			}
-			return st.SendMsg(&testpb.Reply{})
-		}))
-	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("grpc-previous-rpc-attempts") != "" && hedges != nil {
 			hedges(w, r)
 			return
 		}
-		service.ServeHTTP(w, r)
-	})}
-	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///proxy",
-		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))...)
+		select {
+		case <-time.After(after):
+		case <-r.Context().Done():
+		}
+		w.Header().Set("content-type", "application/grpc")
+		w.Header().Set(http.TrailerPrefix+"grpc-status", "0")
+		w.Write(make([]byte, 5)) // an empty message
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	conn, err := grpc.NewClient(server.Listener.Addr().String(),
+		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		service.Stop()
-		_ = server.Close()
-	})
+	t.Cleanup(func() { _ = conn.Close() })
 	testserver.ConnectT(t, conn)
 	return testpb.NewTestServiceClient(conn)
 }
@@ -88,53 +80,45 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 			}
 		}
 	}
-	type tc struct {
+	for _, tc := range []struct {
 		name   string
 		hedges http.HandlerFunc
-		fails  codes.Code // the hedge's credentials
-		inside bool       // an interceptor does, and not the credentials
+		fails  string // in its place: a part of the hedge
 		want   codes.Code
-	}
-	cases := []tc{
-		{name: "HTTP 401", hedges: says(401)}, {name: "HTTP 403", hedges: says(403, "content-type: text/html")},
+	}{
+		{name: "HTTP 403", hedges: says(403, "content-type: text/html")},
 		{name: "HTTP 404", hedges: says(404)},
 		{name: "HTTP 200", hedges: says(200, "content-type: text/html")},
 		{name: "a server's, without headers", hedges: says(200, "content-type: application/grpc", "grpc-status: 5"),
 			want: codes.NotFound},
 		{name: "a server's, with headers", hedges: says(200, "content-type: application/grpc+proto", "more: 1",
 			"trailer: grpc-status"), want: codes.NotFound},
-	}
-	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Unavailable} {
-		cases = append(cases, tc{name: "credentials, " + code.String(), fails: code},
-			tc{name: "interceptor, " + code.String(), fails: code, inside: true})
-	}
-	for _, tc := range cases {
-		test := func(t *testing.T, d door) {
-			fails := func(n int, inside bool) error {
-				if n > 0 && tc.inside == inside {
-					return status.Error(tc.fails, "no server's")
-				}
-				return nil
-			}
-			below := below(func(ctx context.Context, _ []grpc.CallOption) error {
-				return fails(simulation.AttemptOf(ctx), true)
-			})
-			opts := append(append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1),
-				hedge.WithReadOnlyMethods("/*/*"))), below...),
-				grpc.WithPerRPCCredentials(credentialsOf(func(n int) error { return fails(n, false) })))
-			after := 50 * ms
-			if tc.want != codes.OK {
-				after = time.Minute
-			}
-			_, err := callOver(t.Context(), d, hedgesMeet(t, after, tc.hedges, opts...), &testpb.Request{})
-			if status.Code(err) != tc.want {
-				t.Errorf("%v, want %v", err, tc.want)
-			}
-		}
+		{name: "of credentials", fails: "credentials"},
+		{name: "of an interceptor", fails: "interceptor"},
+	} {
 		for _, d := range doors {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {
 				t.Parallel()
-				test(t, d)
+				fails := func(part string, attempt int) error {
+					if attempt > 0 && tc.fails == part {
+						return status.Error(codes.NotFound, "no server's")
+					}
+					return nil
+				}
+				below := below(func(ctx context.Context, _ []grpc.CallOption) error {
+					return fails("interceptor", simulation.AttemptOf(ctx))
+				})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+				opts := append(append(hedgetest.Interceptors(s), below...), grpc.WithPerRPCCredentials(credentialsOf(
+					func(n int) error { return fails("credentials", n) })))
+				after := 50 * ms
+				if tc.want != codes.OK {
+					after = time.Minute
+				}
+				_, err := callOver(t.Context(), d, hedgesMeet(t, after, tc.hedges, opts...), &testpb.Request{})
+				if status.Code(err) != tc.want {
+					t.Errorf("%v, want %v", err, tc.want)
+				}
 			})
 		}
 	}
@@ -143,36 +127,29 @@ func TestRule02_OnlyAServersStatusIsFinal(t *testing.T) {
 // TestRule06_ChannelsThatAreNotGRPCs: a channel of another library writes to the options' variables
 // while it runs. It calls no OnFinish, and its context has no peer.
 func TestRule06_ChannelsThatAreNotGRPCs(t *testing.T) {
-	slow := answers(time.Hour)
 	for _, tc := range []struct {
-		name   string
-		delay  time.Duration
-		steps  []step
-		winner string
+		name  string
+		steps []step // a hedge wins if there are two
 	}{
-		{"primary", time.Hour, []step{answers(ms)}, "0"},
-		{"primary fails", time.Hour, []step{fails(ms, codes.NotFound)}, "0"},
-		{"hedge", 10 * ms, []step{slow, answers(ms)}, "1"},
-		{"hedge fails", 10 * ms, []step{slow, fails(ms, codes.NotFound)}, "1"},
+		{"primary", []step{answers(ms)}},
+		{"primary fails", []step{fails(ms, codes.NotFound)}},
+		{"primary cannot be opened", []step{{code: codes.NotFound, broken: true}}},
+		{"hedge", []step{silent(), answers(ms)}},
+		{"hedge fails", []step{silent(), fails(ms, codes.NotFound)}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			for _, s := range []*hedge.Scheduler{nil,
-				hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))} {
-				steps := tc.steps
+				hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))} {
+				st := &stub{steps: tc.steps, foreign: true}
 				if s == nil {
-					steps = steps[len(steps)-1:]
+					st.steps = tc.steps[len(tc.steps)-1:]
 				}
-				st := &stub{steps: steps, foreign: true}
 				var header, trailer metadata.MD
 				outcome := stats.Outcome{Attempts: 7}
 				_ = st.callBy(d, t.Context(), s, new(wrapperspb.Int64Value), grpc.Header(&header), grpc.Trailer(&trailer),
 					hedge.Report(&outcome))
-				want := tc.winner
-				if s == nil {
-					want = "0"
-				}
-				if first(header) != want || first(trailer) != want || fmt.Sprint(outcome.Winner) != want ||
-					outcome.Attempts != len(steps) {
+				if want := len(st.steps) - 1; first(header) != fmt.Sprint(want) || first(trailer) != fmt.Sprint(want) ||
+					outcome.Winner != want || outcome.Attempts != want+1 {
 					t.Errorf("hedged %t: header %v, trailer %v, outcome %+v", s != nil, header, trailer, outcome)
 				}
 			}

@@ -2,8 +2,12 @@ package interceptor_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,9 +15,12 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -52,52 +59,66 @@ func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req 
 }
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is
-// reset with CANCEL as soon as the winner has answered, and a winner's stream never is.
+// reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the caller
+// gives up, both are losers. Nothing is left then.
 func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
+	hang := testserver.Plan{Ending: testserver.Hang}
 	for _, tc := range []struct {
 		name   string
 		plans  []testserver.Plan
-		loser  int
+		winner int // -1: none
 		answer codes.Code
 	}{
-		{"hedge wins", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms}}, 0, codes.OK},
+		{"hedge wins", []testserver.Plan{hang, {Delay: ms}}, 1, codes.OK},
 		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true,
-			Messages: 1000, Interval: ms}, {Delay: ms}}, 0, codes.OK},
-		{"primary wins", []testserver.Plan{{Delay: 100 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
-		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}},
-			0, codes.NotFound},
+			Messages: 1000, Interval: ms}, {Delay: ms}}, 1, codes.OK},
+		{"primary wins", []testserver.Plan{{Delay: 100 * ms}, hang}, 0, codes.OK},
+		{"hedge wins with a final error", []testserver.Plan{hang, {Delay: ms, Code: codes.NotFound}}, 1, codes.NotFound},
+		{"the caller gives up", []testserver.Plan{hang, hang}, -1, codes.Canceled},
 	} {
-		for _, d := range []door{unary, streaming} {
+		for _, d := range doors[:2] {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {
-				const calls = 5
+				const calls = 3
 				cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 				wire := testserver.NewWire(cluster.Dial)
 				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithContextDialer(wire.Dial)))
 				for i := range calls {
-					reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(i + 1), Messages: 20})
-					if status.Code(err) != tc.answer || err == nil && reply.Attempt != uint32(1-tc.loser) {
+					ctx, cancel := context.WithCancel(t.Context())
+					if tc.winner < 0 {
+						time.AfterFunc(100*ms, cancel)
+					}
+					reply, err := callOver(ctx, d, client, &testpb.Request{Id: uint64(i + 1), Messages: 20})
+					if cancel(); status.Code(err) != tc.answer || err == nil && int(reply.Attempt) != tc.winner {
 						t.Fatalf("call %d: %v, %v", i, reply, err)
 					}
 				}
 				cluster.WaitIdleT(t)
 				cluster.Close()
 				wire.Wait()
+				if err := goleak.Find(); err != nil {
+					t.Error(err)
+				}
 
-				// One connection, with two streams for each call. The records have the loser of the two.
+				// One connection, with two streams for each call. The records have the losers of the two.
+				lost := calls
+				if tc.winner < 0 {
+					lost = 2 * calls
+				}
 				streams := wire.Frames(http2.FrameHeaders, true)
 				resets := wire.Frames(http2.FrameRSTStream, true)
-				if len(streams) != 2*calls || len(resets) != calls {
-					t.Fatalf("%d streams and %d resets, want %d and %d", len(streams), len(resets), 2*calls, calls)
+				if len(streams) != 2*calls || len(resets) != lost {
+					t.Fatalf("%d streams and %d resets, want %d and %d", len(streams), len(resets), 2*calls, lost)
 				}
 				for i, reset := range resets {
-					one, two := streams[2*i].Stream, streams[2*i+1].Stream
+					of := i * calls / lost
+					one, two := streams[2*of].Stream, streams[2*of+1].Stream
 					if reset.Stream != one && reset.Stream != two || reset.Code != http2.ErrCodeCancel {
-						t.Errorf("call %d: RST_STREAM %v on stream %d, want CANCEL on %d or %d", i, reset.Code, reset.Stream, one, two)
+						t.Errorf("call %d: RST_STREAM %v on stream %d, want CANCEL on %d or %d", of, reset.Code, reset.Stream, one, two)
 					}
 				}
 				for _, r := range cluster.Records() {
-					if loses := r.Number == tc.loser; r.WasCancelled() != loses || loses && len(r.Sent) > 0 {
+					if loses := r.Number != tc.winner; r.WasCancelled() != loses || loses && len(r.Sent) > 0 {
 						t.Errorf("attempt %d of request %d: cancelled %v, %d messages", r.Number, r.ID, r.WasCancelled(), len(r.Sent))
 					}
 				}
@@ -106,52 +127,120 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	}
 }
 
-// TestRule08_NothingIsLeft ends hedged calls in every way there is; TestMain looks for goroutines
-// afterwards.
-func TestRule08_NothingIsLeft(t *testing.T) {
-	hang := testserver.Plan{Ending: testserver.Hang}
-	for _, tc := range []struct {
-		name     string
-		plans    []testserver.Plan
-		deadline time.Duration
-		cancel   time.Duration
-		want     codes.Code
-	}{
-		{"hedge wins", []testserver.Plan{hang, {}}, never, never, codes.OK},
-		{"primary wins", []testserver.Plan{{Delay: 5 * ms}, hang}, never, never, codes.OK},
-		{"deadline", []testserver.Plan{hang, hang}, 10 * ms, never, codes.DeadlineExceeded},
-		{"cancel", []testserver.Plan{hang, hang}, never, 10 * ms, codes.Canceled},
-		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}},
-			never, never, codes.Internal},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			// what fails here means nothing
-			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithGuard(false)))
-			client, group := testpb.NewTestServiceClient(conn), sync.WaitGroup{}
-			for range 4 {
+// TestRule01_NearTies makes calls with two attempts that meet at the server and then answer within
+// microseconds of each other. Messages, header, trailer and error name their attempt. One call in
+// five is answered with an error, and one stream in five is empty. Callers reuse their memory, and
+// scribble on it as soon as they have it. The race detector would find any use of it by a loser.
+func TestRule01_NearTies(t *testing.T) {
+	const callers = 8
+	calls := longtest.Size(100, 200)
+	for _, d := range []door{unary, streaming} {
+		t.Run(string(d), func(t *testing.T) {
+			var ties testserver.Ties
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					_ = ties.Meet(t.Context(), a.ID)
+					number := strconv.Itoa(a.Number)
+					said := metadata.Pairs("attempt", number)
+					if a.ID%5 == 4 {
+						return testserver.Plan{Trailer: said, Code: codes.NotFound, Message: number}
+					}
+					return testserver.Plan{Header: said, Trailer: said, Empty: d == streaming && a.ID%5 == 3}
+				}})
+			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+			conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+			testserver.ConnectT(t, conn)
+			var wins [2]atomic.Int64
+			var group sync.WaitGroup
+			for c := range callers {
 				group.Go(func() {
-					for i := range 25 {
-						ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
-						timer := time.AfterFunc(tc.cancel, cancel)
-						_, err := callOver(ctx, doors[i%len(doors)], client, &testpb.Request{Id: uint64(i), Messages: 1})
-						timer.Stop()
-						cancel()
-						if status.Code(err) != tc.want {
-							t.Error(err)
+					req, reply, got := &testpb.Request{}, &testpb.Reply{}, observed{}
+					for i := range calls {
+						req.Id, req.Messages, req.ReplyBytes = uint64(c*calls+i), 3, uint32(i)
+						attempt, err := tieCall(t.Context(), conn, d, req, reply, &got)
+						if err != nil {
+							t.Errorf("call %d: %v", req.Id, err)
+							return
 						}
+						wins[attempt].Add(1)
+						proto.Reset(req)
+						clear(got.header)
+						clear(got.trailer)
 					}
 				})
 			}
 			group.Wait()
-			cluster.WaitIdleT(t)
-			// A hedge cut short before it reached the server is none there.
-			if got := cluster.Counts(); got.Hedges < 10 || got.InFlight != 0 {
-				t.Errorf("%+v", got)
+			if got := s.Stats(); got.Hedged != int64(callers*calls) || got.PrimaryWins != wins[0].Load() ||
+				got.HedgeWins != wins[1].Load() || got.PrimaryWins == 0 || got.HedgeWins == 0 {
+				t.Errorf("won by the primary %d, by the hedge %d: %+v", wins[0].Load(), wins[1].Load(), got)
 			}
-			conn.Close()
-			cluster.Close()
-			goleak.VerifyNone(t)
 		})
 	}
+}
+
+// tieCall makes one call and returns which attempt its outcome is from, once all parts of it say
+// the same.
+func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply,
+	got *observed) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stale := metadata.Pairs("attempt", "stale")
+	*got = observed{header: stale.Copy(), trailer: stale.Copy()}
+	var finish []error
+	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
+		grpc.OnFinish(func(err error) { finish = append(finish, err) })}
+	said := []string{} // by each part of the outcome
+	received := uint32(0)
+	take := func() error {
+		err := testserver.Check(req, received, reply)
+		said = append(said, strconv.Itoa(int(reply.Attempt)))
+		received++
+		for i := range reply.Payload { // it is the caller's
+			reply.Payload[i] = 0xff
+		}
+		reply.Id, reply.Attempt = 1<<63, 99
+		return err
+	}
+	var err error
+	if d == unary {
+		if err = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, req, reply, opts...); err == nil {
+			err = take()
+		}
+	} else {
+		var st grpc.ClientStream
+		if st, err = conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0],
+			testpb.TestService_ServerStream_FullMethodName, opts...); err == nil {
+			err = st.SendMsg(req)
+		}
+		for err == nil {
+			if err = st.RecvMsg(reply); err == nil {
+				err = take()
+			}
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		said = append(said, first(st.Trailer()))
+	}
+	want, fails := map[door]uint32{unary: 1, streaming: req.Messages}[d], req.Id%5 == 4
+	if fails || d == streaming && req.Id%5 == 3 {
+		want = 0
+	}
+	switch {
+	case fails && status.Code(err) == codes.NotFound:
+		said = append(said, status.Convert(err).Message())
+	case fails || err != nil:
+		return 0, fmt.Errorf("ended with %v", err)
+	default:
+		said = append(said, first(got.header))
+	}
+	said = append(said, first(got.trailer))
+	number, convErr := strconv.Atoi(said[0])
+	if convErr != nil || number > 1 || len(slices.Compact(said)) != 1 || received != want {
+		return 0, fmt.Errorf("%d messages, want %d; the parts are of the attempts %q", received, want, said)
+	}
+	if len(finish) != 1 || status.Code(finish[0]) != status.Code(err) || got.peer.Addr == nil {
+		return 0, fmt.Errorf("ended with %v; OnFinish %v, peer %v", err, finish, got.peer)
+	}
+	return number, nil
 }

@@ -42,11 +42,10 @@ var protocols = [...]string{"grpc", "http"}
 
 // instruments are those of the targets of a protocol.
 type instruments struct {
-	hedges metric.Int64Histogram
-	losers metric.Float64Histogram
-
-	calls, sent, decisions, moved metric.Int64ObservableCounter
-	gauges                        map[string]metric.Float64ObservableGauge
+	hedges   metric.Int64Histogram
+	losers   metric.Float64Histogram
+	counters map[string]metric.Int64ObservableCounter
+	gauges   map[string]metric.Float64ObservableGauge
 }
 
 // scheduler is the last reading of a scheduler.
@@ -78,7 +77,15 @@ var outcomes = func() (names [len(counts{})]string) {
 	return names
 }()
 
-// gauges are the instruments that are read when metrics are collected.
+// counters and gauges are the instruments that are read when metrics are collected.
+var counters = []struct{ name, unit, what string }{
+	{"calls", "{call}", "Calls begun, hedged or not."},
+	{"sent", "{hedge}", "Hedges sent."},
+	{"decisions", "{decision}",
+		"What became of hedged calls, and of hedges and calls that were held back, by outcome."},
+	{"moved", "{call}", "Primaries sent past a silent connection."},
+}
+
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
@@ -90,8 +97,7 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. which names the value, as an attribute, if the gauge has
-// several.
+// A report reports a value of a gauge. which names the value if the gauge has several.
 type report func(gauge string, value float64, which ...string)
 
 // report returns a report under l. Method other has no gauges. A gauge of several values, nine at
@@ -132,14 +138,13 @@ func readTarget(m *stats.Method, report report) {
 	if m.ThrottleMax > 0 {
 		report("throttle.tokens", m.ThrottleTokens)
 	}
-	if m.Connections == 0 && len(m.Silent) == 0 { // no policy
-		return
-	}
 	silent := 0
 	for _, s := range m.Silent {
 		silent += s.Connections
 	}
-	report("silent.connections", float64(silent))
+	if m.Connections > 0 || silent > 0 { // there is a policy
+		report("silent.connections", float64(silent))
+	}
 }
 
 // providers has the metrics of each provider, by its address. Schedulers that share a provider
@@ -180,47 +185,34 @@ func newMetrics(o Options) (*metrics, error) {
 	meter := o.MeterProvider.Meter("github.com/grpchedge/hedge/otel")
 	var observed []metric.Observable
 	var errs []error
+	var err error
 	for n, protocol := range protocols {
-		of, errsOf := newInstruments(meter, protocol+".client.")
-		m.of[n], errs = of, append(errs, errsOf)
-		observed = append(observed, of.calls, of.sent, of.decisions, of.moved)
-		for _, g := range of.gauges {
-			observed = append(observed, g)
+		of, prefix := &m.of[n], protocol+".client."
+		of.counters = map[string]metric.Int64ObservableCounter{}
+		of.gauges = map[string]metric.Float64ObservableGauge{}
+		of.hedges, err = meter.Int64Histogram(prefix+"call.hedges", metric.WithUnit("{hedge}"),
+			metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
+			metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
+		errs = append(errs, err)
+		of.losers, err = meter.Float64Histogram(prefix+"hedge.loser.duration", metric.WithUnit("s"),
+			metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
+			metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
+		errs = append(errs, err)
+		for _, c := range counters {
+			of.counters[c.name], err = meter.Int64ObservableCounter(prefix+"hedge."+c.name, metric.WithUnit(c.unit),
+				metric.WithDescription(c.what))
+			observed, errs = append(observed, of.counters[c.name]), append(errs, err)
+		}
+		for _, g := range gauges {
+			of.gauges[g.name], err = meter.Float64ObservableGauge(prefix+"hedge."+g.name, metric.WithUnit(g.unit),
+				metric.WithDescription(g.what))
+			observed, errs = append(observed, of.gauges[g.name]), append(errs, err)
 		}
 	}
-	_, err := meter.RegisterCallback(m.observe, observed...)
+	_, err = meter.RegisterCallback(m.observe, observed...)
 	return m, errors.Join(append(errs, err)...)
 }
 
-func newInstruments(meter metric.Meter, prefix string) (of instruments, _ error) {
-	errs := make([]error, 2)
-	of.hedges, errs[0] = meter.Int64Histogram(prefix+"call.hedges", metric.WithUnit("{hedge}"),
-		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
-		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
-	of.losers, errs[1] = meter.Float64Histogram(prefix+"hedge.loser.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
-		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
-	counter := func(name, unit, what string) metric.Int64ObservableCounter {
-		c, err := meter.Int64ObservableCounter(prefix+"hedge."+name, metric.WithUnit(unit), metric.WithDescription(what))
-		errs = append(errs, err)
-		return c
-	}
-	of.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
-	of.sent = counter("sent", "{hedge}", "Hedges sent.")
-	of.decisions = counter("decisions", "{decision}",
-		"What became of hedged calls, and of hedges and calls that were held back, by outcome.")
-	of.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
-	of.gauges = map[string]metric.Float64ObservableGauge{}
-	for _, g := range gauges {
-		var err error
-		of.gauges[g.name], err = meter.Float64ObservableGauge(prefix+"hedge."+g.name, metric.WithUnit(g.unit),
-			metric.WithDescription(g.what))
-		errs = append(errs, err)
-	}
-	return of, errors.Join(errs...)
-}
-
-// watch makes m report s until s is garbage collected.
 func (m *metrics) watch(s *hedge.Scheduler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,13 +238,12 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 	}
 	for _, t := range m.targets.all() {
 		if t.single && (t.moved > 0 || t.connected) {
-			to.ObserveInt64(m.of[t.protocol].moved, t.moved, t.option)
+			to.ObserveInt64(m.of[t.protocol].counters["moved"], t.moved, t.option)
 		}
 	}
 
-	// Method other has the rest of the schedulers' own counts, which never fall. So it includes the
-	// counts since the last reading of a method that was removed from memory. The sum was read
-	// first: calls since then were read with their methods.
+	// Method other has the rest of the schedulers' own counts, such as those of a method that was
+	// removed from memory since the last reading. The sum was read before the methods.
 	sum, all := m.gone, m.methods.all()
 	for _, w := range m.schedulers {
 		add(&sum, w.sum)
@@ -303,11 +294,12 @@ func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
 	for _, l := range all { // other is the last
+		of := m.of[l.protocol].counters
 		if l.total.Calls > 0 {
-			to.ObserveInt64(m.of[l.protocol].calls, l.total.Calls, l.option)
+			to.ObserveInt64(of["calls"], l.total.Calls, l.option)
 		}
 		if l.total.Hedges > 0 || l.selected {
-			to.ObserveInt64(m.of[l.protocol].sent, l.total.Hedges, l.option)
+			to.ObserveInt64(of["sent"], l.total.Hedges, l.option)
 		}
 		last := l == m.methods.others
 		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < maxSeries/2
@@ -327,7 +319,7 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 				l.decisions[n] = l.with("outcome", name)
 				m.series++
 			}
-			to.ObserveInt64(m.of[l.protocol].decisions, count, l.decisions[n])
+			to.ObserveInt64(of["decisions"], count, l.decisions[n])
 		}
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods, so that recording allocates none. Further methods
-// share the attributes of method other.
+// names has the attributes of the first methods. Further methods share those of method other.
 type names struct {
 	most int
 
@@ -37,8 +36,7 @@ func (n *names) allow(most int) {
 // other is the name that gRPC's plugin gives to methods that it does not tell apart.
 const other = "other"
 
-// of returns the attributes of a method, or of a target if key has no method, or of other beyond
-// n.most.
+// of returns the attributes of a method, or of a target if key has no method.
 func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()

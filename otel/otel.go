@@ -18,18 +18,13 @@
 //
 // # Metrics
 //
-// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the
-// target. The values are those of gRPC's plugin: see [stats.Names]. A metric of a method exists
-// from its first call on, and a decision once it was taken; "won" and "lost" are 0 before. No
-// instrument has more series than the SDK keeps. Schedulers with the same MeterProvider add up, and
-// no counter falls.
-//
 // docs/observability.md lists the instruments, with kinds, units and attributes. All begin with
-// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are
-// absent while their value is unknown, and without the option or the policy that they need.
+// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Targets of
+// package hedgehttp have the same instruments under http.client.
 //
-// Targets of package hedgehttp have the same instruments under http.client, with the attributes
-// http.hedge.target and http.hedge.method.
+// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the
+// target, with the values of gRPC's plugin: see [stats.Names]. Schedulers with the same
+// MeterProvider add up, and no counter falls.
 //
 // # Traces
 //
@@ -43,7 +38,9 @@ import (
 	"context"
 	"fmt"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -58,9 +55,8 @@ import (
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the most pairs of a target and a method with metrics of their own. Further
-	// pairs have the grpc.method "other", as in gRPC's plugin. 0 means 1,000, and 1,900 is the
-	// maximum, because OpenTelemetry's SDK drops series beyond 2,000. If schedulers share a
+	// MaxMethods is the most pairs of a target and a method with metrics of their own, 1,900 at
+	// most; 0 means 1,000. Further pairs have the grpc.method "other". If schedulers share a
 	// MeterProvider, the largest value applies.
 	MaxMethods int
 }
@@ -72,7 +68,20 @@ func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
 		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
 	}
-	t := &hedge.Trace{HedgeSent: traceSent, HedgeHeldBack: traceHeldBack, CallDecided: traceDecided}
+	t := &hedge.Trace{
+		HedgeSent: func(e stats.HedgeSent) {
+			addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
+				attribute.Float64("hedge.delay", e.Age.Seconds()))
+		},
+		HedgeHeldBack: func(e stats.HedgeHeldBack) {
+			addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge),
+				attribute.String("hedge.reason", string(e.Reason)))
+		},
+		CallDecided: func(e stats.CallDecided) {
+			addEvent(e.Context, "hedged call decided", attribute.Int("hedge.attempts", e.Attempts),
+				attribute.Int("hedge.winner", e.Winner), attribute.Float64("hedge.delay", e.Delay.Seconds()))
+		},
+	}
 	if o.MeterProvider == nil {
 		return hedge.WithTrace(t), nil
 	}
@@ -81,8 +90,9 @@ func New(o Options) (hedge.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
 	}
+	decided := t.CallDecided
 	t.CallDecided = func(e stats.CallDecided) {
-		traceDecided(e)
+		decided(e)
 		l := m.methods.of(e.Names)
 		m.of[l.protocol].hedges.Record(e.Context, int64(e.Attempts-1), l.option)
 	}
@@ -92,21 +102,6 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil
-}
-
-func traceSent(e stats.HedgeSent) {
-	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
-		attribute.Float64("hedge.delay", e.Age.Seconds()))
-}
-
-func traceHeldBack(e stats.HedgeHeldBack) {
-	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge),
-		attribute.String("hedge.reason", string(e.Reason)))
-}
-
-func traceDecided(e stats.CallDecided) {
-	addEvent(e.Context, "hedged call decided", attribute.Int("hedge.attempts", e.Attempts),
-		attribute.Int("hedge.winner", e.Winner), attribute.Float64("hedge.delay", e.Delay.Seconds()))
 }
 
 func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue) {
@@ -119,13 +114,58 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 // interceptors of s, in this order. So grpc.client.call.duration is the caller's latency,
 // grpc.client.attempt.duration the latency of each attempt, and a call has one span with a child
 // for each attempt. Pass interceptors for retries, timeouts and logging as between: each sees a
-// call once, and the plugin measures them. Do not add the hedging interceptors a second time.
-//
-// The span of a losing attempt has the attribute hedge.lost and is no error. gRPC's plugin alone
-// marks the span as an error, because the attempt was canceled.
+// call once. Do not add the hedging interceptors a second time. See also [TracerProvider].
 func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...grpc.DialOption) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)
 	}
 	return interceptor.DialOptions(s, append([]grpc.DialOption{opentelemetry.DialOption(plugin)}, between...)...)
+}
+
+// TracerProvider returns a provider for a tracer of attempts inside of the hedging interceptors,
+// such as the stats.Handler of otelgrpc:
+//
+//	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
+//
+// The span of a losing attempt, with a context that ended with the cause [hedge.ErrLost], has the
+// attribute hedge.lost and is no error. p makes the spans. A nil p is OpenTelemetry's global
+// provider. [DialOptions] does the same for gRPC's own plugin.
+func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
+	if p == nil {
+		p = otel.GetTracerProvider()
+	}
+	return tracerProvider{p}
+}
+
+type tracerProvider struct{ trace.TracerProvider }
+
+func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return tracer{p.TracerProvider.Tracer(name, options...)}
+}
+
+type tracer struct{ trace.Tracer }
+
+func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context,
+	trace.Span) {
+	attempt := ctx
+	ctx, inner := t.Tracer.Start(ctx, name, options...)
+	if !inner.IsRecording() {
+		return ctx, inner
+	}
+	s := span{inner, attempt}
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+// span is the span of an attempt, or of a call, which never loses.
+type span struct {
+	trace.Span
+	attempt context.Context
+}
+
+func (s span) SetStatus(code codes.Code, description string) {
+	if code == codes.Error && context.Cause(s.attempt) == hedge.ErrLost {
+		s.Span.SetAttributes(attribute.Bool("hedge.lost", true))
+		return
+	}
+	s.Span.SetStatus(code, description)
 }

@@ -57,7 +57,8 @@ const (
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64
-	returned atomic.Int64 // when a handler returned last, in nanoseconds of Unix time
+	made     time.Time
+	returned atomic.Int64 // when a handler returned last, in nanoseconds since made
 	inFlight atomic.Int64
 	shed     atomic.Int64
 }
@@ -69,7 +70,8 @@ type Option func(*Bound) error
 // more than 1 ms, on average over the last 50 to 100 ms, or for more than 0.1 ms if a handler
 // returned less than 0.2 ms ago. New returns an error if an option has a value out of range.
 func New(opts ...Option) (*Bound, error) {
-	b := &Bound{most: math.MaxInt64}
+	b := &Bound{most: math.MaxInt64, made: time.Now()}
+	b.returned.Store(-int64(handover)) // none has
 	for n, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("hedge: shed.New: option %d is nil", n+1)
@@ -186,10 +188,10 @@ func (b *Bound) enter() bool {
 	return false
 }
 
-func (b *Bound) handlerReturned() { b.returned.Store(time.Now().UnixNano()) }
+func (b *Bound) handlerReturned() { b.returned.Store(int64(time.Since(b.made))) }
 
 // isBusy reports whether the server is short of processor time.
 func (b *Bound) isBusy() bool {
 	wait := runqueue.Wait()
-	return wait > busyWait || wait > shortWait && time.Now().UnixNano()-b.returned.Load() < int64(handover)
+	return wait > busyWait || wait > shortWait && int64(time.Since(b.made))-b.returned.Load() < int64(handover)
 }

@@ -70,7 +70,7 @@ func (d *Distribution) Quantile(q float64) (time.Duration, bool) { return d.in.Q
 // and sent. Its values are nanoseconds, within 1%. Its counts need not be whole: a call that was
 // cut short counts among the calls that lasted longer. On 32-bit machines DataDog's library
 // computes no values with this mapping.
-func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.in.DDSketch() }
+func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.in.Counts().DDSketch() }
 
 // FromDDSketch returns the distribution of a sketch of nanoseconds, with any mapping. The sketch's
 // error and the 1% of this package's buckets add up. Values outside 1 µs to 10 min are clipped.

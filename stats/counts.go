@@ -11,8 +11,7 @@ type Counts struct {
 	// Hedges is the number of hedges sent.
 	Hedges int64
 	// HedgeWins and PrimaryWins count hedged calls that ended with an answer, OK or a final status,
-	// by the attempt that gave it. Neither counts a hedged call that failed or was canceled by its
-	// caller, nor a call of which servers turned all hedges away: no hedge had a chance to win.
+	// by the attempt that gave it, unless servers turned all hedges away.
 	HedgeWins, PrimaryWins int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer.
@@ -35,15 +34,14 @@ type Counts struct {
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64
-	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back, because the
-	// child policy picked no other backend or the connection has no policy of package balancer.
+	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back.
 	NoOtherBackend int64
 	// DeadlineNear is the number of hedges unlikely to answer before the call's deadline.
 	DeadlineNear int64
 	// Paused is the number of calls begun, and of hedges due, while hedging was paused.
 	Paused int64
 	// OfHedges is the number of hedges not sent because their call was made on behalf of a hedge:
-	// see docs/configuration.md. The call gets no more hedges.
+	// see docs/configuration.md.
 	OfHedges int64
 	// Off is the number of calls with the option hedge.Off or hedge.WithOff.
 	Off int64
@@ -53,34 +51,31 @@ type Counts struct {
 	// because their descriptor is not linked into the program. NotSelected does not include them.
 	NoDescriptor int64
 	// Throttled is the number of hedges not sent because at most half of the target's throttle
-	// tokens were left. The call gets no more hedges.
+	// tokens were left.
 	Throttled int64
 	// Guarded is the number of hedges held back because hedges exhaust a rate limit: see [Guard].
 	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which
 	// a server delays or forbids the next attempt, or with HTTP's Retry-After.
 	PushedBack int64
-	// NotReplayable is the number of calls that cannot be hedged because their request or reply is
-	// not a protobuf message, or because of its size (see interceptor.Unary), and of streams with
-	// an incomplete request when a hedge was due, or of a method with second messages too often
-	// (see hedge.WithSingleRequest). Requests are examined, and counted here, only when a hedge is
-	// due; HTTP requests that are sent once (see package hedgehttp) when they begin.
+	// NotReplayable is the number of calls that cannot be hedged because of their request or reply
+	// (see interceptor.Unary), of streams with an incomplete request when a hedge was due, or of a
+	// method with second messages too often (see hedge.WithSingleRequest), and of HTTP requests that
+	// are sent once (see package hedgehttp). gRPC requests are examined when a hedge is due.
 	NotReplayable int64
 	// ResetsSpent is the number of hedges held back by the limit of resets: see [Resets].
 	ResetsSpent int64
 	// ClientBusy is the number of hedges that were due while this process was short of processor
 	// time: on average its goroutines waited for a processor for more than a sixteenth of the
 	// call's age (at least 200 µs), or the hedge's timer fired that late (at least 2 ms). The
-	// answer may already have arrived. The latencies of these calls are not learned.
+	// latencies of these calls are not learned.
 	ClientBusy int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. Hedged
-	// does not include them. Calls that cannot be hedged count in NotReplayable, EarlyHeaders,
-	// NoOtherBackend, DeadlineNear or OfHedges instead, and hedges that would not be sent in
-	// NotDrawn or BudgetExhausted. Hedges caused by a failure are not counted.
+	// does not include them. Other late calls of a dry run count by their reasons. Hedges caused by
+	// a failure are not counted.
 	DryRun int64
 	// EarlyHeaders is the number of streams with a caller that called Header first, and with
-	// headers before the first message: by at least 1 ms, and by at least an eighth of the latency
-	// of that message. The stream cannot be hedged while it waits for the message: see
+	// headers at least 1 ms, and an eighth of the latency, before the first message: see
 	// hedge.WithWaitForMessage.
 	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming calls, and of bidirectional calls without
@@ -100,12 +95,9 @@ type Counts struct {
 	// caller.
 	LoserPanics int64
 	// TriggerPanics is the number of panics in the computation of a method's delay. Each is a
-	// defect of this library. The previous delay stays in force, and the computation is repeated
-	// about a second later.
+	// defect of this library. The previous delay stays in force.
 	TriggerPanics int64
 }
 
 // HedgeRate returns Hedges / Calls, the extra load; 0 without calls.
-func (c Counts) HedgeRate() float64 {
-	return float64(c.Hedges) / float64(max(c.Calls, 1))
-}
+func (c Counts) HedgeRate() float64 { return float64(c.Hedges) / float64(max(c.Calls, 1)) }

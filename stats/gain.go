@@ -33,11 +33,8 @@ type Gain struct {
 }
 
 // Interval is a value with its 95% confidence interval, Low to High; both are 0 if unknown. The
-// interval is computed from the differences between periods of two minutes, so it accounts for slow
-// calls in clusters shorter than that.
-type Interval struct {
-	Value, Low, High time.Duration
-}
+// interval accounts for slow calls in clusters shorter than two minutes.
+type Interval struct{ Value, Low, High time.Duration }
 
 // String returns the gain as a sentence, or "" until it is measured.
 func (g Gain) String() string {

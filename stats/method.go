@@ -1,3 +1,7 @@
+// Package stats has the plain data that a scheduler of package hedge reports: [Counts] of calls and
+// hedges, the state of each [Method], the [Outcome] of a call, and the events of hedge.Trace.
+// Values are copies that the caller may keep and change. Import it as hedgestats beside another
+// package stats, such as gRPC's.
 package stats
 
 import "time"
@@ -5,9 +9,8 @@ import "time"
 // Method is the state of one method of one target. Its counts start with the first call of the
 // method, or with the first after the method was removed from memory: see hedge.WithMaxMethods.
 type Method struct {
-	// Target is the connection's target, as returned by grpc.ClientConn.Target or named by
-	// hedge.WithTargetName. Method is the full method. Of HTTP requests they are scheme and host, and
-	// the name that package hedgehttp describes.
+	// Target is the connection's target, or its name from hedge.WithTargetName. Method is the full
+	// method. Package hedgehttp describes those of HTTP requests.
 	Target, Method string
 	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names
@@ -16,33 +19,26 @@ type Method struct {
 	// Classes are the latencies and delays of the classes of requests, sorted by name; nil without
 	// hedge.WithClass. All other fields are of the whole method.
 	Classes []Class
-	// Forecasts are the predictions of hedge.WithDryRun; nil without the option, and until 200
-	// calls.
+	// Forecasts are the predictions of hedge.WithDryRun; nil without it, and until 200 calls.
 	Forecasts []Forecast
 	// Gain is the gain measured against a control group; nil without hedge.WithControl.
 	Gain *Gain
 	Budget
 	Backends
-	// Guard is the share of hedges that the guard allows.
-	Guard Guard
-	// Resets is the limit of hedges for servers that count resets. All methods of the target share
-	// it.
-	Resets Resets
+	Guard  Guard
+	Resets Resets // shared by all methods of the target
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
 	// select it: [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge].
-	// Choice then predicts no effect, and Forecasts is nil. It is empty if most calls can be
-	// hedged.
+	// Choice then predicts no effect, and Forecasts is nil.
 	Unhedgeable Reason
 	// Rules are the matching patterns of hedge.WithTargetOptions and hedge.WithMethodOptions. If
 	// two set the same option, the later one is in force.
 	Rules []string
-	// PausedBy is the cause of a pause: "Pause", or "HEDGE_DISABLED" for the environment variable.
-	// It is empty if hedging is not paused.
+	// PausedBy is the cause of a pause: "Pause", "HEDGE_DISABLED", or "" if hedging is not paused.
 	PausedBy string
 }
 
-// Learned has the latencies of a method or of a class of its requests, and the delay chosen from
-// them.
+// Learned has the latencies of a method or of a class of its requests, and its delay.
 type Learned struct {
 	// Delay is the current delay; 0 while too few calls are known. For a method with a
 	// hedgingPolicy it is the hedgingDelay.
@@ -50,8 +46,7 @@ type Learned struct {
 	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the
 	// last 1,000; 0 without latencies.
 	P50, P90, P99 time.Duration
-	// Choice is the current choice of the trigger hedge.Auto. It is zero with another trigger, and
-	// while too few calls are known.
+	// Choice is zero with another trigger than hedge.Auto, and while too few calls are known.
 	Choice Choice
 }
 
@@ -65,11 +60,8 @@ type Class struct {
 // Budget is the state of the target's budget and throttle, which all its methods share.
 type Budget struct {
 	// Tokens is the number of hedges that the budget pays for now, and Burst its capacity at the
-	// current call rate.
-	Tokens, Burst float64
-	// Saved is the number of further hedges, up to four times Burst, that savings pay for while
-	// hedges win.
-	Saved float64
+	// current call rate. Savings pay for Saved more while hedges win.
+	Tokens, Burst, Saved float64
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent
 	// while more than half of ThrottleMax is left. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
@@ -84,31 +76,24 @@ type Backends struct {
 	// Connections is the number of ready connections to these backends: the policy's field
 	// "connections" can ask for several per backend.
 	Connections int
-	// Silent are the backends with connections that have been silent for at least ten seconds:
-	// calls were late, and none was answered. Primaries avoid silent connections before the ten
-	// seconds have passed. A backend without a late call for a minute is left out. The longest
-	// silent backend is first. Silent is nil without silent backends or without the policy.
+	// Silent are the backends with connections that have been silent for at least ten seconds, with
+	// a late call in the last minute, the longest silent one first.
 	Silent []SilentBackend
 	// Moved is the number of primaries, of all methods of the target, that were moved past a silent
 	// connection since its connections were made.
 	Moved int64
 	// SingleConnection reports whether hedges use the connection of their primary, as with gRPC's
-	// default pick_first: they meet the same slow backend, behind the same lost packet. With the
-	// policy, it means that no ClientConn has more than one ready connection. Without the policy,
-	// it means that at least the last 15 hedges each used the same connection as the previous hedge
-	// on its ClientConn. In a pool of ClientConns it holds for each of them, because a hedge stays
-	// on its ClientConn. Package balancer describes the remedy.
+	// default pick_first: they meet the same slow backend. With the policy, it means that no
+	// ClientConn has more than one ready connection. Without, it means that at least the last 15
+	// hedges each used the same connection as the previous hedge on its ClientConn.
 	SingleConnection bool
 }
 
 // SilentBackend is a backend with silent connections: see package balancer.
 type SilentBackend struct {
-	// Address is the backend's address from the resolver.
-	Address string
-	// Connections is the number of its silent connections; each connection of a pool counts.
-	Connections int
-	// Since is the time at which the first of its waiting calls was late.
-	Since time.Time
+	Address     string    // from the resolver
+	Connections int       // the silent ones; each connection of a pool counts
+	Since       time.Time // when the first of its waiting calls was late
 }
 
 // Names are the values of the attributes grpc.target and grpc.method, in valid UTF-8, as in gRPC's
@@ -118,7 +103,96 @@ type Names struct {
 	// grpc.ClientConn.CanonicalTarget for the first connection of the target.
 	Target string
 	// Method is the full method without its leading slash. It is "other" until a call of the method
-	// has the option grpc.StaticMethod, which generated code sets, because arbitrary names would
-	// make an unbounded number of series. Calls of hedge.Do and HTTP requests do not need the option.
+	// has the option grpc.StaticMethod, which generated code sets. Calls of hedge.Do and HTTP
+	// requests do not need the option.
 	Method string
+}
+
+// Choice is the current choice of the trigger hedge.Auto for a method, with its predicted effect.
+// The tail is the percentile of hedge.TargetPercentile, p99 by default.
+type Choice struct {
+	// Delay is the age of a call at which its first hedge is due, and the time between further
+	// hedges. Probability is the probability, 0 to 1, that a due hedge is sent. MaxHedges is the
+	// maximum number of hedges per call.
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.
+	// PredictedTail is the predicted tail with hedging. MeasuredTail is the tail of the calls within
+	// the window, or, with a control group, of the calls in [Gain] that may be hedged.
+	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
+	// CutShort is the share of primaries, 0 to 1, that were cut short.
+	CutShort float64
+	// PredictedLoad is the predicted number of hedges per call.
+	PredictedLoad float64
+	// Saved is the predicted share, 0 to 1, of the tail that hedging saves: of the area under the
+	// latency-by-percentile curve from the median to p99.9, with both axes logarithmic. Kept is the
+	// share, 0 to 1, of earlier predictions at this delay that hedging achieved; 1 if unknown.
+	Saved, Kept  float64
+	HeadersFirst bool // Method.Unhedgeable is [EarlyHeaders], so that there is no prediction
+}
+
+// Forecast is the predicted effect of hedging a method with a given budget: see hedge.WithDryRun.
+type Forecast struct {
+	BudgetPercent float64 // hedges per 100 calls
+	// Delay, Probability and MaxHedges are the predicted choice of hedge.Auto: see [Choice].
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the target percentile of latency without hedging, and Tail the predicted one
+	// with hedging.
+	UnhedgedTail, Tail time.Duration
+	Load               float64 // the predicted number of hedges per call
+}
+
+// Guard is the state of the guard, which holds back hedges that exhaust a rate limit. It describes
+// the method, or all methods of the target if hedged calls of several methods fail. The guard is on
+// unless hedge.WithGuard(false) turns it off.
+//
+// Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that are sent. The
+// share recovers within eight minutes. docs/guard.md describes the decision.
+type Guard struct {
+	Share float64 // of due hedges, 0 to 1, that may be sent
+	// Since is the start of the reduction, and Reason its cause. Both are zero without one.
+	Since  time.Time
+	Reason GuardReason
+}
+
+// GuardReason is the reason for holding hedges back.
+type GuardReason string
+
+const (
+	GuardNone      GuardReason = "" // none is held back
+	GuardExhausted GuardReason = "exhausted"
+	GuardCounting  GuardReason = "counting"
+)
+
+// String returns a sentence, or "" for GuardNone.
+func (r GuardReason) String() string {
+	switch r {
+	case GuardExhausted:
+		return "hedges failed with RESOURCE_EXHAUSTED; their share recovers within minutes"
+	case GuardCounting:
+		return "hedges failed with RESOURCE_EXHAUSTED; none is sent for some minutes, to count failures without hedges"
+	}
+	return string(r)
+}
+
+// Resets is the limit of a target's hedges where servers count resets, which each hedge's loser
+// causes. Such servers close a connection on which a client resets more than a few hundred streams
+// per minute, and the calls in flight fail. docs/servers.md lists them.
+type Resets struct {
+	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit.
+	Limit int
+	Per   time.Duration
+	// Learned is the maximum number of hedges per minute, since a server closed a connection at
+	// Since; 0 if no limit is in force. The limit ends at Until, unless a server closes a
+	// connection again.
+	//
+	// If the server reports the reason (ENHANCE_YOUR_CALM), Learned starts at half of the hedges of
+	// the minute before, and doubles in an hour. If connections are closed twice within a minute
+	// without a reason, at five hedges per second or more, it starts at half of the hedges of the
+	// second before, and doubles in four minutes.
+	Learned      int
+	Since, Until time.Time
 }

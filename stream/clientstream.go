@@ -70,7 +70,7 @@ func (c *clientStream) open(target string) error {
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Ending{Err: err})
-		c.primary.results.Deliver(false)
+		c.primary.results.Deliver(c.opener.cc == nil)
 		return err
 	}
 	if mayBeSaved {

@@ -153,16 +153,12 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 						for {
 							m := into()
 							err := st.RecvMsg(m)
-							switch m := m.(type) {
-							case *dynamicpb.Message:
-								got = append(got, fmt.Sprint(m.Get(m.Descriptor().Fields().ByName("id")), status.Code(err)))
-							case *testpb.Reply:
-								got = append(got, fmt.Sprint(m.Id, m.Sequence, err))
-							default:
-								data, _ := json.Marshal(m)
-								got = append(got, strings.ReplaceAll(string(data), `"attempt":1,`, ""), fmt.Sprint(err))
+							data, _ := json.Marshal(m)
+							if d, ok := m.(*dynamicpb.Message); ok {
+								data = fmt.Append(nil, d.Get(d.Descriptor().Fields().ByName("id")))
 							}
-							if err != nil {
+							text := strings.NewReplacer(`"attempt":1,`, "", `,"attempt":1`, "").Replace(string(data))
+							if got = append(got, text, fmt.Sprint(status.Code(err))); err != nil {
 								break
 							}
 						}
@@ -190,6 +186,7 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 // hedge receives. It knows the message by its type, unless a call option chooses a codec and Header
 // waits for a message of whatever type.
 func TestMessages_InterceptorsInside(t *testing.T) {
+	own := []grpc.CallOption{grpc.CallContentSubtype("json")}
 	for _, tc := range []struct {
 		name   string
 		codec  []grpc.CallOption
@@ -197,27 +194,20 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 		want   string
 	}{
 		{"default", nil, false, "100 1 <nil>"}, {"default, header", nil, true, "100 1 <nil>"},
-		{"JSON", []grpc.CallOption{grpc.CallContentSubtype("json")}, false, "100 1 <nil>"},
-		{"JSON, header", []grpc.CallOption{grpc.CallContentSubtype("json")}, true, "7 0 <nil>"},
+		{"JSON", own, false, "100 1 <nil>"}, {"JSON, header", own, true, "7 0 <nil>"},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
 				Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
 			seen := 0
-			conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1),
-				hedge.WithWaitForMessage("/*/*"))),
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithWaitForMessage("/*/*")),
 				grpc.WithChainStreamInterceptor(inner(func(m any) {
 					if m, ok := m.(*testpb.Reply); ok {
 						seen++
 						m.Id = 100
 					}
 				})))
-			testserver.ConnectT(t, conn)
-			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1},
-				tc.codec...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := open(t.Context(), t, client, &testpb.Request{Id: 7, Messages: 1}, tc.codec...)
 			if tc.header {
 				_, _ = st.Header()
 			}

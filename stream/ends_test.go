@@ -2,7 +2,11 @@ package stream_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -17,69 +22,92 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHeaderBesideRecv_Commits: headers that come while Recv waits decide the call. They count as
-// early, and a caller that then gives up teaches how long it has waited, and is no failure.
-func TestHeaderBesideRecv_Commits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(10, 0.1))
-		cluster, client := inMemory(t, s, testserver.Plan{HeaderAtOnce: true, Delay: time.Hour})
-		begin := func(timeout time.Duration) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.AfterFunc(timeout, cancel) // no deadline: the server would fail by it
-			st := open(ctx, t, client, &testpb.Request{})
-			asked := make(chan struct{})
-			go func() {
-				defer close(asked)
-				time.Sleep(ms)
-				_, _ = st.Header()
-			}()
-			if _, err := st.Recv(); err == nil {
-				t.Error("a message")
-			}
-			<-asked
+// TestRule08_AbandonedStreams ends streams in ways that no Recv reports. OnFinish runs once, and no
+// attempt is left.
+func TestRule08_AbandonedStreams(t *testing.T) {
+	for _, tc := range []struct {
+		does string // the caller, step by step
+		code codes.Code
+	}{
+		{"sends too much", codes.ResourceExhausted},
+		{"cancels", codes.Canceled},
+		{"sends, cancels, receives", codes.Canceled},
+		{"sends, waits, cancels", codes.Canceled},
+		{"sends, asks for headers, cancels", codes.Canceled},
+		{"sends, closes the connection", codes.Canceled},
+		{"sends, closes the connection soon, receives", codes.Canceled},
+		{"sends, sends", codes.Internal},
+	} {
+		for _, delay := range []time.Duration{0, 10 * ms} {
+			hedgetest.Run(t, fmt.Sprintf("%s,delay=%v", tc.does, delay), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
+					testserver.Plan{Ending: testserver.Hang})})
+				conn := cluster.ClientT(t, hedging(hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))))
+				testserver.ConnectT(t, conn)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var finished []codes.Code
+				st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method,
+					grpc.MaxCallSendMsgSize(10), grpc.OnFinish(func(err error) { finished = append(finished, status.Code(err)) }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, step := range strings.Split(tc.does, ", ") {
+					switch step {
+					case "sends":
+						_ = errors.Join(st.SendMsg(&testpb.Request{Id: 1}), st.CloseSend())
+					case "sends too much":
+						_ = st.SendMsg(&testpb.Request{Payload: make([]byte, 100)})
+					case "waits":
+						time.Sleep(time.Second)
+					case "asks for headers":
+						_, _ = st.Header()
+					case "receives":
+						_ = st.RecvMsg(new(testpb.Reply))
+					case "cancels":
+						cancel()
+						synctest.Wait()
+					case "closes the connection":
+						_ = conn.Close()
+					case "closes the connection soon":
+						time.AfterFunc(100*ms, func() { _ = conn.Close() })
+					}
+				}
+				synctest.Wait()
+				if !slices.Equal(finished, []codes.Code{tc.code}) {
+					t.Errorf("OnFinish ran with %v, want %v", finished, tc.code)
+				}
+				cancel()
+				synctest.Wait()
+				if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 1 {
+					t.Errorf("%+v, OnFinish ran with %v", got, finished)
+				}
+			})
 		}
-		begin(100 * ms)
-		cluster.SetScript(func(testserver.Attempt) testserver.Plan {
-			return testserver.Plan{HeaderAtOnce: true, Delay: 40 * ms, Code: codes.NotFound}
-		})
-		begin(time.Hour)
-		if row := s.Methods()[0]; row.EarlyHeaders != 2 || !within(row.P99, 100*ms, 0.03) || row.ThrottleTokens != 10 {
-			t.Errorf("%d early headers, P99 %v, %v tokens", row.EarlyHeaders, row.P99, row.ThrottleTokens)
+	}
+}
+
+// TestOnFinish_OfAStreamThatCouldNotBeOpened: OnFinish runs even if the caller never calls Recv.
+func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		conn := cluster.ClientT(t, hedging(hedgetest.New(t, policy, hedge.WithBudgetPercent(400))))
+		cluster.Stop(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		var finished []codes.Code
+		_, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, &testpb.Request{}, grpc.OnFinish(func(err error) {
+			finished = append(finished, status.Code(err))
+		}))
+		if err != nil || len(finished) > 0 {
+			t.Fatalf("%v, OnFinish ran with %v: this is no stream that hedges may still save", err, finished)
+		}
+		cancel()
+		synctest.Wait()
+		if !slices.Equal(finished, []codes.Code{codes.Unavailable}) {
+			t.Errorf("OnFinish ran with %v", finished)
 		}
 	})
-}
-
-// TestRule01_APrimaryThatEndsAfterHeadersHaveDecided is for the race detector: no goroutine looks
-// at a primary that still runs.
-func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-	s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
-	first := true
-	client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
-		st, err := open()
-		if first {
-			st, first = emptyLater{st}, false
-		}
-		return st, err
-	}))
-	st := open(t.Context(), t, client, &testpb.Request{Messages: 1})
-	if _, err := st.Header(); err != nil {
-		t.Error(err)
-	}
-	if _, by, err := receive(st, &testpb.Request{Messages: 1}); err != nil || by != 1 {
-		t.Errorf("by %d, %v", by, err)
-	}
-}
-
-// emptyLater is a stream without headers that ends after 50 ms, without a message.
-type emptyLater struct{ grpc.ClientStream }
-
-func (emptyLater) Header() (metadata.MD, error) { return nil, nil }
-
-func (e emptyLater) RecvMsg(any) error {
-	time.Sleep(50 * ms)
-	return io.EOF
 }
 
 // TestRule08_AConnectionThatIsClosedAsAStreamOpens is for the race detector: gRPC ends the stream
@@ -105,6 +133,46 @@ func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
 			}
 			if err == nil || st != nil && st.Context().Err() == nil {
 				t.Errorf("%v, although the connection is closed", err)
+			}
+		})
+	}
+}
+
+// TestRule04_ContextBeforeTheFirstMessage: the context of a stream without a waiting RecvMsg has
+// the deadline of the service config, and ends by it, or with the stream, as with plain gRPC.
+func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
+	timeout := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "timeout": "0.2s"}]}`)
+	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
+		hedgetest.Run(t, delay.String(), func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID == 0 {
+						return slow()
+					}
+					return delivers(time.Duration(20-20*a.Number) * ms)
+				}})
+			s := hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))
+			client, began := dial(t, cluster, s, timeout), time.Now()
+			ctx := open(t.Context(), t, client, &testpb.Request{}).Context()
+			child, cancel := context.WithTimeout(context.WithValue(ctx, t, 0), time.Hour)
+			defer cancel()
+			deadline, _ := ctx.Deadline()
+			if <-child.Done(); !deadline.Equal(began.Add(200*ms)) || time.Since(began) != 200*ms ||
+				ctx.Err() != context.DeadlineExceeded || child.Err() != ctx.Err() || context.Cause(child) != ctx.Err() {
+				t.Errorf("ends after %v by %v, its child by %v; deadline %v", time.Since(began), ctx.Err(), child.Err(), deadline)
+			}
+			st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})
+			ctx = st.Context()
+			_, err := st.Recv()
+			alive := ctx.Err()
+			if _, end := st.Recv(); err != nil || alive != nil || end != io.EOF || ctx.Err() != context.Canceled {
+				t.Errorf("%v, %v; then %v, %v", err, alive, end, ctx.Err())
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 100*ms)
+			defer cancel()
+			began = time.Now()
+			if <-open(ctx, t, client, &testpb.Request{}).Context().Done(); time.Since(began) != 100*ms {
+				t.Errorf("ends %v after a caller whose deadline is 100 ms", time.Since(began))
 			}
 		})
 	}

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -91,4 +93,14 @@ func receive(st grpc.ServerStreamingClient[testpb.Reply], req *testpb.Request) (
 		attempt = int(reply.Attempt)
 		messages++
 	}
+}
+
+// policy lets all methods have three attempts, 10 ms apart, and takes UNAVAILABLE for non-fatal.
+var policy = hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 3,
+	"hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`)
+
+func slow() testserver.Plan                        { return testserver.Plan{Delay: time.Hour} }
+func delivers(after time.Duration) testserver.Plan { return testserver.Plan{Delay: after} }
+func breaks(after time.Duration, code codes.Code, pushback ...string) testserver.Plan {
+	return testserver.Plan{Delay: after, Code: code, Trailer: metadata.MD{"grpc-retry-pushback-ms": pushback}}
 }

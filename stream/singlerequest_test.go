@@ -19,7 +19,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // answers receives a number of answers, all that are left if it is negative, and returns the
@@ -38,32 +37,15 @@ func answers(st grpc.BidiStreamingClient[testpb.Request, testpb.Reply], most int
 	return attempts, nil
 }
 
-// closings counts the calls of CloseSend of each attempt.
-type closings struct {
-	mu       sync.Mutex
-	attempts []*closing
-}
-
+// closing counts the calls of CloseSend of an attempt.
 type closing struct {
 	grpc.ClientStream
-	closed atomic.Int64
+	closed *atomic.Int64
 }
 
-func (c *closing) CloseSend() error {
+func (c closing) CloseSend() error {
 	c.closed.Add(1)
 	return c.ClientStream.CloseSend()
-}
-
-func (c *closings) count(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	st, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attempts = append(c.attempts, &closing{ClientStream: st})
-	return c.attempts[len(c.attempts)-1], nil
 }
 
 // TestSingleRequest races the streams of a bidirectional method.
@@ -94,8 +76,13 @@ func TestSingleRequest(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
 			cluster := testserver.StartT(t,
 				testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, tc.hedge)})
-			closed := &closings{}
-			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(closed.count))
+			var closed [2]atomic.Int64
+			attempts := 0
+			client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+				st, err := open()
+				attempts++
+				return closing{st, &closed[attempts-1]}, err
+			}))
 			ctx, cancel := context.WithCancel(t.Context())
 			st, err := client.BidiStream(ctx)
 			if err != nil {
@@ -134,8 +121,8 @@ func TestSingleRequest(t *testing.T) {
 			}
 			sender.Wait()
 			most := map[int]int64{0: 0, closes: 2, second: 1, late: 1}[tc.client]
-			for n, attempt := range closed.attempts {
-				if got := attempt.closed.Load(); got > most {
+			for n := range closed {
+				if got := closed[n].Load(); got > most {
 					t.Errorf("attempt %d was closed %d times, by a client that closed its side %d times", n, got, most)
 				}
 			}
@@ -157,14 +144,7 @@ func TestSingleRequest_Often(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
 		_, client := inMemory(t, s, delivers(20*ms), delivers(20*ms))
-		for _, step := range []struct {
-			streams, requests int
-			want              stats.Counts
-		}{
-			{50, 1, stats.Counts{Hedged: 50}},
-			{20, 2, stats.Counts{Hedged: 4, NotReplayable: 16, SecondRequest: 20}},
-			{150, 1, stats.Counts{Hedged: 38, NotReplayable: 112}},
-		} {
+		for _, step := range []struct{ streams, requests, hedged int64 }{{50, 1, 50}, {20, 2, 4}, {150, 1, 38}} {
 			before := s.Stats()
 			for range step.streams {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -174,17 +154,16 @@ func TestSingleRequest_Often(t *testing.T) {
 					_, answer := answers(st, 1)
 					err = errors.Join(err, answer)
 				}
-				if err != nil {
+				if cancel(); err != nil {
 					t.Fatal(err)
 				}
-				cancel()
 				synctest.Wait()
 			}
-			c := s.Stats()
-			if c.Hedged-before.Hedged != step.want.Hedged || c.NotReplayable-before.NotReplayable != step.want.NotReplayable ||
-				c.SecondRequest-before.SecondRequest != step.want.SecondRequest {
-				t.Errorf("%d streams of %d requests: %+v, before %+v, want %+v more", step.streams, step.requests, c, before,
-					step.want)
+			after := s.Stats()
+			if after.Hedged-before.Hedged != step.hedged ||
+				after.NotReplayable-before.NotReplayable != step.streams-step.hedged ||
+				after.SecondRequest-before.SecondRequest != step.streams*(step.requests-1) {
+				t.Errorf("%d streams of %d requests: %+v, before %+v", step.streams, step.requests, after, before)
 			}
 		}
 	})
@@ -200,23 +179,13 @@ func TestSingleRequest_SecondBesideHeader(t *testing.T) {
 			opts := append(opts, hedge.WithSingleRequest("/*/BidiStream"))
 			_, client := inMemory(t, hedgetest.Fixed(t, 10*ms, opts...), delivers(30*ms))
 			st, err := client.BidiStream(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			err = errors.Join(err, st.Send(&testpb.Request{Id: 1}))
 			var header sync.WaitGroup
-			for n := range 2 {
-				if err := st.Send(&testpb.Request{Id: 1}); err != nil {
-					t.Fatal(err)
-				}
-				if n == 0 {
-					header.Go(func() { _, _ = st.Header() })
-					synctest.Wait()
-				}
-			}
-			if err := st.CloseSend(); err != nil {
-				t.Error(err)
-			}
-			if got, err := answers(st, -1); err != nil || len(got) != 2 {
+			header.Go(func() { _, _ = st.Header() })
+			synctest.Wait()
+			err = errors.Join(err, st.Send(&testpb.Request{Id: 1}), st.CloseSend())
+			got, answer := answers(st, -1)
+			if err = errors.Join(err, answer); err != nil || len(got) != 2 {
 				t.Errorf("%v, %v", got, err)
 			}
 			header.Wait()

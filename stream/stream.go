@@ -89,7 +89,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 	st.setCall(c)
 	st.primary.cancel = func(error) {}
 	if st.dryRun {
-		st.opener.options = attempt.NewOptions(opts)
+		st.opener.options = attempt.NewOptions(slices.Clone(opts))
 	}
 	if st.primary.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
 		st.call.End(call.Ending{Err: err})

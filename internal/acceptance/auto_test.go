@@ -2,17 +2,22 @@ package acceptance_test
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -35,7 +40,6 @@ type course struct {
 	client  simulation.Client
 	budget  float64
 	hedges  int // 0: 2
-	seeds   int // in the long tier; 0: 5
 	bounds  []bound
 }
 
@@ -62,132 +66,28 @@ func byNone(q float64) figure {
 
 func load(hedged simulation.Calls, _ func() simulation.Calls) float64 { return 100 * hedged.Load() }
 
-// perSecond is the greatest load of a second.
-func perSecond(hedged simulation.Calls, _ func() simulation.Calls) (most float64) {
-	for at := hedged[0].At.Truncate(time.Second); at < hedged[len(hedged)-1].At; at += time.Second {
-		most = max(most, load(hedged.Between(at, at+time.Second), nil))
-	}
-	return most
-}
-
 func millis(d time.Duration) float64 { return float64(d) / float64(ms) }
 
-func distributed(t *testing.T, name string) func(uint64) simulation.Latency {
-	return of(testserver.DistributionT(t, name))
-}
-
-func of(d testserver.Distribution) func(uint64) simulation.Latency {
-	return func(seed uint64) simulation.Latency { return simulation.Drawing(d, seed) }
-}
-
-// slower has all attempts take a second longer from one time to another.
-func slower(d testserver.Distribution, from, to time.Duration) func(uint64) simulation.Latency {
-	return func(seed uint64) simulation.Latency {
-		draw := simulation.Drawing(d, seed)
-		return func(id uint64, attempt int, at time.Duration) time.Duration {
-			if at >= from && at < to {
-				return draw(id, attempt, at) + time.Second
-			}
-			return draw(id, attempt, at)
-		}
-	}
-}
-
 // courses compare the trigger's results with the best possible results, and with the latency
-// without hedging.
+// without hedging. The simulations of internal/trigger have many more distributions and faults.
 func courses(t *testing.T) []course {
 	const s = time.Second
 	closed := simulation.Client{Calls: calls, Concurrency: 20}
 	open := func(rate float64, calls int) simulation.Client { return simulation.Client{Calls: calls, Rate: rate} }
-	queue := func(mean time.Duration, offered float64) simulation.Client { // four workers
-		return simulation.Client{Calls: calls, Rate: offered * 4 / mean.Seconds(), Workers: 4}
+	of := func(d testserver.Distribution) func(uint64) simulation.Latency {
+		return func(seed uint64) simulation.Latency { return simulation.Drawing(d, seed) }
 	}
-	longQueue := queue(9440*time.Microsecond, 0.70) // 8 ms · (1 + 9·2%)
-	longQueue.Calls *= 5
-	straggler := testserver.DistributionT(t, "straggler")
-	scaled := func(base time.Duration) testserver.Distribution {
-		return testserver.Straggler(testserver.LogNormal(base, base*2/5), 0.05, 10)
-	}
-	all := func(what string, f figure, most float64) bound { return bound{what, f, 0, whole, most} }
+	distributed := func(name string) func(uint64) simulation.Latency { return of(testserver.DistributionT(t, name)) }
+	stragglers := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
+	all := func(what string, f figure, most float64) bound { return bound{what, f, 0, 10 * whole, most} }
 	loadOf := func(most float64) bound { return all("load", load, most) }
-	list := []course{
+	return []course{
 		// The bounds of percentiles are a little above the result of the best policy of its kind
 		// with knowledge of the distribution.
-		{name: "straggler", short: true, latency: distributed(t, "straggler"), client: closed, budget: 10,
+		{name: "straggler", short: true, latency: distributed("straggler"), client: closed, budget: 10,
 			bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
-		{name: "ttft", short: true, latency: distributed(t, "ttft"), client: closed, budget: 30, hedges: 3,
+		{name: "ttft", short: true, latency: distributed("ttft"), client: closed, budget: 30, hedges: 3,
 			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
-		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 15,
-			bounds: []bound{all("p95", p(0.95), 12), all("p99", p(0.99), 25), loadOf(15)}},
-		{name: "slow-one-percent", latency: distributed(t, "slow-one-percent"), client: closed, budget: 5,
-			bounds: []bound{all("p99", p(0.99), 22.5), all("p99.9", p(0.999), 34), loadOf(5)}},
-		{name: "pareto", latency: distributed(t, "pareto"), client: closed, budget: 10,
-			bounds: []bound{all("p99", p(0.99), 25), all("p99.9", p(0.999), 40), loadOf(10)}},
-
-		// One request in ten is slow at every backend: a hedge gains little, and one for each such
-		// request costs nine tenths of the budget.
-		{name: "correlated", latency: func(seed uint64) simulation.Latency {
-			usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
-			return func(id uint64, attempt int, at time.Duration) time.Duration {
-				if simulation.Generator(seed, id, -1).IntN(10) == 0 {
-					return heavy.Draw(simulation.Generator(seed, id, attempt))
-				}
-				return usual.Draw(simulation.Generator(seed, id, attempt))
-			}
-		}, client: closed, budget: 10, bounds: []bound{
-			{"p99 by none's", byNone(0.99), 2 * s, whole, 1.02},
-			{"load without a gain", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
-				if byNone(0.99)(hedged, plain) > 0.95 {
-					return load(hedged, plain)
-				}
-				return 0
-			}, 2 * s, whole, 2}}},
-
-		// The server's own queue is what makes calls slow. A hedge gains little there, and costs
-		// little where it leaves the queue when the primary answers: no call may become slower.
-		{name: "saturated", latency: of(testserver.Exponential(8 * ms)), client: queue(8*ms, 0.95), budget: 10,
-			bounds: []bound{
-				all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load",
-					load, 10 * s, whole, 7},
-				all("time for all by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
-					last := func(calls simulation.Calls) (end time.Duration) {
-						for _, c := range calls {
-							end = max(end, c.At+c.Took)
-						}
-						return end
-					}
-					return float64(last(hedged)) / float64(last(plain()))
-				}, 1.05)}},
-		// The queue is long or short by chance, so that it takes many calls to say something.
-		{name: "queue with stragglers",
-			latency: of(testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)), client: longQueue, budget: 10,
-			bounds: []bound{all("p99 by none's", byNone(0.99), 0.95)}},
-
-		// Calls that began just before the outage are hedged in its first instants: two hedges from
-		// savings and one for each of a few wins.
-		{name: "outage", latency: slower(straggler, 30*s, 60*s), client: open(500, 90*500), budget: 10, bounds: []bound{
-			{"hedges beyond what was earned", func(hedged simulation.Calls, _ func() simulation.Calls) (most float64) {
-				for at := 30 * s; at < 60*s; at += s {
-					most = max(most, float64(hedged.Between(at, at+s).Hedges())-0.1*float64(len(hedged.Between(at-2*s, at+s))))
-				}
-				return most
-			}, 28 * s, 60 * s, 5},
-			{"load in a second", perSecond, 36 * s, 60 * s, 2},
-			{"p99 after it by that before", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
-				return float64(hedged.Between(70*s, 85*s).Tail(0.99)) / float64(hedged.Between(15*s, 30*s).Tail(0.99))
-			}, 0, whole, 1.15}}},
-
-		// The distribution of 20 ms has four times the latencies of the one of 5 ms. The best policy
-		// reaches 16.1 ms.
-		{name: "shift", latency: func(seed uint64) simulation.Latency {
-			return func(id uint64, attempt int, at time.Duration) time.Duration {
-				return scaled([]time.Duration{5 * ms, 20 * ms, 5 * ms}[min(int(at/(30*s)), 2)]).Draw(
-					simulation.Generator(seed, id, attempt))
-			}
-		}, client: open(500, 90*500), budget: 10, bounds: []bound{
-			{"p99", p(0.99), 10 * s, 30 * s, 1.25 * 16.1}, {"p99", p(0.99), 40 * s, 60 * s, 1.25 * 4 * 16.1}, {
-				"p99", p(0.99), 70 * s, 90 * s, 1.25 * 16.1},
-			{"load", load, 10 * s, 30 * s, 12}, {"load", load, 40 * s, 60 * s, 12}, {"load", load, 70 * s, 90 * s, 12}}},
 
 		// One backend in three stalls for a second in every minute. Between stalls there is nothing
 		// to gain, and a trigger that had given up would be of no use when the next one comes.
@@ -201,77 +101,49 @@ func courses(t *testing.T) []course {
 				return d
 			}
 		}, client: open(500, 190*500), budget: 10, bounds: []bound{
-			{"slow calls by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
-				return slow(hedged) / slow(plain())
-			}, 30 * s, whole, 0.2}, {"load", load, 30 * s, whole, 5}}},
+			{"slow calls by none's", slow, 30 * s, whole, 0.2}, {"load", load, 30 * s, whole, 5}}},
 
 		// Hedging is of no use where all take as long, and where a hedge is no faster than its
-		// primary: for a while, or for good.
+		// primary.
 		{name: "steady", short: true, latency: of(testserver.LogNormal(20*ms, 200*time.Microsecond)),
 			client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
 			bounds: []bound{{"load", load, 60 * s, whole, 1}}},
 		{name: "no faster the second time", short: true, latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
-				return simulation.Drawing(scaled(5*ms), seed)(id, 0, at) + time.Duration(min(attempt, 1))*ms
+				return simulation.Drawing(stragglers, seed)(id, 0, at) + time.Duration(min(attempt, 1))*ms
 			}
 		}, client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
 			bounds: []bound{{"load", load, 22 * s, whole, 1}}},
-		// Half a minute after hedges have become useful again, most of their gain is back, and
-		// after some minutes all of it.
-		{name: "of use again", seeds: 3, latency: func(seed uint64) simulation.Latency {
-			draw := simulation.Drawing(straggler, seed)
-			return func(id uint64, attempt int, at time.Duration) time.Duration {
-				if at < time.Minute {
-					attempt = 0 // as slow as the primary was
-				}
-				return draw(id, attempt, at)
-			}
-		}, client: open(500, 300*500), budget: 10, bounds: []bound{
-			{"load", load, 45 * s, 60 * s, 1}, {"p99 by none's", byNone(0.99), 90 * s, 150 * s, 0.75}, {
-				"p99 by none's", byNone(0.99), 240 * s, 299 * s, 0.3},
-			{"calls without a hedge", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
-				return 100 - load(hedged, nil)
-			}, 240 * s, 299 * s, 94}}},
 
-		// Requests that differ and slow calls that come in bunches. More of them, and more seeds,
-		// are in internal/trigger.
-		{name: "sizes", short: true, latency: sizes, client: open(500, calls), budget: 10,
+		// The request decides most of the latency; 2% of attempts stall.
+		{name: "sizes", short: true, latency: func(seed uint64) simulation.Latency {
+			return func(id uint64, attempt int, _ time.Duration) time.Duration {
+				r, a := simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)
+				d := 5*math.Exp(r.NormFloat64()) + a.ExpFloat64()
+				if a.Float64() < 0.02 {
+					d += 200
+				}
+				return time.Duration(d * float64(ms))
+			}
+		}, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
-		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10,
-			bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
+
+		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has
+		// to do without.
+		{name: "5ms at 1/s", short: true, latency: of(stragglers), client: open(1, 5000), budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.90), loadOf(10.5)}},
 	}
-	// At rates at which two seconds earn one hedge or less, a minute of outage.
-	for _, rate := range []float64{1, 5} {
-		list = append(list, course{name: fmt.Sprintf("outage at %v/s", rate),
-			latency: slower(trickle, 10*time.Minute, 11*time.Minute), client: open(rate, int(rate*720)), budget: 10,
-			bounds: []bound{{"hedges beyond the share", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
-				return float64(hedged.Hedges()) - 0.1*float64(len(hedged))
-			}, 10 * time.Minute, 11 * time.Minute, 3}}})
-	}
-	// The same distribution a thousand times slower and a few times faster, with nothing
-	// configured. Where calls are few the bucket holds a single token, and of two stragglers in a
-	// row one has to do without. The least delay is 1 ms, nearly the fastest median.
-	for i, tc := range []struct {
-		base  time.Duration
-		rate  float64
-		calls int
-		most  float64
-	}{{5 * ms, 1, 5000, 0.90}, {s, 1, 5000, 0.80}, {5 * ms, 10, 20_000, 0.55}, {ms, 5000, 60_000, 0.45}, {10 * s,
-		20, 40_000, 0.35}} {
-		list = append(list, course{name: fmt.Sprintf("%v at %v/s", tc.base, tc.rate), short: i == 0,
-			latency: of(scaled(tc.base)), client: open(tc.rate, tc.calls), budget: 10,
-			bounds: []bound{{"p99 by none's", byNone(0.99), 0, 1000 * whole, tc.most}, {"load", load, 0, 1000 * whole, 10.5}}})
-	}
-	return list
 }
 
-func slow(calls simulation.Calls) (n float64) {
-	for _, c := range calls {
-		if c.Took > 100*ms {
-			n++
+// slow is the calls above 100 ms by those without hedging.
+func slow(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+	count := func(calls simulation.Calls) (n float64) {
+		for _, c := range calls {
+			n += float64(min(c.Took/(100*ms), 1))
 		}
+		return n
 	}
-	return n
+	return count(hedged) / count(plain())
 }
 
 // TestAuto goes through the courses, and logs each figure.
@@ -287,7 +159,7 @@ func TestAuto(t *testing.T) {
 				calls, _ := c.client.Run(t)
 				return calls[warmedUp:]
 			}
-			for seed := range longtest.Size(1, cmp.Or(c.seeds, 5)) {
+			for seed := range longtest.Size(1, 5) {
 				hedged, plain := run(seed+1, cmp.Or(c.hedges, 2)), sync.OnceValue(func() simulation.Calls { return run(seed+1, 0) })
 				for _, b := range c.bounds {
 					got := b.figure(hedged.Between(b.from, b.to), func() simulation.Calls { return plain().Between(b.from, b.to) })
@@ -301,33 +173,208 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn
-// from r, and one of its own, from a.
-func ofRequest(draw func(r, a *rand.Rand) float64) func(seed uint64) simulation.Latency {
-	return func(seed uint64) simulation.Latency {
-		return func(id uint64, attempt int, _ time.Duration) time.Duration {
-			return time.Duration(draw(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)) * float64(ms))
+// TestChoice_SaysWhatIsInForce compares the predictions for a distribution with the measurements.
+func TestChoice_SaysWhatIsInForce(t *testing.T) {
+	longtest.Simulation(t)
+	ended, rows := simulation.Client{
+		Latency: simulation.Drawing(straggler(t), 1), Calls: calls, Concurrency: 20, Seed: 1, Options: auto(10, 2),
+	}.Run(t)
+	c, tail, load := rows[0].Choice, ended.Tail(0.99), ended.Load()
+	for what, holds := range map[string]bool{
+		"delay":     c.Delay == rows[0].Delay && within(c.Delay, 10*ms, 0.2),
+		"sent":      c.Probability >= 0.9 && c.Probability <= 1 && (c.MaxHedges == 1 || c.MaxHedges == 2),
+		"predicted": within(c.PredictedTail, tail, 0.05),
+		"measured":  within(c.MeasuredTail, tail, 0.05),
+		"unhedged":  within(c.UnhedgedTail, 64*ms, 0.4), // of a few dozen calls that were not cut short
+		"load":      math.Abs(c.PredictedLoad-load) < 0.01,
+		"saved":     c.Saved > 0.3 && c.Kept > 0.9,
+	} {
+		if !holds {
+			t.Errorf("%s: p99 was %v and the load %.3f; %+v", what, tail, load, c)
 		}
 	}
 }
 
-// sizes lets the request decide most of the latency; 2% of attempts stall.
-var sizes = ofRequest(func(r, a *rand.Rand) float64 {
-	d := 5*math.Exp(r.NormFloat64()) + a.ExpFloat64()
-	if a.Float64() < 0.02 {
-		d += 200
-	}
-	return d
-})
-
-// stalls stalls one of three backends for a second in every five, in turn; a hedge goes to another.
-func stalls(seed uint64) simulation.Latency {
-	return func(id uint64, attempt int, at time.Duration) time.Duration {
-		d := time.Duration(math.Exp(0.5*simulation.Generator(seed, id, attempt).NormFloat64()) * float64(ms))
-		backend := (simulation.Generator(seed, id, -2).IntN(3) + attempt) % 3
-		if in := at % (5 * time.Second); in < time.Second && backend == int(at/(5*time.Second))%3 {
-			d += time.Second - in
+// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least
+// delay.
+func TestWithTrigger_Fixed(t *testing.T) {
+	distribution := simulation.Drawing(testserver.Constant(20*ms), 1)
+	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
+		ended, _ := simulation.Client{Latency: distribution, Calls: 50, Concurrency: 1, Options: []hedge.Option{
+			hedge.WithTrigger(hedge.Fixed(delay)), hedge.WithBudgetPercent(400),
+		}}.Run(t)
+		for _, c := range ended {
+			if c.Attempts != want {
+				t.Errorf("delay %v: call %d had %d attempts, want %d", delay, c.ID, c.Attempts, want)
+			}
 		}
-		return d
+	}
+}
+
+// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out
+// does that needs only the first few answers.
+func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
+	longtest.Simulation(t)
+	distribution := straggler(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		for id := range uint64(20_000) {
+			ctx, cancel := context.WithCancel(t.Context())
+			random := simulation.Generator(1, id, -1)
+			if random.IntN(10) < 7 {
+				time.AfterFunc(9500*time.Microsecond, cancel)
+			}
+			hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
+				return hedgetest.Taking(distribution.Draw(simulation.Generator(1, id, simulation.AttemptOf(ctx))))(ctx)
+			})
+			cancel()
+			synctest.Wait()
+		}
+		c := s.Methods()[0].Choice
+		t.Logf("%+v", c)
+		if c.PredictedLoad < 0.05 {
+			t.Errorf("few are to be hedged: %+v", c)
+		}
+	})
+}
+
+// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
+// cannot be shown as JSON.
+func TestMethods_SaysWhatIsInForce(t *testing.T) {
+	longtest.Simulation(t)
+	config := `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
+	for _, tc := range []struct {
+		option hedge.Option
+		delay  time.Duration
+		choice bool
+	}{
+		{nil, 10 * ms, true},
+		{hedge.WithDryRun(true), 10 * ms, true},
+		{hedge.WithTrigger(hedge.Percentile(0.9)), 8 * ms, false},
+		{hedge.WithTrigger(hedge.Fixed(50 * ms)), 50 * ms, false},
+		{hedge.WithServiceConfig(config), 500 * ms, false},
+	} {
+		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10,
+			Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
+		_, err := json.Marshal(rows)
+		if row := rows[0]; !within(row.Delay, tc.delay, 0.3) || (row.Choice != stats.Choice{}) != tc.choice ||
+			row.Gain != nil || err != nil {
+			t.Errorf("%v: %+v, want the delay %v, and a choice: %t", err, row, tc.delay, tc.choice)
+		}
+	}
+}
+
+// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99
+// unless Auto has another. A client that is not allowed to hedge at all has forecasts too. No hedge
+// is sent. TestAuto_AsPredicted of internal/trigger compares predictions with clients that hedge.
+func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
+	longtest.Simulation(t)
+	for _, tc := range []struct {
+		trigger hedge.Trigger
+		budget  float64
+		tail    int // of p50, p90 and p99
+	}{
+		{hedge.Auto(), 10, 2},
+		{hedge.Auto(), 0, 2},
+		{hedge.Percentile(0.9), 10, 2},
+		{hedge.Auto(hedge.TargetPercentile(0.5)), 10, 0},
+		{hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10, 1},
+	} {
+		ended, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1),
+			Calls: 3000, Concurrency: 10, Seed: 1, Options: []hedge.Option{hedge.WithDryRun(true),
+				hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
+		row := rows[0]
+		if len(row.Forecasts) != 4 || ended.Hedges()+int(row.Hedges+row.Hedged) > 0 || (row.DryRun == 0) != (tc.budget == 0) ||
+			!within(row.Forecasts[0].UnhedgedTail, []time.Duration{row.P50, row.P90, row.P99}[tc.tail], 0.05) {
+			t.Errorf("%v, budget %v: %v forecast; %+v", tc.trigger, tc.budget, row.Forecasts, row)
+		}
+	}
+}
+
+// TestRule12_UnbudgetedMethodsDoNotPayForOthers sends nine calls in ten to a method with free
+// hedges.
+func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
+	longtest.Simulation(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400),
+			hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, `+
+					`"hedgingDelay": "0.001s"}}]}`))
+		for i := range 5000 {
+			name := "/free.Svc/Get"
+			if i%10 == 0 {
+				name = "/paid.Svc/Get"
+			}
+			hedgetest.Call(t, s, target, name, 5*ms)
+		}
+		synctest.Wait()
+		for _, row := range s.Methods() {
+			most := float64(row.Calls)
+			if row.Method == "/paid.Svc/Get" {
+				most = 0.1*most + row.Burst + 1
+			}
+			if float64(row.Hedges) > most || row.Hedges == 0 {
+				t.Errorf("%s: %d hedges of %d calls", row.Method, row.Hedges, row.Calls)
+			}
+		}
+	})
+}
+
+// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other
+// calls are hedged begins a new comparison, and what does not change it leaves the figures as they
+// are. TestCompared_EveryOption of internal/settings has every option.
+func TestControl_BeginsAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		update hedge.Option
+		again  bool
+	}{
+		{"the same", nil, false},
+		{"another method's budget", hedge.WithMethodOptions("/s/Other", hedge.WithBudgetPercent(1)), false},
+		{"another budget", hedge.WithBudgetPercent(1), true},
+		{"another share", hedge.WithControl(40), true},
+		{"by a rule", hedge.WithMethodOptions("/s/*", hedge.WithBudgetPercent(1)), true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			options := []hedge.Option{hedge.WithAllMethods(), hedge.WithControl(50), hedge.WithTrigger(hedge.Fixed(10 * ms))}
+			s := hedgetest.New(t, options...)
+			compared := func(calls int) int64 {
+				for range calls {
+					hedgetest.Call(t, s, target, "/s/M", 0)
+				}
+				g := s.Methods()[0].Gain
+				return g.Calls + g.Control
+			}
+			compared(100)
+			hedgetest.Update(t, s, append(options, tc.update)...)
+			before, after := compared(0), compared(100)
+			if begins := before == 0; begins != tc.again || before != 0 && before != 100 || after != before+100 {
+				t.Errorf("%s: %d calls are compared after the update, and %d in the end", tc.name, before, after)
+			}
+		})
+	}
+}
+
+// TestControl_IsPlain: a call of the control group is not hedged, nor asked for its class, the
+// measured tail comes from the other calls, and the gain tells the groups apart.
+func TestControl_IsPlain(t *testing.T) {
+	longtest.Simulation(t)
+	var asked atomic.Int64
+	ended, rows := simulation.Client{
+		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 30,
+		Options: []hedge.Option{hedge.WithControl(90),
+			hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
+	}.Run(t)
+	row := rows[0]
+	if asked.Load() > 2200 || row.Gain.Calls > 2200 || row.Gain.Control+row.Gain.Calls < 19_900 ||
+		float64(ended.Hedges()) > 0.12*2200 {
+		t.Errorf("a class was asked of %d calls, %d hedges; %+v", asked.Load(), ended.Hedges(), row.Gain)
+	}
+	if c := row.Choice; c.MeasuredTail > 2*c.PredictedTail || c.UnhedgedTail < 3*c.PredictedTail {
+		t.Errorf("p99 is %v, predicted %v; without hedging %v", c.MeasuredTail, c.PredictedTail, c.UnhedgedTail)
+	}
+	if g := *row.Gain; !g.Measured || !within(g.Unhedged.Value, 64*ms, 0.2) || !within(g.Hedged.Value, 17*ms, 0.3) ||
+		g.Saved.Low <= 0 || math.Abs(g.Load-0.08) > 0.03 {
+		t.Errorf("the gain is %+v", g)
 	}
 }

@@ -6,129 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
-	"github.com/grpchedge/hedge/stats"
+	testpb "github.com/grpchedge/hedge/proto"
 )
-
-// TestDo_ReturnsTheWinnersValue races a function with a slow first run.
-func TestDo_ReturnsTheWinnersValue(t *testing.T) {
-	type key struct{}
-	failure := errors.New("no status")
-	for _, tc := range []struct {
-		name    string
-		primary time.Duration
-		hedge   error // of the hedge, which takes 5 ms
-		fails   error // of the primary
-		want    string
-		at      time.Duration
-	}{
-		{"no hedge needed", 5 * ms, nil, nil, "primary", 5 * ms},
-		{"the hedge wins", 50 * ms, nil, nil, "hedge 1", 15 * ms},
-		{"the primary wins", 12 * ms, nil, nil, "primary", 12 * ms},
-		{"the hedge fails, without a status", 50 * ms, failure, nil, "primary", 50 * ms},
-		{"all fail", 50 * ms, errors.New("second"), failure, "primary", 50 * ms},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-			ctx := context.WithValue(t.Context(), key{}, "value")
-			began := time.Now()
-			got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
-				if ctx.Value(key{}) != "value" {
-					t.Error("an attempt lost the caller's values")
-				}
-				md, _ := metadata.FromOutgoingContext(ctx)
-				if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
-					_, err := hedgetest.Taking(5 * ms)(ctx)
-					return "hedge " + number[0], errors.Join(err, tc.hedge)
-				}
-				_, err := hedgetest.Taking(tc.primary)(ctx)
-				return "primary", cmp.Or(err, tc.fails)
-			})
-			if got != tc.want || err != tc.fails || time.Since(began) != tc.at {
-				t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
-			}
-			synctest.Wait()
-		})
-	}
-}
-
-func inAHedge() { panic("in a hedge") }
-
-// ExamplePanic shows where a hedge panicked, on the goroutine that made the call.
-func ExamplePanic() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/greeter/Greet"), hedge.WithWarmup(20, ms))
-	if err != nil {
-		panic(err)
-	}
-	defer func() {
-		if p, ok := recover().(*hedge.Panic); ok {
-			fmt.Println(p.Value, strings.Contains(string(p.Stack), "inAHedge"))
-		}
-	}()
-	_, _ = hedge.Do(context.Background(), s, "greeter", "/greeter/Greet", func(ctx context.Context) (string, error) {
-		if isHedge(ctx) {
-			inAHedge()
-		}
-		<-ctx.Done()
-		return "", ctx.Err()
-	})
-	// Output: in a hedge true
-}
-
-// A replica that lags behind has no orders yet. Its answer does not end the call: another replica
-// is asked at once.
-func ExampleWithAcceptable() {
-	s, err := hedge.New(
-		hedge.WithReadOnlyMethods("/shop.Orders/List"),
-		hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
-			orders, ok := reply.([]string)
-			return !ok || len(orders) > 0
-		}),
-		hedge.WithTrigger(hedge.Fixed(time.Second)), // long: hedges are sent for the answers alone
-	)
-	if err != nil {
-		panic(err)
-	}
-	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List",
-		func(ctx context.Context) ([]string, error) {
-			if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
-				return nil, nil
-			}
-			return []string{"a bicycle"}, nil
-		})
-	fmt.Println(orders, err, s.Stats().Rejected)
-	// Output: [a bicycle] <nil> 1
-}
 
 // TestDo_RejectedValues has the context of a rejected value live on while it may still be
 // delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		good int // attempt; -1: none
-		want int
-	}{
-		{"the hedge has a good value", 1, 1},
-		{"nobody has", -1, 0},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
-				return simulation.AttemptOf(value.(context.Context)) == tc.good
+	for want, good := range []int{-1, 1} { // the attempt with a good value; -1: none
+		synctest.Test(t, func(t *testing.T) {
+			acceptable := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
+				return simulation.AttemptOf(value.(context.Context)) == good
 			})
-			s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400),
-				hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, 10*ms, acceptable, hedge.WithMaxHedges(1))
 			attempts := make([]context.Context, 2)
 			value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
 				time.Sleep(5 * ms)
@@ -138,14 +44,9 @@ func TestDo_RejectedValues(t *testing.T) {
 				}
 				return ctx, nil
 			})
-			if err != nil || value != attempts[tc.want] {
-				t.Fatalf("%v, %v; want the value of attempt %d", value, err, tc.want)
-			}
 			synctest.Wait()
-			for n, ctx := range attempts {
-				if lost := n != tc.want; lost != (ctx.Err() != nil) {
-					t.Errorf("the context of attempt %d: %v", n, ctx.Err())
-				}
+			if err != nil || value != attempts[want] || value.Err() != nil || attempts[1-want].Err() == nil {
+				t.Errorf("%v, want the value of attempt %d; the contexts: %v", err, want, attempts)
 			}
 		})
 	}
@@ -154,34 +55,39 @@ func TestDo_RejectedValues(t *testing.T) {
 // TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end
 // without a message.
 func TestDo_EOFIsAFailure(t *testing.T) {
-	asked := hedge.WithAcceptable(func(context.Context, string, any, error) bool {
-		t.Error("asked about a failure")
-		return false
-	})
-	s := hedgetest.All(t, asked, hedge.WithTrigger(hedge.Fixed(time.Second)))
-	_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF })
-	if err != io.EOF {
+	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(time.Second)),
+		hedge.WithAcceptable(func(context.Context, string, any, error) bool {
+			t.Error("asked about a failure")
+			return false
+		}))
+	if _, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF }); err !=
+		io.EOF {
 		t.Error(err)
 	}
 }
 
-// TestNewContext has contexts within contexts. internal/settings tests one context against the
-// options of a call.
+// TestNewContext has contexts within contexts, and calls under an attempt's. internal/settings tests
+// one context against the options of a call.
 func TestNewContext(t *testing.T) {
 	type key struct{}
 	with := hedge.NewContext
-	derived := func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) }
 	after := with(t.Context(), hedge.After(ms))
-	for _, tc := range []struct {
-		name string
+	derived := context.WithValue(after, key{}, 1)
+	var attempts context.Context
+	_, _ = hedge.Do(after, hedgetest.All(t), target, method, func(ctx context.Context) (int, error) {
+		attempts = ctx
+		return 0, nil
+	})
+	for name, tc := range map[string]struct {
 		ctx  context.Context
 		want time.Duration // -1: never
 	}{
-		{"derived", derived(after), ms},
-		{"the inner context counts", with(derived(after), hedge.After(2*ms)), 2 * ms},
-		{"an inner context without options", with(after), ms},
-		{"Off in an inner context", with(after, hedge.Off()), -1},
-		{"options of others", with(t.Context(), hedge.After(ms), grpc.WaitForReady(true), nil), ms},
+		"derived":                          {derived, ms},
+		"an attempt's":                     {attempts, ms},
+		"the inner context counts":         {with(derived, hedge.After(2*ms)), 2 * ms},
+		"an inner context without options": {with(after), ms},
+		"Off in an inner context":          {with(after, hedge.Off()), -1},
+		"options of others":                {with(t.Context(), hedge.After(ms), grpc.WaitForReady(true), nil), ms},
 	} {
 		c := hcall.Begin((*registry.Registry)(hedgetest.All(t)), tc.ctx, target, method, nil)
 		delay := time.Duration(-1)
@@ -189,19 +95,241 @@ func TestNewContext(t *testing.T) {
 			delay = c.Plan().Due
 		}
 		if delay != tc.want {
-			t.Errorf("%s: hedged after %v, want %v", tc.name, delay, tc.want)
+			t.Errorf("%s: hedged after %v, want %v", name, delay, tc.want)
 		}
 	}
 }
 
-// An attempt's context is derived from the call's, so calls under it have the options too.
-func TestNewContext_AttemptsInherit(t *testing.T) {
-	s := hedgetest.All(t)
-	ctx := hedge.NewContext(t.Context(), hedge.Off())
-	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
-		return hedge.Do(ctx, s, target, "/pkg.Svc/Inner", func(context.Context) (int, error) { return 0, nil })
-	})
-	if got := s.Stats(); err != nil || got != (stats.Counts{Calls: 2, Off: 2}) {
-		t.Errorf("%+v, %v", got, err)
+// TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first
+// one on, to three servers where one attempt in ten takes 300 ms, with nothing tuned. Each loser
+// that had not answered sees its context end within 50 ms of the moment at which its caller had the
+// outcome, by the servers' own count. After the last call nothing runs, and the servers stop at
+// once.
+func TestRule07_OneLife(t *testing.T) {
+	const callers = 20
+	calls := uint64(longtest.Size(400, 1_000))
+	cluster := testserver.StartT(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+		if (a.ID*7919+uint64(a.Number)*31)%10 == 0 {
+			return testserver.Plan{Delay: 300 * ms}
+		}
+		return testserver.Plan{Delay: 2 * ms}
+	}})
+	s := hedgetest.New(t, hedge.WithReadOnlyMethods("/*/*"))
+	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+	testserver.ConnectT(t, conn)
+	client := testpb.NewTestServiceClient(conn)
+	stalled := testserver.StandstillT(t)
+	running := goleak.IgnoreCurrent()
+
+	var outcomes sync.Map // id → decision
+	var next atomic.Uint64
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for id := next.Add(1); id <= 2*calls; id = next.Add(1) {
+				r := &testpb.Request{Id: id}
+				call := client.Unary
+				if id%2 == 0 {
+					call = firstMessage(client)
+				}
+				reply, err := call(t.Context(), r)
+				if err != nil || reply.Id != id {
+					t.Errorf("call %d: %v, %v", id, reply, err)
+					return
+				}
+				outcomes.Store(id, decision{int(reply.Attempt), time.Now()})
+			}
+		})
+	}
+	group.Wait()
+	ended := time.Now()
+	cluster.GracefulStop()
+	if took, most := time.Since(ended), 100*ms+stalled(); took > most {
+		t.Errorf("the servers took %v to stop, want at most %v", took, most)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := goleak.Find(running); err != nil {
+		t.Error(err)
+	}
+
+	losers := 0
+	for _, r := range cluster.Records() {
+		known, ok := outcomes.Load(r.ID)
+		if !ok {
+			if r.ID > 0 || !r.WasCancelled() { // without an id, it was cancelled before its request came
+				t.Errorf("%+v", r)
+			}
+			continue
+		}
+		o := known.(decision)
+		if r.Number == o.winner || len(r.Sent) > 0 && !r.Sent[0].After(o.at) {
+			continue
+		}
+		losers++
+		// Without a cancellation it answered while that was on its way.
+		if after := r.Ended.Sub(o.at); r.Ended.IsZero() || after > 50*ms+stalled() {
+			t.Errorf("attempt %d of call %d ended %v after the outcome, cancelled: %t", r.Number, r.ID, after, r.WasCancelled())
+		}
+	}
+	if losers < 20 {
+		t.Errorf("%d losers, too few to say anything", losers)
+	}
+	t.Logf("%d losers that had not answered; the machine stood still for %v", losers, stalled())
+}
+
+type decision struct {
+	winner int
+	at     time.Time
+}
+
+// firstMessage is a stream as a call: it has two messages, and is read to its end after the first
+// one was noted.
+func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request,
+	...grpc.CallOption) (*testpb.Reply, error) {
+	return func(ctx context.Context, r *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+		r.Messages = 2
+		st, err := client.ServerStream(ctx, r, opts...)
+		if err != nil {
+			return nil, err
+		}
+		reply, err := st.Recv()
+		for err == nil {
+			_, err = st.Recv()
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		return reply, err
+	}
+}
+
+// kept is a value's record of the attempt that made it.
+type kept struct {
+	attempt      int
+	ctx, derived context.Context
+}
+
+// TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
+// losers' do not. Do returns the winner's value and error as soon as it has them.
+func TestDo_TheWinnersContextLives(t *testing.T) {
+	failure := errors.New("without a status")
+	for _, tc := range []struct {
+		name   string
+		hedges int
+		takes  [2]time.Duration // of the primary and the hedge
+		fails  [2]error
+		winner int
+		at     time.Duration
+	}{
+		{"not hedged", 0, [2]time.Duration{50 * ms}, [2]error{}, 0, 50 * ms},
+		{"no hedge was due", 1, [2]time.Duration{5 * ms}, [2]error{}, 0, 5 * ms},
+		{"the primary wins", 1, [2]time.Duration{15 * ms, time.Hour}, [2]error{}, 0, 15 * ms},
+		{"the hedge wins", 1, [2]time.Duration{time.Hour, 5 * ms}, [2]error{}, 1, 15 * ms},
+		{"the primary fails before a hedge", 1, [2]time.Duration{5 * ms}, [2]error{failure}, 0, 5 * ms},
+		{"the hedge fails", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{nil, failure}, 0, 50 * ms},
+		{"all fail", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{failure, errors.New("second")}, 0, 50 * ms},
+	} {
+		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,
+			context.DeadlineExceeded: time.Minute} {
+			hedgetest.Run(t, fmt.Sprintf("%s,%v", tc.name, want), func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
+				why := errors.New("why")
+				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), kept{}, "value"))
+				defer cancel(nil)
+				ctx, stop := context.WithTimeoutCause(ctx, deadline, why)
+				defer stop()
+				var mu sync.Mutex
+				var attempts [2]kept
+				began := time.Now()
+				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
+					k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx}
+					var cancel context.CancelFunc
+					k.derived, cancel = context.WithCancel(ctx)
+					t.Cleanup(cancel)
+					mu.Lock()
+					attempts[k.attempt] = k
+					mu.Unlock()
+					_, err := hedgetest.Taking(tc.takes[k.attempt])(ctx)
+					return k, cmp.Or(err, tc.fails[k.attempt])
+				})
+				if err != tc.fails[tc.winner] || got.attempt != tc.winner || time.Since(began) != tc.at ||
+					got.ctx.Value(kept{}) != "value" {
+					t.Fatalf("attempt %d, %v after %v", got.attempt, err, time.Since(began))
+				}
+				synctest.Wait()
+				runtime.GC()
+				runtime.GC()
+				if got.ctx.Err() != nil || got.derived.Err() != nil {
+					t.Errorf("the winner's context has ended with the call: %v, %v", got.ctx.Err(), got.derived.Err())
+				}
+				mu.Lock()
+				if loser := attempts[1-tc.winner]; loser.ctx != nil && (loser.ctx.Err() == nil || loser.derived.Err() == nil) {
+					t.Error("the loser's context lives on")
+				}
+				mu.Unlock()
+				if time.Sleep(2 * time.Minute); want == context.Canceled {
+					cancel(why)
+				}
+				<-got.derived.Done()
+				for _, c := range []context.Context{got.ctx, got.derived} {
+					if c.Err() != want || context.Cause(c) != why {
+						t.Errorf("ended with %v because of %v, want %v because of %v", c.Err(), context.Cause(c), want, why)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDo_APanicEndsEveryContext of the call, since there is no value that one could serve.
+func TestDo_APanicEndsEveryContext(t *testing.T) {
+	for panics := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			var contexts [2]context.Context
+			defer func() {
+				p := recover()
+				synctest.Wait()
+				for n, ctx := range contexts {
+					if p == nil || ctx.Err() == nil {
+						t.Errorf("attempt %d panics, caught %v: the context of %d lives on", panics, p, n)
+					}
+				}
+			}()
+			_, _ = hedge.Do(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), target, method,
+				func(ctx context.Context) (int, error) {
+					n := simulation.AttemptOf(ctx)
+					if contexts[n] = ctx; n == panics {
+						_, _ = hedgetest.Taking(20 * ms)(ctx)
+						panic("in an attempt")
+					}
+					return hedgetest.Taking(time.Hour)(ctx)
+				})
+		})
+	}
+}
+
+// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with HEDGE_TESTS=long, under one
+// context that never ends, from functions that ask for the end of theirs as any that waits does. An
+// ordinary child of that context for each call would stay on the heap, with more than 600 bytes.
+func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
+	longtest.Simulation(t)
+	s := hedgetest.All(t, hedge.WithWarmup(1<<30, time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	waits := func(ctx context.Context) (bool, error) { return ctx.Done() != nil, nil }
+	var before uint64
+	calls := longtest.Size(20_000, 1_000_000)
+	for i := range calls {
+		if i == calls/100 {
+			before = testserver.Heap()
+		}
+		if ends, err := hedge.Do(ctx, s, target, method, waits); err != nil || !ends {
+			t.Fatal(ends, err)
+		}
+	}
+	if grown := int64(testserver.Heap()) - int64(before); grown > 1<<20 {
+		t.Errorf("%d calls, %d KiB more on the heap", calls, grown>>10)
 	}
 }

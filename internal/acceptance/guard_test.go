@@ -1,7 +1,7 @@
 package acceptance_test
 
 import (
-	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,11 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
@@ -34,31 +33,25 @@ var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	longtest.Simulation(t)
 	calls := longtest.Size(8_000, 40_000)
-	half := func(before, after, offered float64) func(time.Duration) float64 {
-		return func(at time.Duration) float64 {
-			if at.Seconds() < float64(calls)/offered/2 {
-				return before
-			}
-			return after
-		}
-	}
 	for _, tc := range longtest.First(1, []struct {
-		name    string
-		offered float64
-		rate    func(at time.Duration) float64 // of the limit
+		name           string
+		offered, after float64 // calls a second, and the limit in the second half
 	}{
-		{"480 of 500 a second", 480, nil},
-		{"400 of 500 a second", 400, nil},
-		{"440 of 500 a second", 440, nil},
-		{"460 of 500 a second", 460, nil},
-		{"240 of 500 a second, then of 250", 240, half(500, 250, 240)},
+		{"480 of 500 a second", 480, 500},
+		{"400 of 500 a second", 400, 500},
+		{"440 of 500 a second", 440, 500},
+		{"460 of 500 a second", 460, 500},
+		{"240 of 500 a second, then of 250", 240, 250},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Table(1, 2, 5)) {
 				run := func(opts ...hedge.Option) (simulation.Calls, []stats.Method) {
 					limit := simulation.NewQuota(500, 50)
-					if tc.rate != nil {
-						limit.Rate = tc.rate
+					limit.Rate = func(at time.Duration) float64 {
+						if at.Seconds() < float64(calls)/tc.offered/2 {
+							return 500
+						}
+						return tc.after
 					}
 					return simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: limit.Take,
 						Calls: calls, Rate: tc.offered, Seed: seed, Options: opts}.Run(t)
@@ -90,80 +83,33 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	}
 }
 
-// TestRule19_FailuresByChance: what fails for other reasons hardly costs hedging anything.
-func TestRule19_FailuresByChance(t *testing.T) {
-	longtest.Simulation(t)
-	for seed := range uint64(longtest.Size(1, 5)) {
-		run := func(share float64, opts ...hedge.Option) simulation.Calls {
-			fails := func(id uint64, attempt int, _ time.Duration) error {
-				if simulation.Generator(seed+99, id, attempt).Float64() < share {
-					return status.Error(codes.Unavailable, "by chance")
-				}
-				return nil
-			}
-			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails,
-				Calls: longtest.Size(30_000, 60_000), Rate: 100, Seed: seed, Options: opts}.Run(t)
-			return calls
-		}
-		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
-		gain := func(calls simulation.Calls) float64 { return float64(plain.Tail(0.99) - calls.Tail(0.99)) }
-		kept := gain(hedged) / gain(unguarded)
-		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and "+
-			"%.2f%%; failed %.2f%%, %.2f%%",
-			seed, plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), kept, 100*hedged.Load(),
-			100*unguarded.Load(), plain.Failed(), hedged.Failed())
-		if kept < 0.9 {
-			t.Errorf("seed %d: %.3f of the gain is kept, want 0.9", seed, kept)
-		}
-	}
-}
-
-// TestRule19_FailuresAtADeadline: a call that fails at its deadline, without an answer, is no sign
-// against hedges. The guard holds no hedge back.
+// TestRule19_FailuresAtADeadline stops one of three backends for a second in five: a call that fails
+// at its deadline, without an answer, is no sign against hedges. The guard holds no hedge back.
 func TestRule19_FailuresAtADeadline(t *testing.T) {
 	longtest.Simulation(t)
-	for _, tc := range []struct {
-		name  string
-		calls int
-		rate  float64
-		until time.Duration // the deadline
-		hangs func(id uint64, attempt int, at time.Duration) time.Duration
-	}{
-		{"one request in 100 hangs", longtest.Size(60_000, 400_000), 100, 5 * time.Second,
-			func(id uint64, _ int, _ time.Duration) time.Duration {
-				return time.Minute * time.Duration(1-min(id*7919%100, 1))
-			}},
-		{"one of three backends is stopped for 1 s in 5", longtest.Size(12_000, 36_000), 60, 300 * ms,
-			func(id uint64, attempt int, at time.Duration) time.Duration {
-				if in := at % (5 * time.Second); in < time.Second &&
-					simulation.Generator(9, id, attempt).IntN(3) == int(at/(5*time.Second))%3 {
-					return time.Second - in
-				}
-				return 0
-			}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			run := func(opts ...hedge.Option) (simulation.Calls, stats.Method) {
-				latency := func(id uint64, attempt int, at time.Duration) time.Duration {
-					return simulation.Drawing(trickle, 1)(id, attempt, at) + tc.hangs(id, attempt, at)
-				}
-				calls, rows := simulation.Client{Latency: latency, Calls: tc.calls, Rate: tc.rate,
-					Deadline: tc.until, Seed: 1, Options: opts}.Run(t)
-				return calls, rows[0]
+	run := func(opts ...hedge.Option) (simulation.Calls, stats.Method) {
+		latency := func(id uint64, attempt int, at time.Duration) time.Duration {
+			d := simulation.Drawing(trickle, 1)(id, attempt, at)
+			if in := at % (5 * time.Second); in < time.Second &&
+				simulation.Generator(9, id, attempt).IntN(3) == int(at/(5*time.Second))%3 {
+				d += time.Second - in
 			}
-			plain, _ := run(unhedged...)
-			hedged, row := run()
-			unguarded, _ := run(hedge.WithGuard(false))
-			t.Logf("failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p98 %v, hedged %v, without the guard "+
-				"%v; held back %d",
-				plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(
-					0.98), unguarded.Tail(0.98), row.Guarded)
-			// Which of two attempts ends first at the same moment is chance, and learning amplifies it.
-			if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
-				float64(hedged.Tail(0.98)) > 1.1*float64(unguarded.Tail(0.98)) {
-				t.Error("the guard has cost hedges, or no call failed")
-			}
-		})
+			return d
+		}
+		calls, rows := simulation.Client{Latency: latency, Calls: longtest.Size(12_000, 36_000), Rate: 60,
+			Deadline: 300 * ms, Seed: 1, Options: opts}.Run(t)
+		return calls, rows[0]
+	}
+	plain, _ := run(unhedged...)
+	hedged, row := run()
+	unguarded, _ := run(hedge.WithGuard(false))
+	t.Logf("failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p98 %v, hedged %v, without the guard %v; held "+
+		"back %d", plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(0.98),
+		unguarded.Tail(0.98), row.Guarded)
+	// Which of two attempts ends first at the same moment is chance, and learning amplifies it.
+	if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
+		float64(hedged.Tail(0.98)) > 1.1*float64(unguarded.Tail(0.98)) {
+		t.Error("the guard has cost hedges, or no call failed")
 	}
 }
 
@@ -172,108 +118,128 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 // one after the first minute.
 func TestRule19_CutsForNoReason(t *testing.T) {
 	longtest.Simulation(t)
-	run := func(plain bool, opts ...hedge.Option) (first, later float64) {
+	for name, most := range map[string]float64{"plain": 0, "hedged": 0.3} { // percent, after the first minute
 		synctest.Test(t, func(t *testing.T) {
 			cluster := testserver.StartT(t,
 				testserver.Config{InMemory: true, Latency: testserver.LogNormal(110*ms, 50*ms), Seed: 1, DrawByID: true,
 					CountsOnly: true, Limit: &testserver.LimitLikeApache})
-			s := hedgetest.All(t, append(opts, hedge.WithBudgetPercent(50), hedge.WithTrigger(hedge.Fixed(100*ms)))...)
 			backoffs := backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}
 			dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffs})}
-			if !plain {
-				dial = append(dial, hedgetest.Interceptors(s)...)
+			if name == "hedged" {
+				dial = append(dial, hedgetest.Interceptors(hedgetest.All(t, hedge.WithBudgetPercent(50),
+					hedge.WithTrigger(hedge.Fixed(100*ms))))...)
 			}
 			conn := cluster.ClientT(t, dial...)
 			testserver.ConnectT(t, conn)
-			failed := make([]atomic.Int64, longtest.Size(3, 5)) // by minutes
+			const minute = 6000 // calls
+			var first, later atomic.Int64
 			var group sync.WaitGroup
-			for id := range 6000 * len(failed) {
+			minutes := longtest.Size(3, 5)
+			for id := range minute * minutes {
 				group.Go(func() {
-					if _, err := testpb.NewTestServiceClient(conn).Unary(t.Context(),
-						&testpb.Request{Id: uint64(id) + 1}); err != nil {
-						failed[id/6000].Add(1)
+					_, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: uint64(id) + 1})
+					if failed := map[bool]*atomic.Int64{true: &first, false: &later}[id < minute]; err != nil {
+						failed.Add(1)
 					}
 				})
 				time.Sleep(10 * ms)
 			}
 			group.Wait()
-			first = float64(failed[0].Load()) / 60
-			for i := range failed[1:] {
-				later += float64(failed[1+i].Load()) / 60 / float64(len(failed)-1)
+			percent := func(n int64, minutes int) float64 { return 100 * float64(n) / minute / float64(minutes) }
+			then := percent(later.Load(), minutes-1)
+			t.Logf("%s: %.2f%% of calls fail in the first minute, %.2f%% later", name, percent(first.Load(), 1), then)
+			if then > most {
+				t.Errorf("%s: %.2f%% of calls fail after the first minute, want at most %v", name, then, most)
 			}
 		})
-		return first, later
 	}
+}
+
+// TestClientBusy has goroutines of the client wait for a processor while hedges are due, for a
+// while or until the call's end. It also counts how often that is asked.
+func TestClientBusy(t *testing.T) {
 	for _, tc := range []struct {
-		name        string
-		opts        []hedge.Option
-		least, most float64 // percent of calls that fail after the first minute
+		name   string
+		takes  time.Duration
+		wait   time.Duration
+		until  time.Duration // the age from which goroutines do not wait
+		sent   time.Duration // the age at which the hedge is sent; 0: never
+		asked  bool
+		counts int64
 	}{
-		{"plain", nil, 0, 0},
-		{"hedged", nil, 0, 0.3},
+		{"a call that needs no hedge", 9 * ms, time.Second, time.Hour, 0, false, 0},
+		{"a sixteenth of the delay", 50 * ms, 10 * ms / 16, time.Hour, 10 * ms, true, 0},
+		{"longer", 50 * ms, 10*ms/16 + 1, time.Hour, 11250 * time.Microsecond, true, 1},
+		{"to the end", 50 * ms, 5 * ms, time.Hour, 0, true, 1},
+		{"for a while", 50 * ms, 5 * ms, 12 * ms, 12656250 * time.Nanosecond, true, 1},
 	} {
-		first, later := run(tc.name == "plain", tc.opts...)
-		t.Logf("%s: %.2f%% of calls fail in the first minute, %.2f%% later", tc.name, first, later)
-		if later < tc.least || later > tc.most {
-			t.Errorf("%s: %.2f%% of calls fail after the first minute, want %v to %v", tc.name, later, tc.least, tc.most)
-		}
-	}
-}
-
-// TestRule19_OtherTenants: RESOURCE_EXHAUSTED continues with and without hedges. If the method has
-// no hedges, other methods' hedges are as before, and if it has, nine in ten are sent again after
-// some minutes.
-func TestRule19_OtherTenants(t *testing.T) {
-	longtest.Simulation(t)
-	const rate, minutes = 20, 15
-	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int,
-		rows []stats.Method) {
-		calls, rows := simulation.Client{Latency: simulation.Drawing(trickle, 1), Fails: fails,
-			Calls: rate * 60 * minutes, Rate: rate, Methods: 2, Seed: 1, Options: opts}.Run(t)
-		for _, c := range calls[len(calls)/3*2:] {
-			hedges += c.Attempts - 1
-		}
-		return hedges, rows
-	}
-	refused := func(odd bool) func(uint64, int, time.Duration) error {
-		return func(id uint64, attempt int, _ time.Duration) error {
-			if (id%2 == 1 || !odd) && simulation.Generator(5, id, attempt).Float64() < 0.1 {
-				return status.Error(codes.ResourceExhausted, "somebody else's quota")
-			}
-			return nil
-		}
-	}
-	t.Run("of a method without hedges", func(t *testing.T) {
-		_, rows := run(refused(true), hedge.WithMethodOptions(method+"1", hedge.WithMaxHedges(0)))
-		if got := rows[0]; got.Guarded > 0 || got.Guard != (stats.Guard{Share: 1}) || got.Hedges == 0 {
-			t.Errorf("%d hedges of the other method were held back, %d sent; %+v", got.Guarded, got.Hedges, got.Guard)
-		}
-	})
-	t.Run("of all methods", func(t *testing.T) {
-		hedged, rows := run(refused(false))
-		unguarded, _ := run(refused(false), hedge.WithGuard(false))
-		if float64(hedged) < 0.9*float64(unguarded) {
-			t.Errorf("%d hedges in the last third, %d without the guard; %+v", hedged, unguarded, rows[0].Guard)
-		}
-	})
-}
-
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once. TestLogger_HeldBack has the
-// log.
-func TestGuard_HeldBack(t *testing.T) {
-	for _, guard := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithGuard(guard), hedge.WithMaxHedges(1))
-			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-				if simulation.AttemptOf(ctx) > 0 {
-					return 0, status.Error(codes.ResourceExhausted, "quota")
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			began := time.Now()
+			var asked atomic.Int64
+			defer runqueue.Replace(func() time.Duration {
+				if asked.Add(1); time.Since(began) >= tc.until {
+					return 0
 				}
-				return hedgetest.Taking(20 * ms)(ctx)
-			})
-			hedgetest.Call(t, s, target, method, time.Second)
-			if got := s.Stats(); guard && (got.Hedges != 1 || got.Guarded != 1) || !guard && got.Hedges != 2 {
-				t.Errorf("guard %v: %+v", guard, got)
+				return tc.wait
+			})()
+			var sent time.Duration
+			var reasons []stats.Reason
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{
+				HedgeSent:     func(e stats.HedgeSent) { sent = e.Age },
+				HedgeHeldBack: func(e stats.HedgeHeldBack) { reasons = append(reasons, e.Reason) },
+			}))
+			hedgetest.Call(t, s, simulation.Target, simulation.Method, tc.takes)
+			if got := s.Stats(); sent != tc.sent || got.ClientBusy != tc.counts || asked.Load() > 0 != tc.asked ||
+				slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
+				t.Errorf("sent at %v, asked %d times, held back for %v; %+v", sent, asked.Load(), reasons, got)
 			}
 		})
+	}
+}
+
+// TestRule13_ABusyClientTeachesNothing has the client be short of processor time for two minutes,
+// while one call in ten is late for that reason. If these calls taught that they take long, delays
+// would rise to the client's own delay. If they taught that a hedge might have been faster, Auto's
+// would sink to a seventh.
+func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
+	longtest.Simulation(t)
+	draw := simulation.Drawing(testserver.DistributionT(t, "lognormal:5ms,2ms"), 1)
+	const from, to = 20 * time.Second, 140 * time.Second
+	for _, tc := range []struct {
+		trigger   hedge.Trigger
+		low, high float64 // the delay in the end, by that before
+	}{{hedge.Auto(), .8, 2}, {hedge.Percentile(.9), .5, 1}} {
+		var busy atomic.Bool
+		restore := runqueue.Replace(func() time.Duration {
+			if busy.Load() {
+				return time.Second
+			}
+			return 0
+		})
+		var before, after time.Duration
+		client := simulation.Client{Calls: 28_000, Rate: 200, Seed: 1, Options: []hedge.Option{hedge.WithTrigger(tc.trigger)},
+			Latency: func(id uint64, attempt int, at time.Duration) time.Duration {
+				d := draw(id, attempt, at)
+				if at >= from && id%10 == 0 {
+					d += 100 * ms
+				}
+				return d
+			},
+			Every: func(s *hedge.Scheduler, at time.Duration) {
+				busy.Store(at >= from)
+				for _, row := range s.Methods() {
+					if after = row.Delay; at < from {
+						before = row.Delay
+					}
+				}
+			}}
+		calls, rows := client.Run(t)
+		restore()
+		if hedges := calls.Between(from+time.Second, to).Hedges(); hedges > 0 || rows[0].ClientBusy == 0 {
+			t.Errorf("%v: %d hedges while the client is busy; %d held back", tc.trigger, hedges, rows[0].ClientBusy)
+		}
+		if by := float64(after) / float64(before); by < tc.low || by > tc.high {
+			t.Errorf("%v: the delay goes from %v to %v", tc.trigger, before, after)
+		}
 	}
 }

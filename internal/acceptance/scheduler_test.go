@@ -1,7 +1,9 @@
 package acceptance_test
 
 import (
+	"cmp"
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +17,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
@@ -30,22 +31,13 @@ const (
 
 func TestNilScheduler(t *testing.T) {
 	for name, s := range map[string]*hedge.Scheduler{"nil": nil, "zero": {}} {
-		t.Run(name, func(t *testing.T) {
-			hedgetest.Call(t, s, target, method, 0)
-			s.Pause()
-			s.Resume()
-			_, known := s.Latency(target, method, 0.5)
-			if got := s.Stats(); got != (stats.Counts{}) || s.Methods() != nil || known {
-				t.Errorf("it knows a call: %+v", got)
-			}
-			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-			if send, again := hedgetest.Admit(&c, 1); c.Hedged() || send || again != 0 {
-				t.Error("it hedges")
-			}
-			c.NotReplayable()
-			c.End(hcall.Ending{})
-			c.LoserPanicked()
-		})
+		hedgetest.Call(t, s, target, method, 0)
+		s.Pause()
+		s.Resume()
+		_, known := s.Latency(target, method, 0.5)
+		if got := s.Stats(); got != (stats.Counts{}) || s.Methods() != nil || known {
+			t.Errorf("%s: it knows a call: %+v", name, got)
+		}
 	}
 }
 
@@ -57,18 +49,12 @@ func TestLearning_EachMethodByItself(t *testing.T) {
 			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)
 		}
 		for i, row := range s.Methods() {
-			name, want := []string{"/pkg.Svc/Export", "/pkg.Svc/Lookup"}[i], []time.Duration{900 * ms, ms}[i]
-			p90, ok := s.Latency(target, row.Method, 0.9)
-			for what, got := range map[string]time.Duration{"P50": row.P50, "P90": row.P90, "P99": row.P99, "Latency": p90} {
-				if !ok || !within(got, want, 0.01) {
-					t.Errorf("%s: %s = %v, want %v", name, what, got, want)
+			want := []time.Duration{900 * ms, ms}[i]
+			p90, _ := s.Latency(target, row.Method, 0.9)
+			for _, got := range []time.Duration{row.P50, row.P90, row.P99, p90, row.Delay} {
+				if !within(got, want, 0.021) || row.Calls != 100 || row.Delay < want { // rounded up, never down
+					t.Errorf("%v, want %v; %+v", got, want, row)
 				}
-			}
-			if row.Method != name || row.Target != target || row.Calls != 100 {
-				t.Errorf("%+v", row)
-			}
-			if row.Delay < want || !within(row.Delay, want, 0.021) { // rounded up, never down
-				t.Errorf("%s: Delay = %v, want %v", name, row.Delay, want)
 			}
 		}
 	})
@@ -87,7 +73,6 @@ func TestWarmup(t *testing.T) {
 	}{
 		{nil, 19, 0},
 		{nil, 20, 10 * ms},
-		{hedge.WithWarmup(3, 0), 0, 0},
 		{hedge.WithWarmup(3, 0), 2, 0},
 		{hedge.WithWarmup(3, 0), 3, 10 * ms},
 		{hedge.WithWarmup(3, 30*ms), 0, 30 * ms},
@@ -97,37 +82,16 @@ func TestWarmup(t *testing.T) {
 		{hedge.WithWarmup(0, 0), 1, 10 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400))
+			var at time.Duration
+			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1),
+				hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) { at = e.Age }}))
 			for range tc.fast {
 				hedgetest.Call(t, s, target, method, 10*ms)
 			}
-			began := time.Now()
-			hedgedAt, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (time.Duration, error) {
-				if isHedge(ctx) {
-					return time.Since(began), nil
-				}
-				_, err := hedgetest.Taking(200 * ms)(ctx)
-				return 0, err
-			})
+			hedgetest.Call(t, s, target, method, 200*ms)
 			// A young bucket holds no reserve, so the hedge is sent before twice the delay.
-			if err != nil || hedgedAt < tc.want*97/100 || hedgedAt > 2*tc.want {
-				t.Errorf("after %d fast calls: hedged after %v, want %v (%v)", tc.fast, hedgedAt, tc.want, err)
-			}
-		})
-	}
-}
-
-// A service that always takes the same time must not be hedged because that time was rounded down.
-func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
-	longtest.Simulation(t)
-	for d := time.Millisecond; d < time.Minute; d = d * 103 / 100 {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t)
-			for range 30 {
-				hedgetest.Call(t, s, target, method, d)
-			}
-			if got := s.Stats(); got.Hedges > 0 {
-				t.Errorf("calls that take %v: %+v", d, got)
+			if at < tc.want*97/100 || at > 2*tc.want {
+				t.Errorf("after %d fast calls: hedged after %v, want %v", tc.fast, at, tc.want)
 			}
 		})
 	}
@@ -141,57 +105,59 @@ func (s state) GetState() connectivity.State { return connectivity.State(s) }
 // TestRule10_EachReasonIsCounted goes through the reasons for not sending a hedge that is due.
 func TestRule10_EachReasonIsCounted(t *testing.T) {
 	learning := hedge.WithWarmup(1<<30, 10*ms)
+	list, after := hedge.WithMethods("/pkg.Svc/List*"), hedge.After(10*ms)
+	warmup, sent := stats.Counts{Warmup: 1}, stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}
+	learned := stats.Counts{Hedged: 1, Hedges: 1}
+	served := func(md metadata.MD) context.Context { return metadata.NewIncomingContext(context.Background(), md) }
 	for _, tc := range []struct {
 		name     string
 		options  []hedge.Option
 		conn     hcall.Conn
-		call     []grpc.CallOption
+		ctx      context.Context
+		call     grpc.CallOption
 		before   func(*hedge.Scheduler)
 		selected bool         // the options select the hedged methods
 		want     stats.Counts // beside Calls
 	}{
-		{name: "all hold", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "learning", want: stats.Counts{Warmup: 1}},
-		{name: "off", options: []hedge.Option{learning}, call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
-		{name: "no hedges", options: []hedge.Option{learning, hedge.WithMaxHedges(0)}, want: stats.Counts{Warmup: 1}},
-		{name: "no budget", options: []hedge.Option{learning, hedge.WithBudgetPercent(0)}, want: stats.Counts{Warmup: 1}},
-		{name: "budget spent", options: []hedge.Option{learning, hedge.WithBudgetPercent(1)},
-			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{Warmup: 1, BudgetExhausted: 1}},
+		{name: "all hold", options: []hedge.Option{learning}, want: sent},
+		{name: "learning", want: warmup},
+		{name: "off", options: []hedge.Option{learning}, call: hedge.Off(), want: stats.Counts{Off: 1}},
+		{name: "no hedges", options: []hedge.Option{learning, hedge.WithMaxHedges(0)}, want: warmup},
+		{name: "no budget", options: []hedge.Option{learning, hedge.WithBudgetPercent(0)}, want: warmup},
+		{name: "budget spent", options: []hedge.Option{learning, hedge.WithBudgetPercent(1)}, before: spend,
+			want: stats.Counts{Warmup: 1, BudgetExhausted: 1}},
 		{name: "paused", options: []hedge.Option{learning}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure),
 			want: stats.Counts{Warmup: 1, NotReady: 1}},
 		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle),
 			want: stats.Counts{Warmup: 1, NotReady: 1}},
-		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready),
-			want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")},
-			want: stats.Counts{NotSelected: 1}},
-		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"),
-			hedge.WithMethods("/*/Get")}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: sent},
+		{name: "not selected", options: []hedge.Option{learning, list}, want: stats.Counts{NotSelected: 1}},
+		{name: "selected", options: []hedge.Option{learning, list, hedge.WithMethods("/*/Get")}, want: sent},
 		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()},
 			want: stats.Counts{NoDescriptor: 1}},
-		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle),
-			want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "for a hedge", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, OfHedges: 1},
+			ctx: served(metadata.Pairs("grpc-previous-rpc-attempts", "1"))},
+		{name: "for a primary", options: []hedge.Option{learning}, ctx: served(metadata.Pairs("a", "b")), want: sent},
+		{name: "by the service config", options: []hedge.Option{policy("0.01s")}, conn: state(connectivity.Idle),
+			want: learned},
 		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}")},
 			selected: true, want: stats.Counts{NotSelected: 1}},
 		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}")},
-			selected: true, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)},
-			call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)},
-			call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
-		{name: "WithMethods goes before the service config",
-			options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: stats.Counts{NotSelected: 1}},
-		{name: "the policy has a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(1)},
-			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{BudgetExhausted: 1}},
-		{name: "a policy of which the budget pays for every hedge", options: []hedge.Option{named(`"10ms"`),
-			hedge.WithBudgetPercent(400)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)},
-			before: func(s *hedge.Scheduler) { fail(s) }, want: stats.Counts{Warmup: 1, Throttled: 1}},
-		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")},
-			call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)},
-			before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
+			selected: true, call: after, want: learned},
+		{name: "After goes before the policy's delay", options: []hedge.Option{policy("5s")}, call: after, want: learned},
+		{name: "off goes before the service config", options: []hedge.Option{policy("0.01s")}, call: hedge.Off(),
+			want: stats.Counts{Off: 1}},
+		{name: "WithMethods goes before the service config", options: []hedge.Option{policy("0.01s"), list},
+			want: stats.Counts{NotSelected: 1}},
+		{name: "the policy has a budget", options: []hedge.Option{policy("0.01s"), hedge.WithBudgetPercent(1)},
+			before: spend, want: stats.Counts{BudgetExhausted: 1}},
+		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)}, before: fail,
+			want: stats.Counts{Warmup: 1, Throttled: 1}},
+		{name: "guarded", options: []hedge.Option{learning}, before: exhaust, want: stats.Counts{Warmup: 1, Guarded: 1}},
+		{name: "no guard", options: []hedge.Option{learning, hedge.WithGuard(false)}, before: exhaust, want: sent},
+		{name: "After goes before selection", options: []hedge.Option{list}, call: after, want: learned},
+		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			options := append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)
@@ -203,7 +169,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 				tc.before(s)
 			}
 			before := s.Stats()
-			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, tc.conn, tc.call...)
+			c := hcall.Begin((*registry.Registry)(s), cmp.Or(tc.ctx, t.Context()), target, method, tc.conn, tc.call)
 			if c.Hedged() {
 				plan := c.Plan()
 				if plan.Due != 10*ms || plan.Delay != 10*ms {
@@ -221,25 +187,37 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 					}
 				}
 			}
-			tc.want.Calls = 1
-			if got := difference(s.Stats(), before); got != tc.want {
-				t.Errorf("%+v,\nwant %+v", got, tc.want)
+			got, want := reflect.ValueOf(s.Stats()), tc.want
+			for i, w := 0, reflect.ValueOf(&want).Elem(); i < w.NumField(); i++ {
+				w.Field(i).SetInt(w.Field(i).Int() + reflect.ValueOf(before).Field(i).Int())
+			}
+			if want.Calls++; got.Interface() != want {
+				t.Errorf("%+v,\nwant %+v", got, want)
 			}
 		})
 	}
 }
 
-// named gives the test's method a policy with this delay.
-func named(delay string) hedge.Option {
-	delay = strings.Replace(delay, "10ms", "0.01s", 1)
+// policy gives the test's method a policy with this delay.
+func policy(delay string) hedge.Option {
 	return hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get"}],
-		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": ` + delay + `}}]}`)
+		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "` + delay + `"}}]}`)
 }
 
 // fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
 	c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil, hedge.Off())
 	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
+}
+
+// exhaust lets a hedge exhaust a quota.
+func exhaust(s *hedge.Scheduler) {
+	_, _ = hedge.Do(context.Background(), s, target, method, func(ctx context.Context) (int, error) {
+		if isHedge(ctx) {
+			return 0, status.Error(codes.ResourceExhausted, "quota")
+		}
+		return hedgetest.Taking(20 * ms)(ctx)
+	})
 }
 
 // spend empties the target's budget.
@@ -252,40 +230,20 @@ func spend(s *hedge.Scheduler) {
 	}
 }
 
-func difference(a, b stats.Counts) stats.Counts {
-	a.Calls -= b.Calls
-	a.Hedged -= b.Hedged
-	a.Hedges -= b.Hedges
-	a.Warmup -= b.Warmup
-	a.BudgetExhausted -= b.BudgetExhausted
-	a.Off -= b.Off
-	return a
-}
-
+// The median and the delay are 20 ms: a hedge has an answer to be expected 40 ms into the call.
 func TestRule10_DeadlineTooNear(t *testing.T) {
-	for _, tc := range []struct {
-		timeout time.Duration
-		hedged  bool
-	}{{35 * ms, false}, {45 * ms, true}} {
+	for timeout, want := range map[time.Duration]stats.Counts{
+		35 * ms: {Calls: 101, Warmup: 20, DeadlineNear: 1}, 45 * ms: {Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}} {
 		synctest.Test(t, func(t *testing.T) {
-			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms
-			// into the call.
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {
 				hedgetest.Call(t, s, target, method, 20*ms)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), tc.timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			_, err := hedge.Do(ctx, s, target, method, hedgetest.Taking(time.Second))
-			if status.Code(err) != codes.DeadlineExceeded {
-				t.Error(err)
-			}
-			want := stats.Counts{Calls: 101, Warmup: 20, DeadlineNear: 1}
-			if tc.hedged {
-				want = stats.Counts{Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}
-			}
-			if got := s.Stats(); got != want {
-				t.Errorf("timeout %v: %+v, want %+v", tc.timeout, got, want)
+			if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got != want {
+				t.Errorf("timeout %v: %v, %+v, want %+v", timeout, err, got, want)
 			}
 		})
 	}
@@ -310,14 +268,11 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 }
 
 func TestPreviousAttempts(t *testing.T) {
-	values := map[string]int{"1": 1, "4": 4, "1 2": 2, "": 0, "-1": 0, "many": 0, "99999999999999999999": 0}
-	for value, want := range values {
+	for value, want := range map[string]int{"1": 1, "4": 4, "1 2": 2, "": 0, "-1": 0, "many": 0,
+		"99999999999999999999": 0} {
 		md := metadata.MD{"grpc-previous-rpc-attempts": strings.Fields(value)}
 		if got := hedge.PreviousAttempts(metadata.NewIncomingContext(t.Context(), md)); got != want {
 			t.Errorf("%q: %d, want %d", value, got, want)
 		}
-	}
-	if got := hedge.PreviousAttempts(t.Context()); got != 0 {
-		t.Errorf("outside of a call: %d", got)
 	}
 }

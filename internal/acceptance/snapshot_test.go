@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"sync"
@@ -72,104 +71,66 @@ func quantiles(t testing.TB, s *hedge.Scheduler, target, name string) (all []flo
 	return all
 }
 
-func near(a, b []float64, within float64) bool {
-	for i := range a {
-		if math.Abs(a[i]/b[i]-1) > within {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
-
+// TestSnapshot_IsTakenOver restores a method and its class: they are known from the first call on,
+// and in the snapshots after that. Methods that the options do not select are omitted.
 func TestSnapshot_IsTakenOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		stragglers(t, s, method, 3_000, 1)
-		if s.Stats().HedgeWins == 0 {
-			t.Fatal("no hedge won, so that nothing was cut short")
-		}
-		again := takenOver(t, [][]byte{snapshotOf(t, s)})
-		want, got := quantiles(t, s, target, method), quantiles(t, again, target, method)
-		if !near(want, got, 0.021) {
-			t.Errorf("the quantiles are %v, want %v", got, want)
-		}
-		if row := again.Methods()[0]; row.Calls != 0 || row.Target != target || row.Method != method {
-			t.Errorf("the row is %+v", row)
-		}
-
-		// The first call is hedged.
-		began := time.Now()
-		_, err := hedge.Do(t.Context(), again, target, method, func(ctx context.Context) (int, error) {
-			if simulation.AttemptOf(ctx) == 0 {
-				return hedgetest.Taking(time.Second)(ctx)
-			}
-			return hedgetest.Taking(5 * ms)(ctx)
-		})
-		if took := time.Since(began); err != nil || took > 50*ms {
-			t.Errorf("the first call took %v, %v", took, err)
-		}
-		if stats := again.Stats(); stats.Hedged != 1 || stats.HedgeWins != 1 || stats.Warmup != 0 {
-			t.Errorf("%+v", stats)
-		}
-		synctest.Wait()
-
-		// Restored knowledge is in the next snapshot, and in the one after it.
-		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}))})
-		if got := quantiles(t, third, target, method); !near(want, got, 0.03) {
-			t.Errorf("the quantiles of the third are %v, want %v", got, want)
-		}
-	})
-}
-
-func TestSnapshot_OfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string {
 			return strings.Repeat("ü", len(method))
 		})
 		s := hedgetest.All(t, byMethod)
-		stragglers(t, s, method, 1_000, 1)
-		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
-		if classes := again.Methods()[0].Classes; classes != nil {
-			t.Errorf("classes without a call: %+v", classes)
+		stragglers(t, s, method, 3_000, 1)
+		hedgetest.Call(t, s, target, "/pkg.Svc/Delete", ms)
+		if s.Stats().HedgeWins == 0 {
+			t.Fatal("no hedge won, so that nothing was cut short")
 		}
-		hedgetest.Call(t, again, target, method, 5*ms)
-		was, is := s.Methods()[0].Classes[0], again.Methods()[0].Classes[0]
-		if is.Class != was.Class || math.Abs(float64(is.P90)/float64(was.P90)-1) > 0.03 || is.Choice.Delay == 0 {
+		want := quantiles(t, s, target, method)
+		isKnown := func(s *hedge.Scheduler, precise float64) {
+			t.Helper()
+			got := quantiles(t, s, target, method)
+			for i := range want {
+				if math.Abs(got[i]/want[i]-1) > precise {
+					t.Errorf("the quantiles are %v, want %v", got, want)
+				}
+			}
+		}
+		again := hedgetest.New(t, hedge.WithMethods(method), byMethod, hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
+		if rows := again.Methods(); len(rows) != 1 || rows[0].Calls != 0 || rows[0].Target != target ||
+			rows[0].Method != method || rows[0].Classes != nil {
+			t.Errorf("the rows are %+v", rows)
+		}
+		isKnown(again, 0.021)
+
+		// The first call is hedged.
+		_, err := hedge.Do(t.Context(), again, target, method, func(ctx context.Context) (int, error) {
+			return hedgetest.Taking([]time.Duration{time.Second, 5 * ms}[simulation.AttemptOf(ctx)])(ctx)
+		})
+		if stats := again.Stats(); err != nil || stats.Hedged != 1 || stats.HedgeWins != 1 || stats.Warmup != 0 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		synctest.Wait()
+
+		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}, byMethod))}, byMethod)
+		isKnown(third, 0.03)
+		hedgetest.Call(t, third, target, method, 5*ms)
+		was, is := s.Methods()[1].Classes[0], third.Methods()[0].Classes[0]
+		if is.Class != was.Class || !within(is.P90, was.P90, 0.03) || is.Choice.Delay == 0 {
 			t.Errorf("the class is %+v, want as %+v", is, was)
 		}
 	})
 }
 
-// TestSnapshot_OfSelectedMethods omits methods that the options do not select.
-func TestSnapshot_OfSelectedMethods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		stragglers(t, s, "/pkg.Svc/Get", 100, 1)
-		stragglers(t, s, "/pkg.Svc/Delete", 100, 2)
-		again := hedgetest.New(t, hedge.WithMethods("/pkg.Svc/Get"), hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
-		if rows := again.Methods(); len(rows) != 1 || rows[0].Method != "/pkg.Svc/Get" {
-			t.Errorf("%+v", rows)
-		}
-	})
-}
-
-// TestSnapshot_Errors has readers and writers that fail. The tests of internal/registry have the
-// snapshots that are refused.
+// TestSnapshot_Errors has a reader and a writer that fail, and schedulers that know nothing. The
+// tests of internal/registry have the snapshots that are refused.
 func TestSnapshot_Errors(t *testing.T) {
-	broken := failing{errors.New("disk full")}
-	for want, reader := range map[string]io.Reader{
-		"hedge: WithSnapshot(nil): must not be nil": nil,
-		"hedge: WithSnapshot: empty":                strings.NewReader(""),
-		"hedge: WithSnapshot: disk full":            broken,
-	} {
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(reader))
-		if s != nil || err == nil || err.Error() != want {
-			t.Errorf("the error is %q, want %q", err, want)
-		}
+	disk := broken{errors.New("disk full")}
+	if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(disk)); !errors.Is(err, disk.err) ||
+		!strings.HasPrefix(err.Error(), "hedge: WithSnapshot: ") {
+		t.Errorf("the error is %v", err)
 	}
-	if err := hedgetest.All(t).WriteSnapshot(broken); !errors.Is(err, broken.err) ||
+	if err := hedgetest.All(t).WriteSnapshot(disk); !errors.Is(err, disk.err) ||
 		!strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
-		t.Errorf("the error is %q", err)
+		t.Errorf("the error is %v", err)
 	}
 	for _, s := range []*hedge.Scheduler{nil, {}} {
 		if rows := takenOver(t, [][]byte{snapshotOf(t, s)}).Methods(); len(rows) > 0 {
@@ -178,45 +139,36 @@ func TestSnapshot_Errors(t *testing.T) {
 	}
 }
 
-type failing struct{ err error }
+type broken struct{ err error }
 
-func (f failing) Read([]byte) (int, error)  { return 0, f.err }
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
+func (f broken) Read([]byte) (int, error)  { return 0, f.err }
+func (f broken) Write([]byte) (int, error) { return 0, f.err }
 
 // TestRule16_SnapshotsAreBounded restores more methods than there is room for: the methods with the
-// most calls stay, and there is room for new methods.
+// most calls stay, and there is room for new methods. Methods that are not called leave.
 func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
 		for i := range 400 {
-			name := fmt.Sprintf("%s%d", method, i)
-			for range 5 {
-				hedgetest.Call(t, s, target, name, ms)
-			}
-			if i < 40 {
-				hedgetest.Call(t, s, target, name, 3*ms)
+			for range 5 + max(0, 40-i) {
+				hedgetest.Call(t, s, target, fmt.Sprintf("%s%d", method, i), ms)
 			}
 		}
 		again := takenOver(t, [][]byte{snapshotOf(t, s)}, hedge.WithMaxMethods(300))
-		rows := again.Methods()
-		if len(rows) != 150 {
-			t.Errorf("%d of 400 methods are taken over, want half of the 300 that there may be", len(rows))
+		if n := len(again.Methods()); n != 150 {
+			t.Errorf("%d of 400 methods are taken over, want half of the 300 that there may be", n)
 		}
 		for i := range 40 {
 			if _, ok := again.Latency(target, fmt.Sprintf("%s%d", method, i), 0.5); !ok {
 				t.Errorf("method %d, which had the most calls, is left out", i)
 			}
 		}
-		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
-		if got := len(again.Methods()); got != len(rows)+1 {
-			t.Errorf("%d methods after a call of a new one, want %d", got, len(rows)+1)
-		}
-		time.Sleep(20 * time.Minute)
-		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
-		time.Sleep(2 * time.Minute)
-		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
-		if rows := again.Methods(); len(rows) != 1 {
-			t.Errorf("%d methods are left of which 1 is called", len(rows))
+		for _, want := range []int{151, 151, 1} {
+			hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
+			if n := len(again.Methods()); want != 151 && n != want || n > 151 {
+				t.Errorf("%d methods, want %d", n, want)
+			}
+			time.Sleep(11 * time.Minute)
 		}
 	})
 }

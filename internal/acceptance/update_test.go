@@ -5,18 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
+	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -33,9 +39,7 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 // The most specific pattern wins, whatever the order, a method wins over its target, and a method
 // at a target over both.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
-	fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 	most := hedge.WithMaxHedges
-	budget := hedge.WithBudgetPercent(400)
 	rules := []hedge.Option{
 		hedge.WithTargetOptions("dns:///*", most(3)),
 		hedge.WithTargetOptions("dns:///b*", most(4), hedge.WithMethodOptions("/s/At*", most(2))),
@@ -44,103 +48,62 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 		hedge.WithMethodOptions("/s/Two*", most(2)),
 		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff(true)),
 	}
-	for range 20 {
-		s := hedgetest.All(t, append(rules, fixed, budget)...)
+	for range rules {
+		rules = append(rules[1:], rules[0])
+		s := hedgetest.Fixed(t, 10*ms, rules...)
 		synctest.Test(t, func(t *testing.T) {
 			for _, tc := range []struct {
 				target, method string
 				hedges         int64
-				rules          []string
+				rules          string
 			}{
-				{"other", "/x/M", 2, nil},
-				{"dns:///a", "/x/M", 3, []string{"dns:///*"}},
-				{"dns:///bcd", "/x/M", 4, []string{"dns:///*", "dns:///b*"}},
-				{"dns:///a", "/s/M", 1, []string{"dns:///*", "/s/*"}},
-				{"dns:///a", "/s/At", 1, []string{"dns:///*", "/s/*"}},
-				{"dns:///b", "/s/At", 2, []string{"dns:///*", "dns:///b*", "/s/*", "/s/At*"}},
-				{"other", "/s/TwoM", 2, []string{"/s/*", "/s/Two*"}},
-				{"other", "/s/TwoButNone", 0, []string{"/s/*", "/s/Two*", "/s/TwoButNone"}},
-				{"dns:///off", "/x/M", 0, []string{"dns:///*", "dns:///off"}},
-				{"dns:///off", "/s/M", 0, []string{"dns:///*", "dns:///off", "/s/*"}},
+				{"other", "/x/M", 2, ""},
+				{"dns:///a", "/x/M", 3, "dns:///*"},
+				{"dns:///bcd", "/x/M", 4, "dns:///* dns:///b*"},
+				{"dns:///a", "/s/M", 1, "dns:///* /s/*"},
+				{"dns:///a", "/s/At", 1, "dns:///* /s/*"},
+				{"dns:///b", "/s/At", 2, "dns:///* dns:///b* /s/* /s/At*"},
+				{"other", "/s/TwoM", 2, "/s/* /s/Two*"},
+				{"other", "/s/TwoButNone", 0, "/s/* /s/Two* /s/TwoButNone"},
+				{"dns:///off", "/s/M", 0, "dns:///* dns:///off /s/*"},
 			} {
-				// The first calls earn the cost of the last one's hedges.
-				for range 4 {
-					hedgesOf(t, s, t.Context(), tc.target, tc.method)
-				}
-				if got := hedgesOf(t, s, t.Context(), tc.target, tc.method); got != tc.hedges {
-					t.Errorf("%s %s: %d hedges, want %d", tc.target, tc.method, got, tc.hedges)
-				}
-				for _, row := range s.Methods() {
-					if row.Target == tc.target && row.Method == tc.method {
-						if diff := cmp.Diff(tc.rules, row.Rules); diff != "" {
-							t.Errorf("%s %s: rules (-want +got):\n%s", tc.target, tc.method, diff)
-						}
-					}
+				got := hedgesOf(t, s, t.Context(), tc.target, tc.method)
+				rows := s.Methods()
+				i := slices.IndexFunc(rows, func(m stats.Method) bool { return m.Target == tc.target && m.Method == tc.method })
+				if rules := strings.Join(rows[i].Rules, " "); got != tc.hedges || rules != tc.rules {
+					t.Errorf("%s %s: %d hedges by %q, want %d by %q", tc.target, tc.method, got, rules, tc.hedges, tc.rules)
 				}
 			}
 		})
-		rules = append(rules[1:], rules[0])
 	}
 }
 
-func TestRules_Errors(t *testing.T) {
-	for _, tc := range []struct {
-		option hedge.Option
-		want   []string
-	}{
-		{hedge.WithMethodOptions("Get", hedge.WithOff(true)), []string{`WithMethodOptions("Get")`, "/service/method"}},
-		{hedge.WithMethodOptions("/s/[", hedge.WithOff(true)), []string{`WithMethodOptions("/s/[")`, "malformed"}},
-		{hedge.WithTargetOptions("", hedge.WithOff(true)), []string{`WithTargetOptions("")`, "empty"}},
-		{hedge.WithTargetOptions("\xff", hedge.WithOff(true)), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
-		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff(true)), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)),
-			[]string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))),
-			[]string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")),
-			[]string{`WithMethodOptions("/s/M")`, "given twice"}},
-	} {
-		_, err := hedge.New(hedge.WithAllMethods(), tc.option)
-		for _, want := range tc.want {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v, want one with %q", err, want)
-			}
-		}
-	}
-	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff(true))
-	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil ||
-		!strings.Contains(err.Error(), "given twice") {
-		t.Errorf("a pattern given twice: %v", err)
-	}
-}
-
+// An update with an error changes nothing.
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	all := hedge.WithAllMethods()
 	for _, tc := range []struct {
-		name    string
+		want    string // "": no error
 		options []hedge.Option
-		want    string
 	}{
-		{"nothing of it given again", []hedge.Option{all}, ""},
-		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
-		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)},
-			"WithWindow(1h0m0s): must be 1m0s, as set by New"},
-		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
-		{"nine hedges", []hedge.Option{all, hedge.WithMaxHedges(9)}, "WithMaxHedges(9)"},
-		{"no methods", []hedge.Option{hedge.WithMaxHedges(1)}, "option that selects methods"},
-		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
-		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: must be given to New"},
-		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: must be given to New"},
+		{"", []hedge.Option{all}},
+		{"", []hedge.Option{all, hedge.WithWindow(time.Minute)}},
+		{"WithWindow(1h0m0s): must be 1m0s, as set by New", []hedge.Option{all, hedge.WithWindow(time.Hour)}},
+		{"WithMaxMethods(10000)", []hedge.Option{all, hedge.WithMaxMethods(10_000)}},
+		{"WithMaxHedges(9)", []hedge.Option{all, hedge.WithMaxHedges(9)}},
+		{"option that selects methods", []hedge.Option{hedge.WithMaxHedges(1)}},
+		{"WithTargetName", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}},
+		{"WithTrace: must be given to New", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}},
+		{"WithLogger: must be given to New", []hedge.Option{all, hedge.WithLogger(slog.Default())}},
+		{"given twice", []hedge.Option{all, hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")}},
 	} {
 		before := fmt.Sprint((*registry.Registry)(s).Config())
-		switch err := s.Update(tc.options...); {
-		case tc.want == "" && err != nil:
-			t.Errorf("%s: %v", tc.name, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) ||
-			fmt.Sprint((*registry.Registry)(s).Config()) != before):
-			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before,
-				(*registry.Registry)(s).Config())
+		err := s.Update(tc.options...)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("error %v, want %q", err, tc.want)
+		}
+		if now := fmt.Sprint((*registry.Registry)(s).Config()); err != nil && now != before {
+			t.Errorf("%s: the configuration was %s, and is %s", tc.want, before, now)
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
@@ -148,31 +111,32 @@ func TestUpdate_Errors(t *testing.T) {
 	}
 }
 
-// A pause stops every target, and a scheduler that is paused still learns.
+// A pause by a switch, by Pause or by the environment, stops all hedges until Resume. A paused
+// scheduler still learns.
 func TestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400),
-			hedge.WithMaxHedges(1))
-		for _, step := range []struct {
-			do     func()
-			paused string
-			hedges int64
-		}{{func() {}, "", 1}, {s.Pause, "Pause", 0}, {s.Resume, "", 1}, {s.Pause, "Pause", 0}} {
-			step.do()
-			for _, target := range []string{"a", "b"} {
-				if got := hedgesOf(t, s, t.Context(), target, "/s/M"); got != step.hedges {
-					t.Errorf("%s: %d hedges, want %d", target, got, step.hedges)
+	for value, disabled := range map[string]bool{"": false, "0": false, "false": false, "1": true, "yes": true} {
+		t.Setenv("HEDGE_DISABLED", value)
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+			hedges := func(want int64, paused string) {
+				got := hedgesOf(t, s, t.Context(), "t", "/s/M")
+				if by := s.Methods()[0].PausedBy; got != want || by != paused {
+					t.Errorf("HEDGE_DISABLED=%q: %d hedges, paused by %q; want %d, %q", value, got, by, want, paused)
 				}
 			}
-			if row := s.Methods()[0]; row.PausedBy != step.paused {
-				t.Errorf("paused by %q, want %q", row.PausedBy, step.paused)
+			if disabled {
+				hedges(0, "HEDGE_DISABLED")
+				s.Resume()
 			}
-		}
-		hedgesOf(t, s, t.Context(), "new", "/s/M")
-		if p50, ok := s.Latency("new", "/s/M", 0.5); !ok || !within(p50, time.Second, 0.01) {
-			t.Errorf("learned %v; a paused scheduler still learns", p50)
-		}
-	})
+			hedges(1, "")
+			s.Pause()
+			hedges(0, "Pause")
+			hedgesOf(t, s, t.Context(), "new", "/s/M")
+			if p50, ok := s.Latency("new", "/s/M", 0.5); !ok || !within(p50, time.Second, 0.01) {
+				t.Errorf("learned %v; a paused scheduler still learns", p50)
+			}
+		})
+	}
 }
 
 // The file {"off": true} stops all hedges, also at a program's start, and needs no option that
@@ -190,95 +154,44 @@ func TestOff_NeedsNoSelection(t *testing.T) {
 		const on = `{"readOnlyMethods": ["/s/M"], "trigger": {"percentile": 0.5}, "budgetPercent": 400, "maxHedges": 1}`
 		var l logged
 		s := hedgetest.New(t, append(parse(`{"off": true}`), l.option())...)
-		for n, step := range []struct {
+		after := hedge.NewContext(t.Context(), hedge.After(ms))
+		for _, step := range []struct {
 			file   string
 			hedges int64
+			after  bool // a call with the option After is hedged
 		}{
-			{on, 1},
-			{`{"off": true}`, 0},
-			{`{"off": true, "budgetPercent": 400}`, 0},
-			{on, 1},
-			{`{"off": true, "methodOptions": {"/s/M": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0},
-			{`{"off": true, "targetOptions": {"t": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0},
+			{on, 1, true},
+			{`{"off": true}`, 0, false},
+			{on, 1, true},
+			{`{"off": true, "methodOptions": {"/s/M": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0, true},
+			{`{"off": true, "targetOptions": {"t": {"off": false}}, "warmup": {"calls": 0, "delay": "1ms"}}`, 0, true},
 		} {
 			for range 60 {
-				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
-				hedgetest.Call(t, s, "t", "/s/Write", 10*time.Millisecond)
+				hedgetest.Call(t, s, "t", "/s/M", 10*ms)
+				hedgetest.Call(t, s, "t", "/s/Write", 10*ms)
 			}
 			if logged := l.lines(); len(logged) > 0 {
-				t.Errorf("step %d: logged %q", n, logged)
+				t.Errorf("before %s: logged %q", step.file, logged)
 			}
 			hedgetest.Update(t, s, parse(step.file)...)
-			for range 3 { // earn the cost of a hedge
-				hedgetest.Call(t, s, "t", "/s/M", 10*time.Millisecond)
+			for range 20 { // earn the cost of the hedges
+				hedgetest.Call(t, s, "t", "/s/M", 10*ms)
 			}
-			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != step.hedges {
-				t.Errorf("%s: %d hedges, want %d", step.file, got, step.hedges)
-			}
-			if got := hedgesOf(t, s, hedge.NewContext(t.Context(), hedge.After(time.Millisecond)), "t",
-				"/s/M"); step.file[:6] == `{"off"` && n < 4 && got != 0 {
-				t.Errorf("%s: %d hedges of a call with the option After", step.file, got)
-			}
-			if got := hedgesOf(t, s, t.Context(), "t", "/s/Write"); got != 0 {
-				t.Errorf("%s: %d hedges of a write", step.file, got)
+			if a, b := hedgesOf(t, s, t.Context(), "t", "/s/M"), hedgesOf(t, s, after, "t", "/s/M"); a != step.hedges ||
+				b > 0 != step.after || hedgesOf(t, s, t.Context(), "t", "/s/Write") != 0 {
+				t.Errorf("%s: %d hedges, and %d with After; %+v", step.file, a, b, s.Methods())
 			}
 		}
 	})
-	for _, file := range []string{`{}`, `{"off": false}`, `{"methodOptions": {"/s/M": {"off": true}}}`,
-		`{"targetOptions": {"t": {"off": true}}}`} {
-		if _, err := hedge.New(parse(file)...); err == nil || !strings.Contains(err.Error(), "option that selects methods") {
-			t.Errorf("%s: %v", file, err)
+	for _, opt := range []hedge.Option{nil, hedge.WithDryRun(true), hedge.WithOff(false),
+		hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), hedge.WithTargetOptions("t", hedge.WithOff(true))} {
+		if _, err := hedge.New(opt); err == nil || !strings.Contains(err.Error(), "option that selects methods") {
+			t.Errorf("the error without a selection is %v", err)
 		}
 	}
-}
-
-func TestNew_DisabledByTheEnvironment(t *testing.T) {
-	for value, want := range map[string]int64{"": 1, "0": 1, "false": 1, "1": 0, "true": 0, "yes": 0} {
-		t.Setenv("HEDGE_DISABLED", value)
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
-		synctest.Test(t, func(t *testing.T) {
-			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != want {
-				t.Errorf("HEDGE_DISABLED=%q: %d hedges, want %d", value, got, want)
-			}
-		})
-		if by := s.Methods()[0].PausedBy; (by == "HEDGE_DISABLED") != (want == 0) {
-			t.Errorf("HEDGE_DISABLED=%q: paused by %q", value, by)
-		}
-		s.Resume()
-		synctest.Test(t, func(t *testing.T) {
-			if got := hedgesOf(t, s, t.Context(), "u", "/s/M"); got != 1 {
-				t.Errorf("after Resume: %d hedges, want 1", got)
-			}
-		})
-	}
-}
-
-// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this
-// one.
-func TestHedgesOfHedges(t *testing.T) {
-	served := func(attempt string) context.Context {
-		return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", attempt))
-	}
-	for _, tc := range []struct {
-		name string
-		ctx  context.Context
-		want int64
-	}{
-		{"for nobody", context.Background(), 1},
-		{"for a primary", metadata.NewIncomingContext(context.Background(), metadata.Pairs("a", "b")), 1},
-		{"for a hedge", served("1"), 0},
-		{"for the third hedge", served("3"), 0},
-		{"for a hedge, and the mark is removed", metadata.NewIncomingContext(served("1"), nil), 1},
-	} {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
-		synctest.Test(t, func(t *testing.T) {
-			if got := hedgesOf(t, s, tc.ctx, "t", "/s/M"); got != tc.want {
-				t.Errorf("%s: %d hedges, want %d", tc.name, got, tc.want)
-			}
-			if got := s.Stats().OfHedges; got != 1-tc.want {
-				t.Errorf("%s: %d counted as hedges of hedges", tc.name, got)
-			}
-		})
+	for _, opt := range []hedge.Option{hedge.WithMethods("/a/B"), hedge.WithReadOnlyMethods("/a/B"),
+		hedge.WithIdempotentOnly(), hedge.WithServiceConfig("{}"), hedge.WithAllMethods()} {
+		hedgetest.New(t, opt)
 	}
 }
 
@@ -311,4 +224,207 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 			t.Errorf("the loggers have %q and %q", a, b)
 		}
 	})
+}
+
+func straggler(t testing.TB) testserver.Distribution {
+	t.Helper()
+	return testserver.DistributionT(t, "straggler")
+}
+
+// isHedge reports whether ctx is the context of a hedge.
+func isHedge(ctx context.Context) bool { return simulation.AttemptOf(ctx) > 0 }
+
+// TestRule13_WhatTeaches goes through the ways in which a primary ends. Each scheduler sees two
+// calls that take 100 ms and then one that ends in its own way after 10 ms: an observation there
+// makes 10 ms the 25% quantile, a lower bound leaves 100 ms.
+func TestRule13_WhatTeaches(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		gone bool // the caller gave up
+		cut  bool // a hedge won
+		off  grpc.CallOption
+		want time.Duration
+	}{
+		{name: "switched off", off: hedge.Off(), want: 100 * ms},
+		{name: "OK", want: 10 * ms},
+		{name: "an answer that is an error", err: status.Error(codes.NotFound, ""), want: 10 * ms},
+		{name: "a fast failure", err: status.Error(codes.Unavailable, ""), want: 100 * ms},
+		{name: "an error without a status", err: errors.New("no status"), want: 100 * ms},
+		{name: "the caller gave up", err: status.Error(codes.Canceled, ""), gone: true, want: 100 * ms},
+		{name: "answered as the caller gave up", gone: true, want: 10 * ms},
+		{name: "a hedge won", cut: true, want: 100 * ms},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithMaxHedges(0))
+			hedgetest.Call(t, s, target, method, 100*ms)
+			hedgetest.Call(t, s, target, method, 100*ms)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, tc.off)
+			time.Sleep(10 * ms)
+			if tc.gone {
+				cancel()
+			}
+			if tc.cut {
+				hedgetest.CutShort(&c, c.Age())
+			} else {
+				c.End(hcall.Ending{Err: tc.err})
+			}
+			if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
+				t.Errorf("p25 %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestRule15_TheQuantileIsComputedSeldom records at a fixed time: the delay stays until there are
+// enough new calls.
+func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
+		delays := map[time.Duration]bool{}
+		for i := range 3_000 {
+			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
+			hedgetest.CutShort(&c, time.Duration(i)*time.Microsecond)
+			c.End(hcall.Ending{})
+			delays[s.Methods()[0].Delay] = true
+		}
+		if len(delays) > 60 {
+			t.Errorf("%d different delays in 3,000 calls", len(delays))
+		}
+	})
+}
+
+// Learning under another configuration does not move the hedges of a call in flight; learning under
+// the call's own does.
+func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
+	half := hedge.WithTrigger(hedge.Percentile(0.5))
+	for want, update := range map[time.Duration]hedge.Option{
+		10 * ms: hedge.WithTrigger(hedge.Percentile(0.99)), 60 * ms: half} {
+		synctest.Test(t, func(t *testing.T) {
+			var at time.Duration
+			opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+			s := hedgetest.New(t, append(opts, half,
+				hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) { at = e.Age }}))...)
+			for range 40 {
+				hedgetest.Call(t, s, target, method, 10*ms)
+			}
+			time.AfterFunc(5*ms, func() {
+				hedgetest.Update(t, s, append(opts, update)...)
+				for range 60 { // which teach that calls take 60 ms
+					c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
+					c.End(hcall.Ending{Age: 60 * ms})
+				}
+			})
+			hedgetest.Call(t, s, target, method, 200*ms)
+			if !within(at, want, 0.03) {
+				t.Errorf("the hedge was sent at %v, want %v", at, want)
+			}
+		})
+	}
+}
+
+// Calls in flight keep their hedges when an update switches hedging off, in whatever way. Calls
+// that begin afterwards have none.
+func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
+	const calls = 20
+	budget := hedge.WithBudgetPercent
+	of := func(opt hedge.Option) hedge.Option { return hedge.WithMethodOptions(method, opt) }
+	for _, tc := range []struct {
+		name          string
+		first, update []hedge.Option
+	}{
+		{"WithMaxHedges(0)", nil, []hedge.Option{hedge.WithMaxHedges(0)}},
+		{"WithOff", nil, []hedge.Option{of(hedge.WithOff(true))}},
+		{"WithBudgetPercent(0)", nil, []hedge.Option{budget(0)}},
+		{"WithBudgetPercent(0) for the method", []hedge.Option{of(budget(100))}, []hedge.Option{of(budget(0))}},
+		{"WithBudgetPercent(0), but not for the method", []hedge.Option{of(budget(100))},
+			[]hedge.Option{of(budget(100)), budget(0)}},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), budget(100),
+				hedge.WithMaxHedges(1)}
+			s := hedgetest.New(t, append(opts, tc.first...)...)
+			var inFlight sync.WaitGroup
+			for range calls {
+				inFlight.Go(func() { hedgetest.Call(t, s, target, method, 200*ms) })
+			}
+			time.Sleep(5 * ms)
+			hedgetest.Update(t, s, append(opts, tc.update...)...)
+			hedgetest.Call(t, s, target, method, ms) // so that the update has reached the method
+			inFlight.Wait()
+			inTime := s.Stats().Hedges
+			if later := hedgesOf(t, s, t.Context(), target, method); inTime != calls || later != 0 {
+				t.Errorf("%d calls in flight had %d hedges, and a later one %d", calls, inTime, later)
+			}
+		})
+	}
+}
+
+// A call ends by the options that were in force when it began, though an update replaces them
+// before any attempt has ended: which statuses end it, which answers are accepted, whether a hedge
+// may answer with an error. And it asks the functions of these options.
+func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
+	accepting := func(good string) hedge.Option {
+		return hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool { return reply == good })
+	}
+	unavailable, notFound := status.Error(codes.Unavailable, ""), status.Error(codes.NotFound, "")
+	nonFatal, aborted := hedge.WithNonFatalCodes(codes.Unavailable), hedge.WithNonFatalCodes(codes.Aborted)
+	reads, writes := hedge.WithReadOnlyMethods(method), hedge.WithMethods(method)
+	for _, tc := range []struct {
+		name         string
+		first, then  hedge.Option
+		primary, end error // of the primary, and of the hedge
+		want         string
+	}{
+		{"a status that does not end it", nonFatal, aborted, unavailable, nil, "hedge"},
+		{"a status that ends it", aborted, nonFatal, unavailable, nil, "Unavailable"},
+		{"an answer that is accepted", accepting("primary"), accepting("hedge"), nil, nil, "primary"},
+		{"an answer that is not accepted", accepting("hedge"), accepting("primary"), nil, nil, "hedge"},
+		{"a hedge's error that answers", reads, writes, nil, notFound, "NotFound"},
+		{"a hedge's error that does not", writes, reads, nil, notFound, "primary"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			with := func(opt hedge.Option) []hedge.Option {
+				return []hedge.Option{writes, opt, hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1),
+					hedge.WithBudgetPercent(400)}
+			}
+			s := hedgetest.New(t, with(tc.first)...)
+			took := [2]time.Duration{30 * ms, 40 * ms}
+			if tc.end != nil {
+				took[1] = 5 * ms // it is the first to end
+			}
+			got, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (string, error) {
+				n := simulation.AttemptOf(ctx)
+				if n == 0 {
+					hedgetest.Update(t, s, with(tc.then)...)
+				}
+				if _, err := hedgetest.Taking(took[n])(ctx); err != nil {
+					return "", err
+				}
+				return []string{"primary", "hedge"}[n], []error{tc.primary, tc.end}[n]
+			})
+			if err != nil {
+				got = status.Code(err).String()
+			}
+			if got != tc.want {
+				t.Errorf("%s: the call ended with %q, want %q", tc.name, got, tc.want)
+			}
+		})
+	}
+	var asked string
+	asking := func(name string) []hedge.Option {
+		return []hedge.Option{writes,
+			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class "; return "c" }),
+			hedge.WithCost(func(context.Context, string, any) float64 { asked += name + "'s cost "; return 1 })}
+	}
+	s := hedgetest.New(t, asking("the first")...)
+	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
+	hedgetest.Update(t, s, asking("the second")...)
+	c.Inspect(nil, nil, nil)
+	c.End(hcall.Ending{})
+	if asked != "the first's class the first's cost " {
+		t.Errorf("asked were %s", asked)
+	}
 }

@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -17,14 +18,11 @@ import (
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
-
-const maxBackends = 4
 
 // world is servers, their faults, a client and its traffic, as a seed draws them.
 type world struct {
@@ -35,7 +33,7 @@ type world struct {
 	policy   string        // load balancing
 	rate     float64       // calls a second
 	limit    *testserver.Limit
-	faults   []happening
+	faults   []*fault
 
 	settings  settings
 	scheduler *hedge.Scheduler
@@ -48,8 +46,7 @@ type world struct {
 func drawWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 21))
 	w := &world{
-		seed: seed, backends: 2 + r.IntN(maxBackends-1), pool: oneOf(r, 1, 1, 2, 4, 10, 64), rate: 10 + 15*r.Float64(),
-		book: attemptBook{first: map[uint64]bool{}},
+		seed: seed, backends: 2 + r.IntN(3), pool: oneOf(r, 1, 1, 2, 4, 10, 64), rate: 10 + 15*r.Float64(),
 	}
 	if chance(r, 0.3) {
 		w.far = 15 * ms
@@ -72,49 +69,38 @@ func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {
 		return
 	}
-	switch r.IntN(4) {
-	case 0:
-		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm,
-			Debug: "too many resets"}
-	case 1:
-		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseAfterCalls}
-	case 2:
+	kind := r.IntN(4)
+	if kind == 2 {
 		w.limit = &testserver.LimitLikeApache
+		return
+	}
+	w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute}
+	switch kind {
+	case 0:
+		w.limit.Close, w.limit.Debug = testserver.CloseCalm, "too many resets"
+	case 1:
+		w.limit.Close = testserver.CloseAfterCalls
 	default:
-		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseSilently}
-		w.settings.resets = w.limit.Resets / 2
+		w.limit.Close, w.settings.resets = testserver.CloseSilently, w.limit.Resets/2
 	}
 }
 
 // String lists the draws.
 func (w *world) String() string {
+	faults := ""
+	for _, f := range w.faults {
+		faults += fmt.Sprintf("%s from %v to %v, ", f.kind, f.from, f.until)
+	}
 	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit "+
-		"%+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
-		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
+		"%+v\n%+v\n%s\n%+v", w.backends, w.far, w.pool, w.policy, w.rate, w.limit, w.settings, faults, w.tally)
 }
 
 // hedging makes the scheduler and returns the options of connections that use it.
 func (w *world) hedging(t *testing.T) []grpc.DialOption {
 	w.book.began = time.Now()
-	var err error
-	if w.scheduler, err = hedge.New(w.options(w.settings)...); err != nil {
-		t.Fatal(err)
-	}
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(
-			stream.Interceptor(w.scheduler)),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + w.policy + `]}`),
-	}
-}
-
-// isGuarded reports whether the guard holds hedges back.
-func (w *world) isGuarded() bool {
-	for _, row := range w.scheduler.Methods() {
-		if row.Guard.Reason != "" {
-			return true
-		}
-	}
-	return false
+	w.scheduler = hedgetest.New(t, w.options(w.settings)...)
+	return append(hedgetest.Interceptors(w.scheduler),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+w.policy+`]}`))
 }
 
 // client makes a world's calls, with hedging or without.
@@ -130,7 +116,6 @@ type client struct {
 	group   sync.WaitGroup
 
 	calls, failed, hedges atomic.Int64
-	primaries             [maxBackends]atomic.Int64
 }
 
 // start starts the servers, and connects to them. Without options it is plain gRPC that calls them.
@@ -162,9 +147,10 @@ var usually = testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10)
 
 // script is the behavior of the servers, with the faults of the moment.
 func (c *client) script() testserver.Script {
-	var faults []func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
+	var faults []change
 	for _, f := range c.faults {
-		if change := f.changes(); change != nil {
+		if f.attempts != nil {
+			change := f.attempts()
 			faults = append(faults, func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
 				if f.from <= at && at < f.until {
 					change(a, at, p)
@@ -173,13 +159,9 @@ func (c *client) script() testserver.Script {
 		}
 	}
 	return func(a testserver.Attempt) testserver.Plan {
-		if a.Number == 0 {
-			c.primaries[a.Backend].Add(1)
-		} else {
+		if a.Number > 0 {
 			c.hedges.Add(1)
-		}
-		if c.hedged {
-			c.book.attempt(a.ID, c.settings.price(a.ID))
+			c.book.add(event{extra: c.settings.price(a.ID)})
 		}
 		p := testserver.Plan{Delay: a.Draw(usually)}
 		if a.Backend == c.backends-1 {
@@ -220,35 +202,19 @@ func ask(conn testpb.TestServiceClient, request *testpb.Request, streamed bool) 
 		return err
 	}
 	s, err := conn.ServerStream(ctx, request)
-	if err != nil {
-		return err
+	for n := 0; err == nil; n++ {
+		if _, err = s.Recv(); err == io.EOF && n == 1 {
+			return nil
+		}
 	}
-	if _, err = s.Recv(); err != nil {
-		return err
-	}
-	if _, err = s.Recv(); err == nil {
-		return fmt.Errorf("a second message")
-	}
-	return nil
+	return err
 }
 
-// minute makes the calls of a minute and returns its tally.
+// minute makes the calls of a minute, and returns the number of calls and of hedges.
 func (c *client) minute() minute {
-	count := func() (m minute) {
-		m.calls, m.hedges = c.calls.Load(), c.hedges.Load()
-		for b := range m.primaries {
-			m.primaries[b] = c.primaries[b].Load()
-		}
-		return m
-	}
-	was := count()
+	calls, hedges := c.calls.Load(), c.hedges.Load()
 	c.until(c.lasted + time.Minute)
-	m := count()
-	m.calls, m.hedges = m.calls-was.calls, m.hedges-was.hedges
-	for b := range m.primaries {
-		m.primaries[b] -= was.primaries[b]
-	}
-	return m
+	return minute{c.calls.Load() - calls, c.hedges.Load() - hedges}
 }
 
 // end waits for all calls, and checks that nothing of them is left.

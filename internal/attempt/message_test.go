@@ -3,6 +3,7 @@ package attempt_test
 import (
 	"bytes"
 	"encoding/json"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,8 +20,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/opaquepb"
-	"github.com/grpchedge/hedge/proto/openpb"
 )
 
 // legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of
@@ -81,27 +80,21 @@ var (
 
 // TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
-	opaque := &opaquepb.Reply{}
-	opaque.SetId(3)
 	stale := func(m proto.Message) proto.Message {
 		m.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 0x01})
 		return m
 	}
-	for name, tc := range map[string]struct{ dst, src proto.Message }{
-		"open":          {stale(&openpb.Reply{Sequence: proto.Uint32(9)}), &openpb.Reply{Id: proto.Uint64(1)}},
-		"opaque":        {stale(&opaquepb.Reply{}), opaque},
-		"empty":         {&testpb.Reply{Id: 4, Attempt: 1, Payload: []byte("stale")}, &testpb.Reply{}},
-		"unknown field": {&testpb.Reply{Id: 4}, stale(&testpb.Reply{Id: 5})},
-	} {
-		reply, ok := own.Reply(tc.dst)
+	for _, src := range []proto.Message{&testpb.Reply{}, stale(&testpb.Reply{Id: 5})} {
+		dst := stale(&testpb.Reply{Id: 4, Attempt: 1, Payload: []byte("stale")})
+		reply, ok := own.Reply(dst)
 		got := reply.Make().(proto.Message)
 		if !ok || proto.Size(got) > 0 {
-			t.Errorf("%s: a new reply is %v, %t", name, got, ok)
+			t.Errorf("a new reply is %v, %t", got, ok)
 		}
-		proto.Merge(got, tc.src)
+		proto.Merge(got, src)
 		reply.Take(got)
-		if diff := cmp.Diff(tc.src, tc.dst, protocmp.Transform()); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+		if diff := cmp.Diff(src, dst, protocmp.Transform()); diff != "" {
+			t.Error(diff)
 		}
 	}
 	old := &legacy{}
@@ -149,8 +142,23 @@ func TestReply_Restores(t *testing.T) {
 func TestKinds(t *testing.T) {
 	var none, all, ofOwn, onlyEmpty = [4]bool{}, [4]bool{true, true, true, true}, [4]bool{true, false, true, false},
 		[4]bool{false, false, true, false}
+	onlyReply := [4]bool{true, false, false, false}
 	endless := &legacy{}
 	endless.Next = endless
+	const overhead = 3*2 + 1 + 3 // small numbers, a tag and a length
+	sized := func(n int) any {
+		return &testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, n-overhead)}
+	}
+	unknown := &testpb.Request{}
+	unknown.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType),
+		make([]byte, attempt.MaxCopy)))
+	differ := func(a, b any) string {
+		if large, ok := a.(*testpb.Request); ok { // too large for cmp
+			copied, _ := b.(proto.Message)
+			return map[bool]string{false: "by content"}[proto.Equal(large, copied)]
+		}
+		return cmp.Diff(a, b, protocmp.Transform())
+	}
 	for name, tc := range map[string]struct {
 		m    any
 		want [4]bool // reply and request, first with gRPC's own codec
@@ -158,6 +166,10 @@ func TestKinds(t *testing.T) {
 		"nil":                  {nil, none},
 		"empty message":        {&testpb.Reply{}, all},
 		"message":              {&testpb.Reply{Id: 1}, [4]bool{true, false, true, true}},
+		"largest":              {sized(attempt.MaxCopy), [4]bool{true, false, true, true}},
+		"too large":            {sized(attempt.MaxCopy + 1), onlyReply},
+		"too many":             {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/2+1)}, onlyReply},
+		"too much unknown":     {unknown, onlyReply},
 		"nil message":          {(*testpb.Reply)(nil), [4]bool{false, false, true, true}},
 		"dynamic message":      {dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()), all},
 		"nil dynamic message":  {(*dynamicpb.Message)(nil), none},
@@ -178,14 +190,14 @@ func TestKinds(t *testing.T) {
 			if o.Replayable(tc.m) {
 				copied := o.Copy(tc.m)
 				got[2+i] = copied != nil
-				if diff := cmp.Diff(tc.m, copied, protocmp.Transform()); got[2+i] && diff != "" {
+				if diff := differ(tc.m, copied); got[2+i] && diff != "" {
 					t.Errorf("%s: the copy differs: %s", name, diff)
 				}
 			}
 		}
 		for i, o := range []attempt.Options{own, forced} {
 			kept := o.Keep(tc.m)
-			if diff := cmp.Diff(tc.m, kept.Message(), protocmp.Transform()); (kept != nil) != tc.want[2+i] ||
+			if diff := differ(tc.m, kept.Message()); (kept != nil) != tc.want[2+i] ||
 				kept != nil && diff != "" && name != "nil message" {
 				t.Errorf("%s: kept %t, it differs: %s", name, kept != nil, diff)
 			}
@@ -193,29 +205,6 @@ func TestKinds(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
-	}
-}
-
-// TestReplayable_UpToASize sees all of a request.
-func TestReplayable_UpToASize(t *testing.T) {
-	const overhead = 3*2 + 1 + 3 // small numbers, a tag and a length
-	unknown := &testpb.Request{}
-	unknown.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType),
-		make([]byte, attempt.MaxCopy)))
-	for name, tc := range map[string]struct {
-		req  any
-		want bool
-	}{
-		"largest": {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1,
-			Payload: make([]byte, attempt.MaxCopy-overhead)}, true},
-		"too large": {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1,
-			Payload: make([]byte, attempt.MaxCopy-overhead+1)}, false},
-		"too many":                 {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/2+1)}, false},
-		"too much that is unknown": {unknown, false},
-	} {
-		if got := own.Replayable(tc.req); got != tc.want {
-			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
@@ -279,5 +268,35 @@ func TestCopy_IsDeep(t *testing.T) {
 	own.Copy(memory).(*raw).Data[0] = 'X'
 	if string(memory.Data) != "older" {
 		t.Error("the copy shares memory with the request")
+	}
+}
+
+// TestKeep_Memory keeps large requests, and then as many small ones, which do not use the memory of the large ones.
+func TestKeep_Memory(t *testing.T) {
+	const requests, large, small = 500, 60_000, 100
+	options := attempt.NewOptions(nil)
+	keep := func(size int) []*attempt.Kept {
+		all := make([]*attempt.Kept, requests)
+		for n := range all {
+			all[n] = options.Keep(&testpb.Request{Payload: make([]byte, size)})
+		}
+		return all
+	}
+	heap := func() (bytes uint64) {
+		for range 3 { // a pool drops unused memory after two collections
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, k := range keep(large) {
+		k.Free()
+	}
+	all := keep(small)
+	with := heap()
+	clear(all)
+	if without := heap(); with > without+requests*large/4 {
+		t.Errorf("%d requests of %d bytes take %d bytes", requests, small, with-without)
 	}
 }

@@ -38,7 +38,13 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	d := due{Call: c, n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected() == 0 && !soFar.Repeated
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
-	d.noteLate()
+	if d.busy {
+		d.clientBusy = true
+	} else if d.slow && !soFar.Attempts[n-1].TurnedAway && d.estimate != nil { // the last attempt is late
+		if silent := d.Record.NoteLate(n, now, d.Delay); silent != "" {
+			settings.Tell(d.settings.Traces, settings.SilentBackend{Target: d.method.Target.Name, Address: silent})
+		}
+	}
 	e, why := d.consider()
 	if e.Kind != race.Admitted {
 		d.notSent(e, why)
@@ -59,23 +65,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 }
 
 // busyShare divides a call's age: the process is busy if goroutines wait for a processor for longer
-// than the quotient. A call waits about four times, so a busy process causes at least a quarter of
-// the age. The threshold grows with the age, so a call is hedged in the end, however busy the
-// process is.
+// than the quotient. A call waits about four times, so a busy process causes a quarter of its age.
 const busyShare = 16
-
-// noteLate records that the last attempt is late at its backend. Without a learned delay, lateness
-// is not a sign of a silent backend.
-func (d *due) noteLate() {
-	if d.busy {
-		d.clientBusy = true
-	} else if d.slow && !d.race.Attempts[d.n-1].TurnedAway && d.estimate != nil {
-		if silent := d.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
-			event := settings.SilentBackend{Target: d.method.Target.Name, Address: silent}
-			settings.Tell(d.settings.Traces, event)
-		}
-	}
-}
 
 // consider returns [race.Admitted], or why hedge d is not sent: the first reason that holds, in the
 // order below. A hedge that was held back is considered again, so a reason may be asked for more
@@ -143,7 +134,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// A server turned a hedge away, and there may be no other backend.
-	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+d.Delay && !mayGoElsewhere(d.Call) {
+	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+d.Delay &&
+		!d.Record.Spare() && (d.Record != nil || m.Target.OneConnection()) {
 		return holdUntil(at + d.Delay)
 	}
 
@@ -195,9 +187,7 @@ func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
 	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, d.Delay)}, why
 }
 
-// retryFloor is the least time after which a hedge that was held back is considered again. Timers
-// are hardly more precise.
-const retryFloor = 250 * time.Microsecond
+const retryFloor = 250 * time.Microsecond // timers are hardly more precise
 
 // retryAt returns the age at which a hedge that is held back is considered again:
 //
@@ -205,9 +195,8 @@ const retryFloor = 250 * time.Microsecond
 //	age < 3 delay    at 3 delay
 //	else             at twice the age
 //
-// The first retries are close together. If slightly more hedges are due than the budget pays for,
-// some calls end while they are held back, and slower calls get their tokens after a fraction of
-// the delay. Later retries are rare, so that a long call in an outage costs little.
+// If slightly more hedges are due than the budget pays for, early retries give slower calls the
+// tokens. Later retries are rare, so that a long call in an outage costs little.
 func retryAt(age, delay time.Duration) time.Duration {
 	wait := age
 	switch {
@@ -219,8 +208,8 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// deadlineNear reports whether a hedge sent at now that takes the median latency of the class or the
-// method would miss the deadline. While latencies are unknown, the median counts as 0.
+// deadlineNear reports whether a hedge sent at now that takes the median latency would miss the
+// deadline.
 func deadlineNear(c *Call, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
 	return ok && deadline.Sub(now) <= median(c)
@@ -245,7 +234,6 @@ func (d *due) newestDelay() time.Duration {
 
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than
 // the delay at a silent backend, but at most a quarter of the time between start and deadline.
-// Without a learned delay, lateness is no sign of a silent backend.
 func (d *due) patientDelay() time.Duration {
 	if !d.slow || d.turn != 1 || d.estimate == nil {
 		return 0
@@ -294,11 +282,6 @@ func (d *due) turnedAwayAt() (at time.Duration, turnedAway bool) {
 	return at, turnedAway
 }
 
-// mayGoElsewhere reports whether there may be a ready backend that the call has not used.
-func mayGoElsewhere(c *Call) bool {
-	return c.Record.Spare() || c.Record == nil && !c.method.Target.OneConnection()
-}
-
 // isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.
 func isOnlyHope(r *race.Report, n int) bool {
 	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
@@ -306,7 +289,6 @@ func isOnlyHope(r *race.Report, n int) bool {
 	})
 }
 
-// release returns the reservation and the reset of a hedge that is not sent.
 func release(c *Call) {
 	c.Record.Unreserve(false)
 	if c.hedges.tookReset {
@@ -314,8 +296,7 @@ func release(c *Call) {
 	}
 }
 
-// notSent counts and reports why hedge d is not sent. A reason for which the hedge is held back
-// counts once in a row.
+// notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.
 func (d *due) notSent(e race.Event, why stats.Reason) {
 	held := e.Kind == race.HeldBack
 	if why == stats.NoReason || held && d.hedges.heldBack == why {

@@ -15,8 +15,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Failure implements [race.Policy]. It classifies err: final or not, the pushback of the trailer,
-// and whether the call may be sent again.
+// Failure implements [race.Policy].
 func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	if c.settings.Final.HasStatus(err) {
@@ -50,8 +49,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
-// HedgeContext returns the context of a hedge. It may be called from any goroutine after
-// PrimaryContext.
+// HedgeContext returns the context of a hedge. It may be called concurrently after PrimaryContext.
 func (c *Call) HedgeContext(ctx context.Context) context.Context {
 	if c.Record == nil {
 		return ctx
@@ -60,15 +58,17 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
-// the call, a policy of package balancer leaves the choice of the backend to its child.
+// the call, a policy of package balancer leaves the choice of the backend to its child. A call under
+// a stream's context is not placed as an attempt of the stream.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
+	if !place.Live() {
+		return ctx
+	}
 	switch c.why {
 	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
-		if place.Live() {
-			return place.Hide(ctx)
-		}
+		return place.Hide(ctx)
 	}
-	return ctx
+	return place.Forget(ctx)
 }
 
 // HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A
@@ -79,8 +79,7 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer records the peer of a hedge that has ended. A peer without an address is ignored. It
-// may be called at any time, from any goroutine.
+// HedgePeer records the peer of a hedge that has ended. It may be called at any time, concurrently.
 func (c *Call) HedgePeer(p *peer.Peer) {
 	if conn, ok := c.Conn.(*grpc.ClientConn); ok {
 		c.method.Target.HedgePeer(conn, p, c.Record)

@@ -24,10 +24,9 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// An interceptor calls Begin, then Inspect with the request. If Hedged returns false, the
-// interceptor makes the call normally. Otherwise it races attempts by the Plan, with the Call as
-// the race's policy. A race ends its call by Book, unless it was untouched. The interceptor must
-// call End after an untouched race, and for a call without a race.
+// An interceptor calls Begin, then Inspect with the request. If Hedged returns true, it races
+// attempts by the Plan, with the Call as the race's policy, and the race calls Book. The interceptor
+// must call End after an untouched race, and for a call without a race.
 type Call struct {
 	Context context.Context
 	Conn    Conn // nil: always ready
@@ -118,8 +117,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	return c
 }
 
-// setMode decides whether the call may be hedged, and after which delay. If not, it counts the
-// reason.
+// setMode decides whether the call may be hedged, and after which delay, or counts why not.
 func setMode(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
@@ -166,8 +164,8 @@ func (o options) selected(s *registry.Settings) bool {
 	return s.Named
 }
 
-// learnedDelay sets the call's delay to the learned delay of its class or its method. It returns
-// false if too little is learned.
+// learnedDelay sets the call's delay by its class or its method, or returns false while these are
+// being learned.
 func learnedDelay(c *Call) bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
@@ -181,7 +179,8 @@ func learnedDelay(c *Call) bool {
 	return true
 }
 
-// hedgeAfter adds the call's share to the budget, and lets the call be hedged unless a setting forbids it.
+// hedgeAfter adds the call's share to the budget, and lets the call be hedged unless a setting
+// forbids it.
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
@@ -211,20 +210,15 @@ func hedgeAfter(c *Call, delay time.Duration) {
 // Inspects reports whether Inspect calls a function of the user.
 func (c *Call) Inspects() bool { return needsClass(c) || c.payment.owes }
 
-// needsClass reports whether the class of the request is still to be set. Calls of a control group
-// have no class.
+// needsClass reports whether the class of the request is still to be set.
 func needsClass(c *Call) bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
-// Inspect asks the functions of WithClass and WithCost about the call's request. The class then
-// gives the delay and learns the call's latency. Once a method has classes, calls without a class
-// share one. The budget earns the call's share of the cost, and each hedge pays the cost. Inspect
-// must be called before the first hedge is due.
-//
-// The user's functions run without a lock. For a stream, the race may begin before they return. The
-// stream then sets *late, which mu guards, and Inspect discards their results. A unary call passes
-// nil for mu and late.
+// Inspect asks the functions of WithClass and WithCost about the call's request, without a lock. It
+// must be called before the first hedge is due. The race of a stream may begin before the functions
+// return: the stream then sets *late, which mu guards, and Inspect discards their results. A unary
+// call passes nil for mu and late.
 func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	if !c.Inspects() {
 		return
@@ -289,8 +283,7 @@ func (c *Call) Plan() race.Plan {
 	return p
 }
 
-// WouldBeHedged reports whether a dry run keeps the call from being hedged. The interceptor then
-// looks for reasons why the call cannot be hedged.
+// WouldBeHedged reports whether only a dry run keeps the call from being hedged.
 func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
@@ -326,15 +319,13 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 	return r.Made() && r.Method(target, method, time.Now()).Settings().SingleRequest
 }
 
-// SendsOne marks the call as a stream of a method of hedge.WithSingleRequest. It is not hedged if
-// callers of the method often send a second message.
+// SendsOne marks the call as a stream of a method of hedge.WithSingleRequest.
 func (c *Call) SendsOne() {
 	if c.method != nil && c.method.SecondRequests.Begins() {
 		c.NotReplayable()
 	}
 }
 
-// SecondRequest counts a stream with a second request message.
 func (c *Call) SecondRequest() {
 	c.method.SecondRequests.Add()
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })

@@ -1,9 +1,14 @@
 package call_test
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -13,21 +18,84 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
+const (
+	ms     = time.Millisecond
+	target = "dns:///test"
+	method = "/pkg.Svc/Get"
+)
+
+// begin begins a call of target and method under ctx.
+func begin(ctx context.Context, s *hedge.Scheduler, target, method string, opts ...grpc.CallOption) *call.Call {
+	c := call.Begin((*registry.Registry)(s), ctx, target, method, nil, opts...)
+	return &c
+}
+
 // TestRule13_HedgesThatFailTeachNothing has failed hedges that win because every error is final.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
-	c := call.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-	hedgetest.HedgeWins(&c, ms, status.Error(codes.Unavailable, "dead"))
-	if n := hedgesKnown(&c); n != 0 {
+	c := begin(t.Context(), s, target, method)
+	known := func() int64 { return c.Learner().Hedges(time.Now()).Total() }
+	hedgetest.HedgeWins(c, ms, status.Error(codes.Unavailable, "dead"))
+	if n := known(); n != 0 {
 		t.Errorf("%d hedges known, and one has failed", n)
 	}
-	hedgetest.HedgeWins(&c, ms, nil)
-	hedgetest.HedgeWins(&c, ms, status.Error(codes.NotFound, "an answer"))
+	hedgetest.HedgeWins(c, ms, nil)
+	hedgetest.HedgeWins(c, ms, status.Error(codes.NotFound, "an answer"))
 	cut := race.Report{Hedges: 1, DecidedAt: ms, DeliveredAt: ms}
 	cut.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 	cut.Attempts[1] = race.AttemptReport{CutShort: true}
 	c.Book(&cut)
-	if n := hedgesKnown(&c); n != 3 {
+	if n := known(); n != 3 {
 		t.Errorf("%d hedges known, want 3", n)
+	}
+}
+
+// TestThrottle_CountsConcurrently loses no token, and keeps the count within its bounds.
+func TestThrottle_CountsConcurrently(t *testing.T) {
+	for _, tc := range []struct {
+		name                string
+		failures, successes int // each of eight goroutines has
+		want                float64
+	}{
+		{"failures", 50, 0, 600},
+		{"more failures than tokens", 200, 0, 0},
+		{"successes above the most", 0, 100, 1000},
+		{"successes that make up for failures", 10, 80, 1000},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := hedgetest.All(t, hedgetest.Throttle(1000, 0.125))
+			each := func(n int, do func(*call.Call)) {
+				var group sync.WaitGroup
+				for range 8 {
+					group.Go(func() {
+						for range n {
+							do(begin(t.Context(), s, target, method, hedge.Off()))
+						}
+					})
+				}
+				group.Wait()
+			}
+			each(tc.failures, func(c *call.Call) { c.End(call.Ending{Err: status.Error(codes.Unavailable, "")}) })
+			each(tc.successes, func(c *call.Call) { c.End(call.Ending{}) })
+			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
+				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
+			}
+		})
+	}
+}
+
+// TestThrottle_IsPerTarget: what one target does is nothing to another, and its methods share one
+// count.
+func TestThrottle_IsPerTarget(t *testing.T) {
+	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
+	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
+		begin(t.Context(), s, c.target, c.method, hedge.Off()).End(call.Ending{Err: status.Error(codes.NotFound, ""),
+			Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
+	}
+	begin(t.Context(), s, "a", "/x/A", hedge.Off()).End(call.Ending{})
+	for i, want := range []float64{9, 9, 9} {
+		if row := s.Methods()[i]; row.ThrottleTokens != want {
+			t.Errorf("%s%s: %v tokens, want %v", row.Target, row.Method, row.ThrottleTokens, want)
+		}
 	}
 }

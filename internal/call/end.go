@@ -13,6 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -33,9 +35,8 @@ type Ending struct {
 	Early bool
 }
 
-// Grace is for an answer that may have arrived before its caller asked for it. A caller that
-// receives headers, and asks for the first message within Grace, counts as waiting in between. If a
-// hedge was due before the caller asked, the hedge waits for Grace.
+// Grace is for an answer that may have arrived before its caller asked for it: a hedge that was due
+// before waits for it, and a caller that asks within Grace after the headers counts as waiting.
 const Grace = time.Millisecond
 
 // Book implements [race.Policy]. The end of the race ends the call.
@@ -144,8 +145,8 @@ func isExhausted(a race.AttemptReport) bool {
 	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
 
-// countUnraced counts the end of a primary without a hedge: the failure, and in a dry run the hedge
-// that the call would have had.
+// countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
+// had.
 func (d *ended) countUnraced() {
 	c := d.call
 	if d.Err != nil && !d.gone && c.TracksFailures() {
@@ -186,7 +187,6 @@ func prevented(c *Call) stats.Reason {
 	return stats.NoReason
 }
 
-// primaryOfRace describes the end of the primary of a race.
 func (d *ended) primaryOfRace() primary {
 	r, a := d.Race, &d.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
@@ -252,10 +252,8 @@ func countRace(c *Call, r *race.Report) {
 	traceRace(c, r)
 }
 
-// catchUp handles the events of the race since the last call of catchUp. It reports each failed
-// attempt once, without attempts that were canceled or exceeded their deadlines. It refunds hedges
-// that were turned away or dropped. Hedges are prepared one after the other, so a dropped hedge is
-// the one that was paid for last.
+// catchUp handles the events of the race since its last call: it counts failed attempts, and refunds
+// hedges that were turned away or dropped. A dropped hedge is the one that was paid for last.
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -299,5 +297,62 @@ func countFailure(c *Call, end race.EndKind, p race.Pushback) {
 func (c *Call) LoserPanicked() {
 	if c.method != nil {
 		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
+	}
+}
+
+// learn teaches the method and the class the latencies of the call's attempts.
+func (d *ended) learn() {
+	c := d.call
+	if !c.Learns || c.off || c.clientBusy || d.Race != nil && d.Race.Panicked {
+		return
+	}
+	if d.Race != nil && d.Race.FirstNotTurnedAway() > 0 {
+		d.learnHedges()
+	}
+	p := &d.primary
+	cut := p.cutShort || p.known && p.gone && p.err != nil
+	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
+		c.Teach(func(l *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
+	}
+}
+
+// Teach calls lesson with each learner that learns from the call: the method's and the class's.
+func (c *Call) Teach(lesson func(*trigger.Learner)) {
+	lesson(&c.method.Learner)
+	if c.class != nil {
+		lesson(&c.class.Learner)
+	}
+}
+
+// learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges
+// were due because it was slow.
+func (d *ended) learnHedges() {
+	c, r := d.call, d.Race
+	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay
+	if c.estimate != nil && !d.headers && r.Rejected() == 0 && !r.Repeated && shows {
+		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
+		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
+	}
+	if c.settings.Trigger.Kind != settings.AutoTrigger || r.Rejected() > 0 || r.Repeated {
+		return
+	}
+	for n := 1; n <= r.Hedges; n++ {
+		a := &r.Attempts[n]
+		_, cut := r.Unanswered(n)
+		until, err, answered := a.EndedAt, a.Err, true
+		switch {
+		case d.headers && n == r.Winner && d.known: // its first message ends its latency
+			until, err = d.Age, d.Err
+		case d.headers && n == r.Winner:
+			answered = false
+		case cut || d.headers && a.CutShort:
+			until, answered = r.DecidedAt, false
+		case !d.headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
+		default:
+			continue
+		}
+		if !answered || rpc.Answers.HasStatus(err) {
+			c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
+		}
 	}
 }

@@ -19,8 +19,7 @@ type AfterOption struct {
 	Delay time.Duration
 }
 
-// ReportOption is the call option hedge.Report. Fill is called at least once. The last call is made
-// when the call is decided.
+// ReportOption is the call option hedge.Report. Fill may be called more than once.
 type ReportOption struct {
 	grpc.EmptyCallOption
 	Fill func(stats.Outcome)
@@ -75,8 +74,7 @@ func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 
 type optionsKey struct{}
 
-// contextsUsed is set by NewContext. Until then calls skip the search for options in their context,
-// which visits each parent.
+// contextsUsed is set by NewContext. Until then calls do not search their contexts for options.
 var contextsUsed atomic.Bool
 
 func inContext(ctx context.Context) options {

@@ -84,7 +84,6 @@ func (p *payment) turnedAway(n int) {
 	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true, p.cost) })
 }
 
-// forfeit takes back the share of the call.
 func (p *payment) forfeit() {
 	if !p.owes {
 		p.each(func(b *budget.Bucket, _ int) { b.Forfeit(p.cost) })

@@ -33,7 +33,6 @@ func (c *Call) FillOutcome(r *race.Report) {
 	}
 }
 
-// traceRace reports what happened in a race, after it was counted.
 func traceRace(c *Call, r *race.Report) {
 	c.FillOutcome(r)
 	if r.Hedges == 0 {
@@ -50,8 +49,7 @@ func traceRace(c *Call, r *race.Report) {
 	})
 }
 
-// reportUnhedged fills in the outcome of hedge.Report as it is unless the call races. FillOutcome
-// replaces it.
+// reportUnhedged fills in the outcome of hedge.Report that FillOutcome replaces if the call races.
 func reportUnhedged(c *Call) {
 	if c.report == nil {
 		return

@@ -6,7 +6,11 @@
 package guard
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/sketch"
@@ -22,8 +26,7 @@ type Shared struct {
 }
 
 // Guard decides which share of one method's hedges may be sent. It is safe for concurrent use. The
-// zero Guard has seen no failure and admits every hedge. Target must be set before the first use.
-// A time before the latest reported time counts as the latest.
+// zero Guard admits every hedge. Target must be set before the first use.
 type Guard struct {
 	Target  *Shared // Target.mu guards own
 	tickets sketch.Draws
@@ -34,15 +37,14 @@ type Guard struct {
 // may count as several.
 type Traffic struct{ Method, Target float64 }
 
-// Ticket is the number that a hedge has drawn. The hedge may be sent if the number is below the
-// share. The zero Ticket is of no hedge.
+// Ticket is the number that a hedge has drawn: the hedge may be sent if it is below the share.
 type Ticket struct {
 	hedge int
 	value float64
 }
 
-// Admit reports whether hedge n of a call may be sent at now: the guard admits its share of hedges.
-// The call keeps the ticket k, so that a hedge that is held back keeps its draw.
+// Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that a
+// hedge that is held back keeps its draw.
 func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
 	share := m.Share(now, t)
 	if share < 1 && k.hedge != n {
@@ -59,16 +61,14 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 	return m.State(now, t).Share
 }
 
-// State returns the share at now, with the reason and the start of a reduction.
+// State returns the share at now, with the reason and the start of a reduction: the method's or the
+// target's, whichever is lower.
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
-	g, of := m.own.state(now), whole.state(now)
-	// Methods may share a rate limit that m has not reached yet.
-	if of.Share < g.Share {
-		return of
-	}
-	return g
+	return slices.MinFunc([]stats.Guard{m.own.state(now), whole.state(now)}, func(a, b stats.Guard) int {
+		return cmp.Compare(a.Share, b.Share)
+	})
 }
 
 // lock locks m.Target.mu, advances the method and the target to now, and returns the target's hold.
@@ -100,3 +100,137 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 
 // within reports whether t was at most d before now. It is false for the zero t.
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
+
+const (
+	// The share recovers from 0 to 1 in minRecovery. Each sign that comes soon after the last one
+	// doubles the recovery, up to maxRecovery.
+	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
+	minSent                  = 1.0 / 64 // smallest share, except in a pause, where it is 0
+
+	settle        = 10 * time.Second // after a hedge in which it may cause a RESOURCE_EXHAUSTED
+	signFailures  = 10               // failures within about signWindow that are a sign against hedges
+	signWindow    = 3 * time.Second
+	suspectedFor  = 10 * time.Minute // after a sign in which a single failure is a sign
+	shortPause    = 5 * time.Second  // after a sign; failures prolong it up to minCount
+	minCount      = time.Minute      // shortest pause that counts failures: twice the time between two signs
+	maxCount      = 6 * time.Minute  // longest pause, and longest time between two signs that makes a pause count
+	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
+	minDepth      = 20               // smallest limit of saved expected failures
+	rateWindow    = 30 * time.Minute // memory of the failures that lower the expected rate
+)
+
+// hold is the share of hedges of a method, or of a whole target, that RESOURCE_EXHAUSTED leaves.
+// The zero hold has seen no failure. Shared.mu guards every field but watching.
+type hold struct {
+	watching   atomic.Bool // false: every hedge passes
+	sent, last time.Time   // the last hedge; the last advance
+	calls      float64     // at the last advance
+
+	missing  float64       // 1 minus the share
+	recovery time.Duration // of missing from 1 to 0
+	since    time.Time
+
+	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate,
+	// and an expected failure has no effect: see docs/guard.md.
+	noted, seen     frequency // unexplained failures; all failures
+	begun           time.Time // start of the last pause, which is a sign
+	length          time.Duration
+	failures, first float64                               // failures in the pause; calls before it
+	counted         bool                                  // the pause has set the expected rate
+	expected        struct{ rate, credit, depth float64 } // failures per call, saved, and saved at most
+}
+
+func (h *hold) pausing(now time.Time) bool { return now.Sub(h.begun) < h.length }
+
+func (h *hold) state(now time.Time) stats.Guard {
+	switch {
+	case h.missing == 0:
+		return stats.Guard{Share: 1}
+	case !h.pausing(now):
+		return stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: stats.GuardExhausted}
+	case h.length < minCount:
+		return stats.Guard{Since: h.since, Reason: stats.GuardExhausted}
+	}
+	return stats.Guard{Since: h.since, Reason: stats.GuardCounting}
+}
+
+// exhausted records a RESOURCE_EXHAUSTED and reports whether hedges may be its cause. alone marks a
+// failure of a hedge without one of its primary. If the failure is a sign and own is set, the share falls.
+func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
+	h.seen.note(now, calls, rateWindow)
+	h.expected.rate = min(h.expected.rate, h.seen.share())
+	pausing, since := h.pausing(now), now.Sub(h.begun)
+	switch {
+	case pausing && since > settle:
+		h.failures++
+		h.length = max(h.length, min(since+shortPause, minCount))
+		return false
+	case !pausing && !within(now, h.sent, settle):
+		return false
+	case !pausing && h.expected.credit >= 1:
+		h.expected.credit--
+		return false
+	}
+	h.noted.note(now, calls, signWindow)
+	if !own || !alone && h.missing == 0 && h.noted.failures < signFailures && since > suspectedFor {
+		return true
+	}
+	recovery := max(h.recovery, minRecovery)
+	if pausing {
+		h.length = max(h.length, since+shortPause)
+	} else {
+		if recovery = min(2*recovery, maxRecovery); h.missing == 0 && since > recovery {
+			recovery = minRecovery
+		}
+		h.begun, h.length, h.failures, h.first, h.counted = now, shortPause, 0, calls, false
+		if since <= maxCount {
+			h.length = min(max(2*since, minCount), maxCount)
+		}
+	}
+	if h.missing == 0 {
+		h.since = now
+	}
+	h.missing, h.recovery = min(1-(1-h.missing)*math.Exp2(-h.noted.failures), 1-minSent), recovery
+	h.noted.failures = 0
+	h.watching.Store(true)
+	return true
+}
+
+// advance brings h to now: the share recovers, expected failures accrue, and a pause may end.
+func (h *hold) advance(now time.Time, calls float64) {
+	if !now.After(h.last) {
+		return
+	}
+	h.expected.credit = min(h.expected.credit+expectedTimes*h.expected.rate*max(0, calls-h.calls), h.expected.depth)
+	after := now.Sub(h.begun) - h.length // since the end of the pause
+	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/max(h.recovery, 1).Seconds(), 0)
+	if after >= 0 && h.length >= minCount && !h.counted {
+		// The calls of the counted part of the pause, assuming a steady rate: advance may run much
+		// later.
+		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
+		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // plus half a standard deviation
+		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
+	}
+	h.watching.Store(h.missing > 0)
+	h.last, h.calls = now, calls
+}
+
+// frequency is the recent share of calls that failed, with exponentially fading memory, as of the
+// last failure.
+type frequency struct {
+	failures, calls, lastCalls float64
+	last                       time.Time
+}
+
+// note records a failure. A failure that is memory old counts 1/e.
+func (f *frequency) note(now time.Time, calls float64, memory time.Duration) {
+	gap := max(now.Sub(f.last), 0).Seconds() / memory.Seconds()
+	f.calls = f.calls*math.Exp(-gap) + max(0, calls-f.lastCalls)*min(1, 1/gap)
+	f.failures, f.last, f.lastCalls = f.failures*math.Exp(-gap)+1, now, calls
+}
+
+// share is the recent share of calls that failed.
+func (f *frequency) share() float64 { return f.failures / max(1, f.calls) }
+
+// comparable reports whether f is at least a quarter of all, so that both may have the same cause.
+func (f *frequency) comparable(all *frequency) bool { return f.share() >= all.share()/4 }

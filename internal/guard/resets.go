@@ -29,9 +29,8 @@ const (
 )
 
 // A learned limit begins at half of the hedges of the time per before the cut, doubles in four
-// steps, and is lifted once it reaches the hedges before the first cut. A cut after fewer hedges
-// than few has another cause. least is the smallest limit: a server may relay the error of another
-// connection.
+// steps, and is lifted once it reaches the hedges before the first cut. It is at least least. A cut
+// after fewer hedges than few has another cause.
 var rules = [causes]struct {
 	per, step  time.Duration
 	few, least float64
@@ -41,16 +40,15 @@ var rules = [causes]struct {
 }
 
 const (
-	// Processes crash, and proxies close connections, so the first silent cut sets no limit: only
-	// one that follows within suspicion, of the last cut or of the end of the last limit, does. A
-	// silent cut while a limit leaves few hedges shows another cause, and silent cuts set no limit
-	// for cleared.
+	// A silent cut sets a limit only within suspicion of the last one or of the end of its limit:
+	// processes crash, too. One while a limit leaves few hedges shows another cause, and silent cuts
+	// set no limit for cleared.
 	suspicion = time.Minute
 	cleared   = 30 * time.Minute
 )
 
-// Resets bounds the hedges of one target at a server that counts resets: each hedge makes one loser,
-// which is reset on the wire. The zero Resets has no limit. It is safe for concurrent use.
+// Resets bounds the hedges of one target at a server that counts resets: see stats.Resets. The zero
+// Resets has no limit. It is safe for concurrent use.
 type Resets struct {
 	mu      sync.Mutex
 	option  *ResetLimit // WithResetLimit; nil: none
@@ -68,7 +66,7 @@ type learned struct {
 	sent   float64   // hedges of the last time per, with exponentially fading memory
 }
 
-// SetLimit sets the limit of WithResetLimit. nil is no limit.
+// SetLimit sets the limit of WithResetLimit; nil for none.
 func (r *Resets) SetLimit(l *ResetLimit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +141,7 @@ func (r *Resets) Admit(now time.Time) bool {
 	return true
 }
 
-// Refund returns the reset of a hedge that was not sent, or that its server turned away: the
-// attempt has ended, and is not reset.
+// Refund returns the reset of a hedge that was not sent, or that its server turned away.
 func (r *Resets) Refund() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +149,7 @@ func (r *Resets) Refund() {
 }
 
 // NoteFailure records that an attempt failed with err. It reports whether the call may be sent
-// again, because the server cut the connection and gave resets as the reason. A cut with that
-// reason, and a second silent cut, set a limit. NoteFailure reads the text of err, which a server may have
+// again, because the server cut the connection and gave resets as the reason. The text of err may be
 // relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	c, cut := causeOf(err)

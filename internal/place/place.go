@@ -1,7 +1,6 @@
 // Package place records which backends the attempts of a call have used. The context of each
-// attempt carries the [Record] of its call. The load-balancing policy of package balancer updates
-// the record when it picks a backend. That policy and package call read the record, to send hedges
-// to other backends.
+// attempt carries the [Record] of its call. Package balancer updates the record when it picks a
+// backend, and reads it, as package call does, to send hedges to other backends.
 package place
 
 import (
@@ -54,8 +53,6 @@ func Primary(ctx context.Context, target string, again *atomic.Int64, only bool)
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
 // primary is the context of a primary. It contains the record, so that both take one allocation.
-// Done and Value are the wrapped context's, except for the key of this package, so package context
-// needs no goroutine for derived contexts.
 type primary struct {
 	context.Context
 	record Record
@@ -75,6 +72,14 @@ type Hedge struct {
 // hedges further down the tree of policies. The record has no flag for this, because several picks
 // with one attempt's context may run at the same time.
 func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
+
+// Forget returns a context without the record of another call, or without Hide.
+func Forget(ctx context.Context) context.Context {
+	if ctx.Value(key{}) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, nil)
+}
 
 // Hidden reports whether ctx is from [Hide].
 func Hidden(ctx context.Context) bool { return ctx.Value(key{}) == hidden{} }
@@ -115,9 +120,8 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 
 // Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
-	// If a tree has two policies, the upper one calls last, and replaces the backend with its own,
-	// because it knows more backends. Two calls with the primary's context may pick at the same
-	// time, and both backends must be kept.
+	// In a tree with two policies, the upper one calls last, and replaces the backend with its own.
+	// Two picks with the primary's context may run at the same time, and both must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
 		if r.primary.CompareAndSwap(first, b) {
 			return
@@ -146,17 +150,10 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	}
 }
 
-// used reports whether an attempt of the call has used the backend of b, over the connection with
-// the same number. The lock must be held.
+// used reports whether an attempt of the call has used b. The lock must be held.
 func (r *Record) used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
 		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
-}
-
-// met reports whether an attempt of the call has used the address of b, over any connection. The
-// lock must be held.
-func (r *Record) met(b *Backend) bool {
-	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
 // The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call
@@ -189,7 +186,8 @@ func (r *Record) Rank(b *Backend, now time.Time) int {
 	if b.Silent() {
 		rank = silent
 	}
-	if r.met(b) {
+	sameAddress := func(used *Backend) bool { return used != nil && used.address == b.address }
+	if sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, sameAddress) {
 		rank++
 	}
 	return rank
@@ -206,9 +204,8 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// Spare reports whether a hedge can go to a ready backend that the call has not used. It is false if
-// the child returned a used one for an earlier hedge, for a nil record, and before the primary's
-// first pick.
+// Spare reports whether a hedge can go to a ready backend that the call has not used. It is false
+// for a nil record, and if the child returned a used backend for an earlier hedge.
 func (r *Record) Spare() bool {
 	if r == nil {
 		return false
@@ -251,9 +248,8 @@ func (r *Record) Remember(info balancer.PickInfo) {
 	}
 }
 
-// Reserve asks the child for a hedge of the call, and keeps the pick for the hedge. It reports
-// whether the child returned a connection that the call has not used. It returns false before the
-// primary's first pick, and for a nil record.
+// Reserve asks the child for a hedge of the call, and keeps the pick for it. It reports whether the
+// child returned a connection that the call has not used. It returns false for a nil record.
 func (r *Record) Reserve() bool {
 	if r == nil || r.only == nil {
 		return false

@@ -2,11 +2,11 @@ package place_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"google.golang.org/grpc/resolver"
 
@@ -85,6 +85,7 @@ func TestOf(t *testing.T) {
 		{"hedge", hedge, "target", record, true},
 		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
 		{"a hedge whose policy hides the record from its child", place.Hide(hedge), "target", nil, false},
+		{"a call of its own, under an attempt's context", place.Forget(hedge), "target", nil, false},
 		{"no attempt", t.Context(), "target", nil, false},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
@@ -154,16 +155,23 @@ func TestWent_AtOnce(t *testing.T) {
 	}
 }
 
-// TestBestRank_AllocatesNothing ranks the backends of a long list.
-func TestBestRank_AllocatesNothing(t *testing.T) {
-	var addresses []string
-	for i := range 1000 {
-		addresses = append(addresses, fmt.Sprint(i))
+// TestRank_AClockSetBack: a connection that has not answered hedges stays mute when the clock is
+// set back by two hours.
+func TestRank_AClockSetBack(t *testing.T) {
+	policy, _ := enter(t)
+	b, begin := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 1), time.Now()
+	b.Asked(begin)
+	b.Asked(begin.Add(2 * time.Second)) // a probe; the next one is due 2 s later
+	now := begin.Add(3 * time.Second)
+	back := now
+	*(*uint64)(unsafe.Pointer(&back)) -= 7200 << 30 // the wall clock, and not the monotonic one
+	if now.Unix()-back.Unix() != 7200 || back.Sub(now) != 0 {
+		t.Fatalf("%v is not %v set back", back, now)
 	}
-	policy, ready := enter(t, addresses...)
-	r, now := newRecord(t), time.Now()
-	r.Went(ready[0])
-	if n := testing.AllocsPerRun(100, func() { policy.BestRank(r, 4, now) }); n > 0 {
-		t.Errorf("%v allocations", n)
+	r := newRecord(t)
+	r.Lock()
+	defer r.Unlock()
+	if rank, want := r.Rank(b, back), r.Rank(b, now); rank != want || want != place.Mute {
+		t.Errorf("rank %d, and %d before the clock was set back", rank, want)
 	}
 }

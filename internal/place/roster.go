@@ -15,8 +15,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Backend is one connection to a backend. Two Backends are the same if they have the same addresses
-// and, where each address has several connections, the same number.
+// Backend is one connection to a backend. Two Backends are the same if they have the same id.
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
@@ -32,11 +31,9 @@ type id struct {
 	number  int    // of the connection, if the address has several
 }
 
-// NewBackend returns the backend of sc, which connects to one of the addresses. number is the
-// number of the connection, from 0, where each address has several.
+// NewBackend returns the backend of sc, which connects to one of the addresses.
 func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
-	// The key has no attributes, because two entries for one backend may have different ones. It
-	// has the server name, because one address may serve several names, as a proxy does.
+	// Without attributes: two entries for one backend may have different ones.
 	var key strings.Builder
 	for _, a := range addresses {
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
@@ -49,8 +46,6 @@ func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, n
 }
 
 func (b *Backend) same(other *Backend) bool { return other != nil && b.id == other.id }
-
-func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.address == other.address }
 
 // Number returns the number of the connection, if its address has several.
 func (b *Backend) Number() int { return b.number }
@@ -84,8 +79,7 @@ var rosters = struct {
 // record.
 func Live() bool { return rosters.count.Load() > 0 }
 
-// Enter registers a policy of a connection with the given target. Leave must be called when the
-// policy closes.
+// Enter registers a policy of a connection with the given target. Leave unregisters it, once.
 func Enter(target string) *Roster {
 	r := &Roster{Target: target, share: firstMoves}
 	r.Show(nil)
@@ -96,7 +90,6 @@ func Enter(target string) *Roster {
 	return r
 }
 
-// Leave unregisters a policy. It must be called once.
 func (r *Roster) Leave() {
 	r.Show(nil)
 	rosters.mu.Lock()

@@ -12,13 +12,12 @@ import (
 // silent.
 const silentFrom = 2
 
-// silence is the state that shows whether a connection still answers. A connection is
-// silent from its second late call, with no answer between the two, to its next answer. A primary's
-// pick reads two words of the state.
+// silence is the state that shows whether a connection still answers: see docs/other-backends.md. A
+// primary's pick reads two words of it.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
-	// Of hedges since the last answer, in nanoseconds of Unix time: see mute.
+	// Of hedges since the last answer, in nanoseconds since epoch: see mute.
 	firstHedge atomic.Int64 // 0: none
 	nextHedge  atomic.Int64
 
@@ -38,25 +37,26 @@ type silence struct {
 // since.
 func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
 
-// A connection that only hedges use may be dead without notice, for example after a NAT has dropped
-// its state. If nothing was answered there for muteFrom after a hedge was sent there, further
-// hedges are probes: the first one at once, the next ones each time that the silence has lasted
-// twice as long, or maxMuteProbe longer. Late calls are no measure, as the last hedge of a call is
-// never late.
+// A connection that only hedges use may be dead without notice. If nothing was answered there for
+// muteFrom after a hedge was sent there, further hedges are probes: the first one at once, the next
+// ones each time that the silence has lasted twice as long, or maxMuteProbe longer.
 const (
 	muteFrom     = time.Second
 	maxMuteProbe = 30 * time.Second
 )
 
+// epoch is the origin of atomic times, which a wall clock that is set back does not change.
+var epoch = time.Now()
+
 // mute reports whether hedges should go elsewhere because those sent there were not answered.
 func (s *silence) mute(now time.Time) bool {
-	first, at := s.firstHedge.Load(), now.UnixNano()
+	first, at := s.firstHedge.Load(), int64(now.Sub(epoch))
 	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
 }
 
 // asked notes that a hedge is sent there.
 func (s *silence) asked(now time.Time) {
-	at := now.UnixNano()
+	at := int64(now.Sub(epoch))
 	if s.firstHedge.CompareAndSwap(0, at) {
 		s.nextHedge.Store(at)
 	} else if lasted := at - s.firstHedge.Load(); lasted >= int64(muteFrom) && at >= s.nextHedge.Load() {
@@ -89,9 +89,8 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	return true
 }
 
-// A silence is reported, in the log, Methods and metrics alike, once a third call is late
-// worthTelling after the first. It ends once no call was late for forgotten. Most silences are
-// shorter, because two stragglers in a row begin one. While calls are made, some are probes.
+// A silence is reported once a third call is late worthTelling after the first, and no longer once
+// no call was late for forgotten. Most are shorter, because two stragglers in a row begin one.
 const (
 	worthTelling = 10 * time.Second
 	forgotten    = time.Minute
@@ -126,7 +125,7 @@ func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
 	return s.first, s.silent && !s.told.IsZero() && now.Sub(s.told) < forgotten
 }
 
-// SetSilence sets whether connections can be silent. If not, the silences there are end.
+// SetSilence sets whether connections can be silent.
 func (r *Roster) SetSilence(on bool) {
 	if r.silenceOff.Swap(!on) || on {
 		return
@@ -138,8 +137,7 @@ func (r *Roster) SetSilence(on bool) {
 
 // The other backends may lack capacity, so only a share of a silent connection's primaries is moved
 // to them, from minMoves to 1. An answer raises the share, or lowers it once latency exceeds its
-// pre-move level by slower. A failure halves the share. Lateness is not used: it is relative to a
-// learned delay that rises with the overload.
+// pre-move level by slower. A failure halves the share.
 const (
 	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
 	quick                = 1.0 / 16 // is added
@@ -192,10 +190,9 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 	}
 }
 
-// NoteLate records that hedge n is due: the attempt before it, the primary for 1, was not answered
-// within the delay. Each attempt counts once, however often its hedge is considered. It returns the
-// address of the attempt's backend if that has been silent for worthTelling, and "" otherwise. It
-// may be called for a nil record.
+// NoteLate records that hedge n is due: the attempt before it was not answered within the delay. It
+// counts once for each n. It returns the address of the attempt's backend if that has been silent
+// for worthTelling, and "" otherwise. It may be called for a nil record.
 func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
 		return ""
@@ -236,10 +233,9 @@ const (
 	probeEvery    = 100 * time.Millisecond
 	maxProbeEvery = 5 * time.Second
 
-	// Some probes are patient, so that a backend that is only slow can answer: the first one when
-	// the silence has lasted patientFrom, the next ones each time that it has lasted four times as
-	// long, or maxPatientEvery longer. Their hedges are due after twice the delay and a hundredth
-	// of the silence.
+	// The hedges of patient probes are due after twice the delay and a hundredth of the silence, so
+	// that a backend that is only slow can answer. A probe is patient when the silence has lasted
+	// patientFrom, and then four times as long, or maxPatientEvery longer.
 	patientFrom     = time.Second
 	maxPatientEvery = time.Minute
 	maxPatientWait  = 500 * time.Millisecond

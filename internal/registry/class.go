@@ -22,8 +22,7 @@ const (
 	maxClassName = 64 // bytes
 )
 
-// classes holds the state of a method's request classes. A class keeps its place until it has had
-// no call for idleAfter and a new class needs the place.
+// classes are a method's request classes: see hedge.WithClass.
 type classes struct {
 	known sync.Map     // name → *Class
 	count atomic.Int32 // of known
@@ -33,7 +32,6 @@ type classes struct {
 	restored map[string]sketch.Counts // latencies of restored classes without a call
 }
 
-// Class is the state of one class of requests.
 type Class struct {
 	name    string
 	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
@@ -54,8 +52,7 @@ func (cs *classes) all() []*Class {
 	return all
 }
 
-// Class returns the entry of a class, for a call that begins at now. It makes the entry if there is
-// none.
+// Class returns the entry of a class, for a call that begins at now, and makes it if there is none.
 func (m *Method) Class(name string, now time.Time) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
@@ -79,7 +76,7 @@ func (cs *classes) isFull() bool {
 
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
-// add makes a class, with its restored knowledge if there is any.
+// add makes a class, with its restored latencies if there are any.
 func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -110,7 +107,6 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	return c
 }
 
-// stats returns a row for each class, sorted by name; nil without classes.
 func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
 	for _, c := range cs.all() {

@@ -2,18 +2,17 @@ package registry
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Counters are the counts of one method. Counts that every call changes are atomics. Counts of
-// hedges change together, so they share a lock, which only late calls take.
-//
-// When a method is removed, its counts move to the registry's departed counts. Calls in flight may
-// count afterwards, so Flush must be called after each count. Either that Flush or the one at the
-// removal moves the count, exactly once.
+// hedges change together, so they share a lock, which only late calls take. Flush must be called
+// after each change: it moves the counts of a removed method to the registry's departed counts.
 type Counters struct {
 	ofCalls
 
@@ -24,8 +23,7 @@ type Counters struct {
 	hedges stats.Counts // and, of departed, all counts
 }
 
-// ofCalls are the counts that change one by one, with their names in stats.Counts: all that every
-// call may change, and SameBackend, which package place counts and which moves with the next Flush.
+// ofCalls are the counts that change one by one, with their names in stats.Counts.
 type ofCalls struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough, SameBackend atomic.Int64
 }
@@ -41,8 +39,7 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 // activity returns a number that grows with every call.
 func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Load() }
 
-// Flush moves the counts if the method was removed. It must be called after every change of a
-// count.
+// Flush moves the counts if the method was removed.
 func (c *Counters) Flush() {
 	if c.left.Load() {
 		c.departed.Update(func(all *stats.Counts) { add(all, c.read(true)) })
@@ -87,7 +84,6 @@ func (c *Counters) HeldBack(why stats.Reason) {
 	})
 }
 
-// countOf has the count of each reason for which a hedge is not sent.
 var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
 	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },
@@ -101,4 +97,59 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.ClientBusy:      func(s *stats.Counts) *int64 { return &s.ClientBusy },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
 	stats.NotReplayable:   func(s *stats.Counts) *int64 { return &s.NotReplayable },
+}
+
+// prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
+var prevents = []stats.Reason{stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
+
+// PreventsHedges reports whether a reason may hold for all calls of a method.
+func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }
+
+// fewUnhedgeable is the number of late calls below which their reasons are ignored.
+const fewUnhedgeable = 10
+
+// unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
+// if most can be. seen is the number of calls that could not. Early headers are counted for all
+// calls, other reasons for late calls alone.
+func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
+	var late, most, early int64
+	for _, reason := range prevents {
+		n := *countOf[reason](c)
+		if reason == stats.NoOtherBackend && !s.OtherBackendOnly {
+			n = 0 // an update has changed that
+		}
+		late += n
+		if n > most || n == most && reason < why {
+			most, why = n, reason
+		}
+	}
+	if late < fewUnhedgeable {
+		late, most, why = 0, 0, stats.NoReason
+	}
+	if !s.WaitsForMessage {
+		early = c.EarlyHeaders
+	}
+	if early > most {
+		why = stats.EarlyHeaders
+	}
+	hedgeable := float64(c.Calls-early) / float64(max(c.Calls, 1))
+	if able := c.Hedged + c.DryRun; late > 0 {
+		hedgeable *= float64(able) / float64(able+late)
+	}
+	if c.Calls == 0 || hedgeable >= 0.5 {
+		why = stats.NoReason
+	}
+	return why, early + late
+}
+
+// NoteUnhedgeable reports Unhedgeable, once per method, if most of its calls cannot be hedged.
+func (m *Method) NoteUnhedgeable() {
+	s := m.Settings()
+	if len(s.Traces) == 0 || m.unhedgeableTold.Load() {
+		return
+	}
+	c := m.Counters.read(false)
+	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.unhedgeableTold.Swap(true) {
+		settings.Tell(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
+	}
 }

@@ -1,25 +1,19 @@
 package registry
 
 import (
+	"sync/atomic"
+
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
 func (m *Method) Names() stats.Names { return *m.names.Load() }
 
-// ConfigOf returns the configuration of a method, with its rules applied.
-func (r *Registry) ConfigOf(target, method string) settings.Config {
-	if m := r.targetNamed(target).find(method); m != nil {
-		return *m.Settings().Config
-	}
-	return r.Config()
-}
-
-// Settings are the settings of a method, with the state that belongs to them. They never change. A
-// call keeps its settings, which were in force when it began.
+// Settings are the settings of a method, with the state that belongs to them. They never change.
 type Settings struct {
 	settings.Settings
 	Throttle *Throttle       // of the target; nil: none
@@ -44,21 +38,24 @@ func (r *Registry) Update(c settings.Config) {
 	}
 }
 
-// none are the settings that a new method has until its first resolve. They have nothing to carry
-// over.
-var none = &Settings{Settings: settings.Settings{Config: &settings.Config{}}}
-
 // resolve makes the settings of the method, and sets the budget's share and the reset limit of its
 // target. r.mu must be held.
 func (m *Method) resolve(c *settings.Config) *Settings {
-	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
+	t := c.ForTarget(m.Target.Name)
 	s := &Settings{Settings: *c.For(t, m.Name, &m.Target.registry.pace)}
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
 	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
-	s.Groups = control.For(s.Control/100, s.Compared(), old.Groups)
-	s.Own = m.ownBudget(&s.Settings)
+	m.groups = control.For(s.Control/100, s.Compared(), m.groups)
+	s.Groups = m.groups
+	if s.OwnBudget || s.DryRun { // a dry run must not take from real hedges
+		if m.own == nil { // otherwise kept across updates under which the method has none
+			m.own = m.Target.registry.newBudget(s.BudgetPercent)
+		}
+		m.own.SetPercent(s.BudgetPercent)
+		s.Own = m.own
+	}
 	return s
 }
 
@@ -67,15 +64,51 @@ func (m *Method) Traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }
 
-// ownBudget returns the method's own bucket, if a rule gives it one or in a dry run, which must not
-// take from real hedges. The bucket is kept across updates under which the method has none.
-func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
-	if !s.OwnBudget && !s.DryRun {
+// Throttle limits the hedges of a target while many of its attempts fail, by gRPC's retryThrottling:
+// a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
+// is left. A nil Throttle limits nothing. It is safe for concurrent use.
+type Throttle struct {
+	made   rpc.Throttle
+	max    int64
+	tokens atomic.Int64
+}
+
+const milli = 1000 // as in gRPC, the unit is a thousandth of a token
+
+// throttleFor returns the throttle for a configuration: old, if it has the same one.
+func throttleFor(c *rpc.Throttle, old *Throttle) *Throttle {
+	switch {
+	case c == nil:
 		return nil
+	case old != nil && old.made == *c:
+		return old
 	}
-	if m.own == nil {
-		m.own = m.Target.registry.newBudget(s.BudgetPercent)
+	t := &Throttle{made: *c, max: int64(c.Tokens) * milli}
+	t.tokens.Store(t.max)
+	return t
+}
+
+// Throttles reports whether no hedge may be sent.
+func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.max }
+
+func (t *Throttle) Failed() { t.add(-milli) }
+
+func (t *Throttle) Succeeded() { t.add(int64(t.made.MilliRatio)) }
+
+func (t *Throttle) add(d int64) {
+	for {
+		old := t.tokens.Load()
+		count := min(max(old+d, 0), t.max)
+		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
+			return
+		}
 	}
-	m.own.SetPercent(s.BudgetPercent)
-	return m.own
+}
+
+// Tokens returns the count and its maximum, in tokens; 0 without a throttle.
+func (t *Throttle) Tokens() (tokens, most float64) {
+	if t == nil {
+		return 0, 0
+	}
+	return float64(t.tokens.Load()) / milli, float64(t.max) / milli
 }

@@ -106,7 +106,6 @@ func readTargets(from io.Reader) ([]*snapshotpb.Target, error) {
 // written is the mapping of the sketches in a snapshot.
 var written = sketch.Counts{}.DDSketch().ToProto().GetMapping()
 
-// countsOf adds up sketches, in the buckets of package sketch.
 func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 	var sums [sketch.Buckets]float64
 	total := 0.0
@@ -150,9 +149,8 @@ func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 	return c, err
 }
 
-// restore makes entries for the methods of snapshots that the options select. The methods and
-// classes with the most calls come first, and half of the room is left to other methods. An entry
-// that is not called is removed like any other.
+// restore makes entries for the methods of snapshots that the options select, those with the most
+// calls first. Half of the room is left to other methods.
 func (r *Registry) restore(snapshots []io.Reader) error {
 	known, rates, err := readSnapshots(snapshots)
 	if err != nil {
@@ -169,7 +167,7 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 		if len(known[k]) == 0 {
 			continue
 		}
-		m := r.targetNamed(k.target).find(k.method)
+		m := r.Find(k.target, k.method)
 		if m == nil {
 			if selected, _ := c.Selects(k.method); !selected || len(r.methods) >= c.MaxMethods/2 {
 				continue
@@ -189,9 +187,8 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 	return nil
 }
 
-// First returns the estimate of a method or class for a call that has found none: see
-// trigger.Learner.First. The first such call of a restored target fills its bucket for the expected
-// traffic.
+// First is trigger.Learner.First, for a method or a class of the target. The first call of a
+// restored target fills its bucket for the expected traffic.
 func (t *Target) First(l *trigger.Learner, now time.Time) *trigger.Estimate {
 	if t.expected.Load() > 0 {
 		t.Budget.Expect(now, t.expected.Swap(0))
@@ -211,8 +208,7 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 	return held.PerSecond / (percent / 100)
 }
 
-// WriteSnapshot writes the latencies of every method, for another registry to restore. It collects
-// one target at a time, so that the whole snapshot is never in memory.
+// WriteSnapshot writes the latencies of every method, one target after the other.
 func (r *Registry) WriteSnapshot(to io.Writer) error {
 	var all []*Method
 	if r.Made() {
@@ -243,7 +239,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 				message.Methods = append(message.Methods, known)
 			}
 		}
-		if len(message.Methods) == 0 || cannotHave(t.Name) {
+		if len(message.Methods) == 0 || isInvalid(t.Name) {
 			continue
 		}
 		targets++
@@ -254,13 +250,12 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	return write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{targets}})
 }
 
-// cannotHave reports whether a snapshot cannot hold a name.
-func cannotHave(name string) bool { return name == "" || !utf8.ValidString(name) }
+func isInvalid(name string) bool { return name == "" || !utf8.ValidString(name) }
 
 // message returns the latencies of a method and its classes; nil if none are known.
 func (m *Method) message(now time.Time) *snapshotpb.Method {
 	latency := m.Learner.Primaries(now)
-	if len(latency) == 0 || cannotHave(m.Name) {
+	if len(latency) == 0 || isInvalid(m.Name) {
 		return nil
 	}
 	m.classes.mu.Lock()
@@ -274,7 +269,7 @@ func (m *Method) message(now time.Time) *snapshotpb.Method {
 	}
 	message := &snapshotpb.Method{Name: m.Name, Knowledge: knowledge(latency)}
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		if len(classes[name]) > 0 && !cannotHave(name) {
+		if len(classes[name]) > 0 && !isInvalid(name) {
 			message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(classes[name])})
 		}
 	}

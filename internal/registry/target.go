@@ -1,15 +1,21 @@
 package registry
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"go.uber.org/atomic"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -18,9 +24,8 @@ import (
 
 // Target is the state of one target, or, with WithTargetName, of all targets of one name.
 type Target struct {
-	// expected is the restored rate in calls per second; 0 once the bucket has been filled for it,
-	// or if unknown. It is the first field, for alignment on 32-bit machines.
-	expected atomic.Float64
+	// expected is the restored rate in calls per second; 0 once the bucket has been filled for it.
+	expected atomic.Float64 // the first field, for alignment on 32-bit machines
 
 	Name   string
 	Budget *budget.Bucket
@@ -39,8 +44,7 @@ type Target struct {
 
 // Method is the state of one method of one target.
 type Method struct {
-	// The fields that every call uses are first and next to each other, so that a call touches few
-	// cache lines.
+	// The fields that every call uses are first, so that a call touches few cache lines.
 	Learner  trigger.Learner
 	Counters Counters
 
@@ -55,7 +59,8 @@ type Method struct {
 
 	settings atomic.Pointer[Settings]    // in force for calls that begin now
 	names    atomic.Pointer[stats.Names] // see NoteNames
-	own      *budget.Bucket              // nil if it never had one; guarded by Registry.mu
+	own      *budget.Bucket              // nil if it never had one; guarded by Registry.mu, as is groups
+	groups   *control.Groups             // the last in settings
 	classes  classes                     // of requests
 	history  history
 	entry    entry
@@ -63,19 +68,17 @@ type Method struct {
 	unhedgeableTold atomic.Bool // see NoteUnhedgeable
 }
 
-// targetNamed returns the target of a name; nil for an unknown name.
-func (r *Registry) targetNamed(name string) *Target {
+func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
+
+// Find returns the entry of a method; nil if there is none.
+func (r *Registry) Find(target, method string) *Method {
 	if r == nil {
 		return nil
 	}
-	return find[Target](&r.targets, name)
-}
-
-func (t *Target) find(methodName string) *Method {
-	if t == nil {
-		return nil
+	if t := r.target(target); t != nil {
+		return find[Method](&t.methods, method)
 	}
-	return find[Method](&t.methods, methodName)
+	return nil
 }
 
 // find returns the value of name in a map; nil if there is none.
@@ -89,7 +92,7 @@ func find[T any](in *sync.Map, name string) *T {
 // none. A new entry may displace another, and idle entries are removed.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	target := r.nameOf(connection)
-	m := r.targetNamed(target).find(methodName)
+	m := r.Find(target, methodName)
 	if m == nil {
 		m = r.add(target, methodName, now)
 	}
@@ -103,7 +106,7 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.targetNamed(target).find(methodName); m != nil { // another call was faster
+	if m := r.Find(target, methodName); m != nil { // another call was faster
 		return m
 	}
 	at := now.Sub(r.epoch)
@@ -117,7 +120,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 }
 
 func (r *Registry) addTarget(name string) *Target {
-	if t := r.targetNamed(name); t != nil {
+	if t := r.target(name); t != nil {
 		return t
 	}
 	t := &Target{Name: strings.Clone(name), registry: r,
@@ -141,7 +144,6 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m := &Method{Name: name, Target: t}
 	m.Counters.departed = &r.departed
 	m.Guard.Target = &t.guard
-	m.settings.Store(none)
 	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
@@ -159,18 +161,14 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
-		Looked:   func(now time.Time) { r.sample(m, now) },
+		Looked:   m.sample,
 	})
 }
 
 const maxTargetName = 1024 // bytes
 
-// nameOf returns the name of a connection's target. It calls the function of WithTargetName once
-// for a new connection.
-//
-// The number of connections with one name is unbounded. So all names are forgotten once there are
-// as many as MaxMethods, or when a target has become idle. The next call on a connection stores its
-// name again.
+// nameOf returns the name of a connection's target. All names are forgotten once there are as many
+// as MaxMethods, or when a target has become idle.
 func (r *Registry) nameOf(connection string) string {
 	c := r.config.Load()
 	if c.TargetName == nil {
@@ -194,7 +192,7 @@ func (r *Registry) nameOf(connection string) string {
 	return name
 }
 
-// forgetNames forgets the names of all connections. r.mu must be held.
+// forgetNames requires that r.mu is held.
 func (r *Registry) forgetNames() {
 	r.names.Clear()
 	r.named = 0
@@ -206,8 +204,8 @@ const (
 	selectedOnce   = 1 << 30 // the smallest count if a call was selected
 )
 
-// CallBegins records a call, and whether its method is selected. It reports NothingSelected, once,
-// if none of the first firstCallsSeen calls was.
+// CallBegins records a call. It reports NothingSelected, once, if none of the first firstCallsSeen
+// calls was selected.
 func (t *Target) CallBegins(selected bool) {
 	switch n := t.unselected.Load(); {
 	case n >= selectedOnce:
@@ -219,17 +217,13 @@ func (t *Target) CallBegins(selected bool) {
 	}
 }
 
-// NothingSelected reports whether a target had at least firstCallsSeen calls, none of them selected
-// by the options.
-func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, nothing bool) {
-	t := r.targetNamed(target)
-	if t == nil {
-		return n, false
-	}
+// NothingSelected reports whether the target had at least firstCallsSeen calls, none of them
+// selected by the options.
+func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
 	if seen := t.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
 		return n, false
 	}
-	return t.nothingSelected(r.config.Load()), true
+	return t.nothingSelected(t.registry.config.Load()), true
 }
 
 func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
@@ -249,4 +243,99 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 	n.More = max(len(n.Methods)-maxSeen, 0)
 	n.Methods = n.Methods[:len(n.Methods)-n.More]
 	return n
+}
+
+// NoteNames records the names of the method and its target for metrics: see stats.Names. conn is
+// nil for hedge.Do. static reports whether the call has the option grpc.StaticMethod.
+func (m *Method) NoteNames(conn any, static bool) {
+	static = static || conn == nil
+	known := m.names.Load()
+	if known.Method != "" && (!static || known.Method != "other") {
+		return
+	}
+	names := stats.Names{Target: m.Target.Name, Method: "other"}
+	if c, ok := conn.(interface{ CanonicalTarget() string }); ok && m.Target.registry.config.Load().TargetName == nil {
+		names.Target = c.CanonicalTarget()
+	}
+	if static {
+		names.Method = strings.ToValidUTF8(strings.TrimLeft(m.Name, "/"), "\ufffd")
+	}
+	names.Target = strings.ToValidUTF8(names.Target, "\ufffd")
+	m.names.CompareAndSwap(known, &names)
+}
+
+const (
+	// sameInARow is the number of consecutive hedges, each over the same connection as the previous
+	// hedge of its ClientConn, after which each ClientConn counts as having one connection. With
+	// two connections chosen at random, that happens once in 32,768 times.
+	sameInARow = 15
+	// maxWatched bounds the watched ClientConns of a target: a pool may have hundreds.
+	maxWatched = 64
+)
+
+// oneConnection detects that all hedges of each ClientConn of a target use one connection. gRPC does
+// not expose its connections, but the peer of a hedge identifies one.
+type oneConnection struct {
+	single atomic.Bool
+
+	mu   sync.Mutex
+	last map[weak.Pointer[grpc.ClientConn]][2]string // the addresses of the connection that its last hedge went over
+	same int                                         // hedges in a row over the connection of the one before
+}
+
+func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
+
+// HedgePeer records the peer p of a hedge on conn that has ended. An unknown peer has no address.
+// record has the backends that the call has used.
+func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
+	// the policy sends hedges where primaries do not go
+	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
+		return
+	}
+	o, key, connection := &t.oneConnection, weak.Make(conn), [2]string{p.LocalAddr.String(), p.Addr.String()}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before, watched := o.last[key]
+	switch {
+	case !watched:
+		maps.DeleteFunc(o.last, func(c weak.Pointer[grpc.ClientConn], _ [2]string) bool {
+			return len(o.last) >= maxWatched && c.Value() == nil
+		})
+		if len(o.last) >= maxWatched {
+			return
+		}
+	case before != connection:
+		o.same = 0
+	default:
+		o.same = min(o.same+1, sameInARow)
+	}
+	if o.last == nil {
+		o.last = map[weak.Pointer[grpc.ClientConn]][2]string{}
+	}
+	o.last[key] = connection
+	o.single.Store(o.same == sameInARow)
+}
+
+// SecondRequests measures how often the callers of a bidirectional method send a second message. It
+// may be used concurrently.
+type SecondRequests struct{ level atomic.Int32 }
+
+const (
+	often     = 16 // one stream in this many
+	mostLevel = 10 * often
+)
+
+// Begins notes a stream that begins, and reports whether second messages are frequent.
+func (t *SecondRequests) Begins() bool {
+	level := t.level.Load()
+	if level > 0 {
+		t.level.Add(-1)
+	}
+	return level > 3*often
+}
+
+func (t *SecondRequests) Add() {
+	if t.level.Add(often) > mostLevel {
+		t.level.Store(mostLevel)
+	}
 }

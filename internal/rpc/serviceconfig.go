@@ -23,8 +23,7 @@ import (
 const MaxAttempts = 5
 
 // ServiceConfig is the hedging part of a gRPC service config: the hedgingPolicy of each method and
-// the retryThrottling. It accepts the JSON that a team already gives to gRPC, ignores what gRPC
-// ignores and rejects what gRPC rejects. Accepted values are within gRPC's limits.
+// the retryThrottling, within gRPC's limits.
 type ServiceConfig struct {
 	// methods has the policy of each name: "/service/method", "/service/", or "" for all. A name
 	// without a hedgingPolicy maps to nil, which hides less specific names.
@@ -95,17 +94,13 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 	if c.Throttle, err = parseThrottle(raw.RetryThrottling); err != nil {
 		return nil, fmt.Errorf("retryThrottling: %w", err)
 	}
-	return c, askGRPC(js)
-}
-
-// askGRPC lets gRPC check the rest of the config: retry policies, timeouts, load balancing.
-func askGRPC(js string) error {
+	// gRPC checks the rest: retry policies, timeouts, load balancing.
 	conn, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(js))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return conn.Close() // a client without calls has not connected
+	return c, conn.Close() // a client without calls has not connected
 }
 
 func (c *ServiceConfig) add(m rawMethod) error {
@@ -128,9 +123,7 @@ func (c *ServiceConfig) add(m rawMethod) error {
 	return nil
 }
 
-func (n rawName) String() string {
-	return cmp.Or(strings.Trim(n.path(), "/"), "{}")
-}
+func (n rawName) String() string { return cmp.Or(strings.Trim(n.path(), "/"), "{}") }
 
 func (n rawName) path() string {
 	if n.Service == "" {
@@ -191,11 +184,11 @@ func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// MaxTokens is the largest maxTokens of a retryThrottling.
-const MaxTokens = 1000
+const maxTokens = 1000
 
+// Throttle is the retryThrottling.
 type Throttle struct {
-	Tokens     int // maxTokens, 1 to MaxTokens
+	Tokens     int // 1 to maxTokens
 	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
 }
 
@@ -206,8 +199,8 @@ func parseThrottle(raw *rawThrottle) (*Throttle, error) {
 	switch tokens, ratio := raw.MaxTokens, raw.TokenRatio; {
 	case tokens == nil:
 		return nil, errors.New("maxTokens: it is required")
-	case *tokens < 1 || *tokens > MaxTokens || *tokens != math.Trunc(*tokens):
-		return nil, fmt.Errorf("maxTokens: %v is not in (0, %d], or not a whole number", *tokens, MaxTokens)
+	case *tokens < 1 || *tokens > maxTokens || *tokens != math.Trunc(*tokens):
+		return nil, fmt.Errorf("maxTokens: %v is not in (0, %d], or not a whole number", *tokens, maxTokens)
 	case ratio == nil:
 		return nil, errors.New("tokenRatio: it is required")
 	case *ratio < 0.001:

@@ -17,10 +17,8 @@ import (
 type Config struct {
 	// Which methods may be hedged.
 
-	Methods        []string // WithMethods: patterns of methods that may be hedged
-	ReadOnly       []string // WithReadOnlyMethods: the same, of methods that only read
-	IdempotentOnly bool
-	All            bool // WithAllMethods
+	Methods, ReadOnly   []string // patterns
+	IdempotentOnly, All bool
 
 	// How they are hedged.
 
@@ -30,28 +28,22 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            rpc.Codes
 	OtherBackendOnly bool
-	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
-	// of a hedge, in calls; nil: 1 each
-	Cost func(ctx context.Context, method string, request any) float64
-	// whether an end is accepted; nil: each is
-	Acceptable func(ctx context.Context, method string, reply any, err error) bool
-	// the percentage of calls that are never hedged
-	Control       float64
-	ServiceConfig *rpc.ServiceConfig // nil: none
-	ResetLimit    *guard.ResetLimit  // nil: none
-	// hold back hedges that use up a rate limit
-	Guard bool
-
-	WaitForMessage []string // WithWaitForMessage: patterns of streams on which Header waits for a message
-	SingleRequest  []string // WithSingleRequest: patterns of bidirectional methods with one message from the caller
+	Class            func(ctx context.Context, method string, request any) string
+	Cost             func(ctx context.Context, method string, request any) float64
+	Acceptable       func(ctx context.Context, method string, reply any, err error) bool
+	Control          float64            // the percentage of calls that are never hedged
+	ServiceConfig    *rpc.ServiceConfig // nil: none
+	ResetLimit       *guard.ResetLimit  // nil: none
+	Guard            bool
+	WaitForMessage   []string // patterns
+	SingleRequest    []string // patterns
 
 	// For some targets and methods only.
 
-	Off         bool     // WithOff
-	TargetRules []Rule   // of WithTargetOptions
-	MethodRules []Rule   // of WithMethodOptions
-	Applied     []string // the patterns of the rules that were applied, the most specific last
-	OwnBudget   bool     // a rule for the method sets its budget
+	Off                      bool
+	TargetRules, MethodRules []Rule
+	Applied                  []string // the patterns of the rules that were applied, the most specific last
+	OwnBudget                bool     // a rule for the method sets its budget
 
 	Reporting
 
@@ -61,8 +53,7 @@ type Config struct {
 	Snapshots  []io.Reader // of other schedulers
 }
 
-// Reporting is where and under which names events are reported. It belongs to the scheduler: an
-// update does not change it.
+// Reporting is where and under which names events are reported. An update does not change it.
 type Reporting struct {
 	Traces         Traces
 	Traced, Logged bool                       // by WithTrace, by WithLogger
@@ -101,11 +92,8 @@ const (
 )
 
 const (
-	// DefaultTarget is the percentile that figures are about by default, as a quantile.
-	DefaultTarget = 0.99
-	// fallback is the quantile after which calls are hedged while an AutoTrigger has too few calls
-	// for a choice.
-	fallback = 0.90
+	DefaultTarget = 0.99 // the percentile that figures are about by default, as a quantile
+	fallback      = 0.90 // the quantile of an AutoTrigger with too few calls for a choice
 )
 
 // learning returns the part of the configuration that package trigger needs.
@@ -122,18 +110,12 @@ func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
 	return &l
 }
 
-// Traces receive events, each an Event.
+// Traces receive events: those of hedge.Trace, and the ones below.
 type Traces []func(event any)
-
-// Event is any event: of package stats, the events for which hedge.Trace has functions.
-type Event interface {
-	SilentBackend | Unhedgeable | NothingSelected |
-		stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
-}
 
 // Tell passes an event to all traces. Without a trace it costs nothing. The caller must hold no
 // lock.
-func Tell[E Event](to Traces, event E) {
+func Tell[E any](to Traces, event E) {
 	for _, tell := range to {
 		tell(event)
 	}

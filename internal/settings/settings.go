@@ -3,22 +3,23 @@ package settings
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/types/descriptorpb"
+
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
-// Settings are a configuration's values for one method of one target. They never change. A call
-// keeps the Settings in force at its start until it ends.
+// Settings are a configuration's values for one method of one target. They never change.
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
 	Learning *trigger.Config
 	Selected bool // the options select it for hedging
-	// it is selected by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
-	Named           bool
-	Described       bool               // false if it is not selected because its descriptor is missing
-	WaitsForMessage bool               // WithWaitForMessage names it
-	SingleRequest   bool               // WithSingleRequest names it
+	Named    bool // by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
+
+	Described       bool // false if it is not selected because its descriptor is missing
+	WaitsForMessage bool
+	SingleRequest   bool
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
 }
@@ -36,7 +37,8 @@ func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Setting
 		r.BudgetPercent = min(r.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	}
 	s := &Settings{Config: r, Policy: policy}
-	s.OnlyReads = r.ReadsOnly(method)
+	level, _ := idempotencyLevel(method)
+	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || matchAny(r.ReadOnly, method)
 	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
 	s.SingleRequest = matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
@@ -50,9 +52,8 @@ func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Setting
 }
 
 // Compared describes how the calls of the method are hedged, for the comparison with its control
-// group; empty without a group. It covers all settings except the ones cleared here, so a forgotten
-// setting ends a comparison too early, but never continues it under other settings. Functions are
-// equal if their code is.
+// group; empty without a group. It covers all settings except the ones cleared here, so that a
+// forgotten setting only ends a comparison too early. Functions are equal if their code is.
 func (s *Settings) Compared() string {
 	if s.Control == 0 {
 		return ""
@@ -70,4 +71,45 @@ func (s *Settings) Compared() string {
 // Unbudgeted reports whether the hedges of the method cost nothing.
 func (s *Settings) Unbudgeted() bool {
 	return s.Policy != nil && s.BudgetPercent >= MaxBudgetPercent
+}
+
+// Selects reports whether the options select a method for hedging. described is false if the method
+// is not selected because its descriptor is missing.
+func (c *Config) Selects(fullMethod string) (selected, described bool) {
+	switch {
+	case matchAny(c.ReadOnly, fullMethod):
+		return true, true
+	case len(c.Methods) > 0 && !matchAny(c.Methods, fullMethod):
+		return false, true
+	case c.IdempotentOnly:
+		level, described := idempotencyLevel(fullMethod)
+		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
+	}
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
+		c.Off && !c.SaysWhich(), true
+}
+
+// SaysWhich reports whether an option selects the methods that may run twice. Without one, a
+// configuration that is off selects all methods, so that they are learned.
+func (c *Config) SaysWhich() bool {
+	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
+}
+
+// idempotencyLevel returns the idempotency_level in the descriptor of a method, and whether there
+// is a descriptor.
+func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
+	m := rpc.Descriptor(fullMethod)
+	if m == nil {
+		return level, false
+	}
+	options, _ := m.Options().(*descriptorpb.MethodOptions)
+	return options.GetIdempotencyLevel(), true
+}
+
+// Throttling returns the configuration of each target's throttle; nil for none.
+func (c *Config) Throttling() *rpc.Throttle {
+	if c.ServiceConfig == nil {
+		return nil
+	}
+	return c.ServiceConfig.Throttle
 }

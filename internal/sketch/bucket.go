@@ -44,8 +44,7 @@ func latencyOf(bucket int) time.Duration {
 var width = math.Log2(math.Pow((1+accuracy)/(1-accuracy), 10*math.Ln2/7))
 
 // lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index,
-// by Cardano's formula. The mapping's own LowerBound and Value shift an int by 52 bits, which
-// overflows on 32-bit machines.
+// by Cardano's formula. The mapping's own LowerBound overflows on 32-bit machines.
 func lowerBound(bucket int) float64 {
 	log := float64(bucket+FirstBin) * width
 	const a, b, c = 6.0 / 35, -3.0 / 5, 10.0 / 7 // of the cubic polynomial that stands for the logarithm
@@ -73,16 +72,11 @@ type counters [pages]atomic.Pointer[page]
 type page [pageSize]atomic.Uint32
 
 func (c *counters) add(bucket int) {
-	p := c[bucket/pageSize].Load()
-	if p == nil {
-		p = c.grow(bucket / pageSize)
+	p := &c[bucket/pageSize]
+	if p.Load() == nil {
+		p.CompareAndSwap(nil, new(page))
 	}
-	p[bucket%pageSize].Add(1)
-}
-
-func (c *counters) grow(i int) *page {
-	c[i].CompareAndSwap(nil, new(page))
-	return c[i].Load()
+	p.Load()[bucket%pageSize].Add(1)
 }
 
 // addTo adds the counts to totals.
@@ -96,7 +90,7 @@ func (c *counters) addTo(totals *[Buckets]float64) {
 	}
 }
 
-// total returns the number of counted calls, or any number of at least most if there are more.
+// total returns the number of counted calls, or a number from most on if there are more.
 func (c *counters) total(most int64) int64 {
 	n := int64(0)
 	for i := 0; i < len(c) && n < most; i++ {

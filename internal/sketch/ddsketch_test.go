@@ -30,8 +30,8 @@ func TestDDSketch_MergesToOneWindow(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the mapping's Value is wrong on a 32-bit machine")
 	}
-	theirs := a.Snapshot(now).DDSketch()
-	if err := theirs.MergeWith(b.Snapshot(now).DDSketch()); err != nil {
+	theirs := a.Snapshot(now).Counts().DDSketch()
+	if err := theirs.MergeWith(b.Snapshot(now).Counts().DDSketch()); err != nil {
 		t.Fatal(err)
 	}
 	want, back := both.Snapshot(now), sketch.FromDDSketch(theirs)

@@ -10,16 +10,12 @@ import (
 //
 // It estimates the survival function S(t), the probability that a call takes longer than t, from
 // answers and lower bounds, by the product-limit method (Kaplan and Meier, "Nonparametric
-// Estimation from Incomplete Observations", JASA 1958). In ascending order of buckets, each bucket
-// multiplies S by 1 − o/(n − c/2), where n is the number of calls that ended neither below the
-// bucket nor in it, o the number answered in it and c the number cut short in it. Counting c by
-// half is the actuaries' convention for life tables: a call cut short within a bucket was at risk
-// for half of it. S is 1 below the first answer.
+// Estimation from Incomplete Observations", JASA 1958). In ascending order, each bucket multiplies S
+// by 1 − o/(n − c/2), where n is the number of calls that did not end below the bucket, o the number
+// answered in it and c the number cut short in it, which were at risk for half of it.
 //
 // The estimate is unbiased if the decision to cut a call short is independent of its remaining
-// latency. Deadlines, callers that leave and hedges that win on a faster server satisfy this. A
-// request that is slow on every server does not: its hedge wins late or never. Where most slow
-// calls are cut short, few calls inform the far tail.
+// latency. A request that is slow on every server violates this.
 type Distribution struct {
 	observed, bounded int64
 	points            []point       // ascending
@@ -40,19 +36,14 @@ func (d *Distribution) Count() (observed, bounded int64) { return d.observed, d.
 // Total returns the number of calls in the distribution, including calls with only a lower bound.
 func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 
-// Quantile returns the latency that a share q of calls does not exceed, within 1%, rounded to
-// nanoseconds. Without lower bounds it is the latency of rank ⌈q·observed⌉.
-//
-// If S never falls to 1−q, because all slower calls were cut short, Quantile returns the largest
-// bound, and the true quantile is at least that. ok is false if no call was answered, and for q
-// outside (0, 1).
+// Quantile returns the latency that a share q of calls does not exceed, within 1%: see the public
+// package. Without lower bounds it is the latency of rank ⌈q·observed⌉.
 func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 	return d.quantile(q, d.observed > 0, func(p point) float64 { return p.survival })
 }
 
-// Ended returns the quantile q of the times at which calls ended, answered or cut short. For calls
-// that a hedge answered, this is the time that their callers waited. ok is false if nothing was
-// recorded, and for q outside (0, 1).
+// Ended returns the quantile q of the times at which calls ended, answered or cut short. ok is false
+// if nothing was recorded, and for q outside (0, 1).
 func (d *Distribution) Ended(q float64) (time.Duration, bool) {
 	if d.own != nil {
 		return d.own.Ended(q)
@@ -125,4 +116,77 @@ func (t *tally) distribution() *Distribution {
 		d.points = append(d.points, point{int32(i), float32(o), float32(c), survival, n / all})
 	}
 	return d
+}
+
+// Survival is a survival function S over all buckets. It is immutable. The nil Survival stands for
+// calls that take no time.
+type Survival struct {
+	beyond [Buckets]float64 // S at the upper edge of each bucket
+	last   int              // the last bucket in which something was answered
+	left   float64          // S beyond the last bucket, if it did not fall to 0 there
+}
+
+// Survival returns the distribution's survival function, or nil if no call was answered. If S does
+// not fall to 0, because the slowest calls were cut short, it falls to 0 at the largest bound.
+func (d *Distribution) Survival() *Survival {
+	if d.observed == 0 {
+		return nil
+	}
+	end := d.points[len(d.points)-1]
+	s := &Survival{last: int(end.bucket), left: end.survival}
+	beyond, next := 1.0, 0
+	for i := range s.last {
+		if int(d.points[next].bucket) == i {
+			beyond = d.points[next].survival
+			next++
+		}
+		s.beyond[i] = beyond
+	}
+	return s
+}
+
+// At returns S(t): within a bucket, the mean of its values at the edges.
+func (s *Survival) At(t time.Duration) float64 {
+	if s == nil || t >= longest {
+		return 0
+	}
+	if t <= shortest {
+		return 1
+	}
+	i := Bucket(t)
+	return (s.beyond[max(i-1, 0)] + s.beyond[i]) / 2
+}
+
+// Beyond returns S at the upper edge of a bucket.
+func (s *Survival) Beyond(bucket int) float64 {
+	if s == nil {
+		return 0
+	}
+	return s.beyond[bucket]
+}
+
+// Last returns the last bucket that holds a call.
+func (s *Survival) Last() int {
+	if s == nil {
+		return 0
+	}
+	return s.last
+}
+
+// Left returns the share of calls beyond the last bucket: all of them were cut short.
+func (s *Survival) Left() float64 {
+	if s == nil {
+		return 0
+	}
+	return s.left
+}
+
+// Distance returns the largest excess of slow calls over expected, and the largest deficit. The
+// greater of the two is the Kolmogorov-Smirnov statistic.
+func Distance(expected, calls *Survival) (slower, faster float64) {
+	for i := range Buckets {
+		d := calls.Beyond(i) - expected.Beyond(i)
+		slower, faster = max(slower, d), max(faster, -d)
+	}
+	return slower, faster
 }

@@ -5,8 +5,7 @@ import "sync/atomic"
 const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
 
 // Draws are numbers in [0, 1) that are spread evenly, even if there are few: the multiples of the
-// golden ratio, modulo 1. So the share of calls that they select stays close to its probability,
-// and a simulation repeats to the call. They are safe for concurrent use.
+// golden ratio, modulo 1. They are safe for concurrent use.
 type Draws struct{ sum atomic.Uint64 }
 
 func (d *Draws) Next() float64 { return unit(d.sum.Add(golden)) }

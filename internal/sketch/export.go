@@ -9,7 +9,7 @@ import (
 )
 
 // Counts is the number of calls that ended in each non-empty bucket, in ascending order of buckets.
-// Calls are weights and need not be whole. Counts outlive a window: see [Distribution.Counts].
+// Calls are weights and need not be whole.
 type Counts []Count
 
 // Count is the calls of one bucket.
@@ -19,9 +19,8 @@ type Count struct {
 }
 
 // Counts returns the distribution's calls, distributed by its estimate: a call that was cut short
-// counts in the buckets of the calls that lasted longer. If all calls beyond a latency were cut
-// short, they count in the bucket of the largest bound, which is what [Distribution.Quantile]
-// returns for them. Counts is nil if no call was answered.
+// counts in the buckets of the calls that lasted longer, or of the largest bound. Counts is nil if
+// no call was answered.
 func (d *Distribution) Counts() Counts {
 	if d.observed == 0 {
 		return nil
@@ -92,15 +91,8 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 	return sum
 }
 
-// DDSketch returns the distribution as a sketch of DataDog's library, which can be merged, encoded
-// and sent. Its values are nanoseconds, within 1%. Its counts need not be whole: a call that was
-// cut short counts among the calls that lasted longer, as in [Distribution.Counts]. Merging the
-// sketches of two windows without such calls gives the sketch of one window that recorded both. On
-// 32-bit machines DataDog's library computes no values with this mapping.
-func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.Counts().DDSketch() }
-
-// DDSketch returns the counts as [Distribution.DDSketch] does. Its bins are sparse if that is
-// shorter in protobuf.
+// DDSketch returns the counts as a sketch of nanoseconds. Its bins are sparse if that is shorter in
+// protobuf.
 func (c Counts) DDSketch() *ddsketch.DDSketch {
 	const dense, sparse = 8, 13 // bytes of a bin
 	var bins store.Store = store.NewDenseStore()
@@ -113,8 +105,7 @@ func (c Counts) DDSketch() *ddsketch.DDSketch {
 	return ddsketch.NewDDSketch(index, bins, store.NewSparseStore())
 }
 
-// FromDDSketch returns the distribution of a sketch of nanoseconds, with any mapping. The sketch's
-// error and the 1% of this package's buckets add up. Values outside 1 µs to 10 min are clipped.
+// FromDDSketch returns the distribution of a sketch of nanoseconds, with any mapping.
 func FromDDSketch(s *ddsketch.DDSketch) *Distribution {
 	var t tally
 	s.ForEach(func(value, count float64) (stop bool) {

@@ -1,13 +1,6 @@
 // Package sketch implements the histogram of latencies and its mathematics: windows, distributions,
-// survival functions, counts and DDSketches. The public package sketch wraps it.
-//
-// Any number of goroutines record into a window and read it without a lock. A quantile is within 1%
-// of the latency, from 1 µs to 10 min. A call that was cut short is recorded as a lower bound and
-// does not bias the quantiles: see [Distribution].
-//
-// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable
-// Quantile Sketch with Relative-Error Guarantees", VLDB 2019). The counters are this package's own,
-// so that recording is one atomic addition.
+// survival functions, counts and DDSketches. The public package sketch wraps and describes it. The
+// counters are this package's own, so that recording is one atomic addition.
 package sketch
 
 import (
@@ -21,20 +14,16 @@ import (
 const (
 	// Steps is the number of steps in which a window forgets.
 	Steps = 15
-	steps = Steps     // each further step smooths forgetting and costs a sixteenth more memory
-	slots = steps + 1 // one records, fifteen are complete
+	slots = Steps + 1 // one records, the others are complete
 )
 
-// Window implements the public package's window and keeps its contract. It forgets in fifteen
-// steps. Each step has its own slot, so that a recorder that falls behind never counts into another
-// step. After the clock is set back, the slots of the old time are replaced one by one.
+// Window implements the public package's window and keeps its contract. Each step has its own slot,
+// so that a recorder that falls behind never counts into another step. After the clock is set back,
+// the slots of the old time are replaced one by one.
 //
-// Memory is allocated on demand: 180 bytes for an empty window, 750 with one observation, 17 KB if
-// latencies spread evenly over a decade in every step, and at most 140 KB. Recording allocates for
-// the first call of a step and for the first call in a range of 64 buckets. A bucket's counter
-// wraps at 2³² calls per step.
-//
-// All methods are safe for concurrent use, and none waits for another.
+// Recording allocates for the first call of a step and for the first call in a range of 64 buckets:
+// 750 bytes with one observation, 17 KB if latencies spread evenly over a decade in every step. A
+// bucket's counter wraps at 2³² calls per step.
 type Window struct {
 	step   time.Duration
 	keep   int64 // calls that are kept whatever their age; 0: none
@@ -54,7 +43,7 @@ type slot struct {
 
 // New returns an empty window. Observations begin to leave it at the given age, at least a
 // millisecond.
-func New(window time.Duration) *Window { return &Window{step: max(window, time.Millisecond) / steps} }
+func New(window time.Duration) *Window { return &Window{step: max(window, time.Millisecond) / Steps} }
 
 // Record records a call that ended at now: answered with latency d, or cut short at age d, so that
 // its latency is greater.
@@ -90,8 +79,8 @@ func (s *slot) record(d time.Duration, answered bool) {
 	}
 }
 
-// Snapshot returns the distribution of the window at now. It takes 5 to 30 µs and allocates up to
-// 32 KB, depending on the spread of the latencies. A concurrent record is either included or not.
+// Snapshot returns the distribution of the window at now, in 5 to 30 µs and up to 32 KB. A
+// concurrent record is either included or not.
 func (w *Window) Snapshot(now time.Time) *Distribution {
 	return w.distribution(now, math.MinInt64, math.MaxInt64)
 }
@@ -115,8 +104,7 @@ type Mark int64
 // Latest is a mark behind all slots.
 const Latest Mark = math.MaxInt64
 
-// Between returns the distribution of the calls that the window counted at now, from the mark from
-// on and before to.
+// Between returns the distribution of the window at now, from the mark from on and before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 	return w.distribution(now, int64(from), int64(to)-1)
 }
@@ -127,8 +115,7 @@ func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load
 // Step returns the duration of a step: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
 
-// distribution adds up the slots from first to last that are in the window at now. Later steps
-// count too: a recorder may have read the clock after the caller did.
+// distribution adds up the slots from first to last that are in the window at now.
 func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	var t tally
 	var present [slots]*slot
@@ -147,12 +134,12 @@ func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	step, all := w.epoch(now), w.all(room)
 	if w.keep == 0 {
-		return slices.DeleteFunc(all, func(s *slot) bool { return s.epoch < step-steps || s.epoch > step+steps })
+		return slices.DeleteFunc(all, func(s *slot) bool { return s.epoch < step-Steps || s.epoch > step+Steps })
 	}
 	newer := int64(0)
 	for i, s := range all {
 		last := s.last.Load()
-		if last < step-steps && (newer >= w.keep || last < step-longestKept*steps) {
+		if last < step-Steps && (newer >= w.keep || last < step-longestKept*Steps) {
 			return all[:i]
 		}
 		newer += s.calls(w.keep)
@@ -185,7 +172,6 @@ func (w *Window) slot(step, began int64) *slot {
 	return w.begin(epoch, epoch, epoch)
 }
 
-// place returns the ring entry of an epoch.
 func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
 	return &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
 }
@@ -227,4 +213,70 @@ func (w *Window) epoch(now time.Time) int64 {
 		return int64((t+1)/w.step) - 1 // rounded down, without overflow
 	}
 	return int64(t / w.step)
+}
+
+const longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
+
+// NewKeeping returns an empty window like [New], which keeps the given number of calls, or up to a
+// fifteenth more, whatever their age, for up to 720 windows. Calls older than the window leave only
+// as newer calls replace them. A step begins a slot only if the previous slot holds its share of the
+// calls to keep.
+func NewKeeping(window time.Duration, calls int) *Window {
+	w := New(window)
+	w.keep = int64(calls)
+	return w
+}
+
+// beginKeeping returns the slot for a call recorded in a step without a slot of its own, which began
+// in the step began.
+func (w *Window) beginKeeping(step, began int64) *slot {
+	var room [slots]*slot
+	for {
+		held, all := w.held.Load(), w.all(&room)
+		if len(all) == 0 {
+			return w.begin(step-held, began, step)
+		}
+		newest := all[0]
+		behind := step - held - newest.epoch
+		if -slots < behind && behind <= 0 {
+			return newest // another recorder began it, or this one is late and its own slot is gone
+		}
+		next := newest.epoch // the slot goes on if it holds few calls, or the clock was set back
+		if behind > 0 && newest.calls(w.keep/Steps) >= w.keep/Steps {
+			next++ // by one, whatever the number of steps without a call: empty steps must not push out calls
+		}
+		switch {
+		case !w.held.CompareAndSwap(held, step-next):
+		case next > newest.epoch:
+			return w.begin(next, max(began, newest.last.Load()+1), step)
+		default:
+			newest.last.Store(step)
+			return newest
+		}
+	}
+}
+
+// calls returns the number of calls in a slot, or a number from most on if there are more.
+func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
+
+// Newest returns the marks between which the newest calls are that began at least age ago: the
+// calls of the last steps of that number, complete or not, and of earlier slots until there are
+// least calls.
+func (w *Window) Newest(now time.Time, age time.Duration, least int64, steps int) (from, to Mark) {
+	var room [slots]*slot
+	step, calls, from, to := w.epoch(now), int64(0), Latest, Latest
+	if age > 0 {
+		step = w.epoch(now.Add(-age)) - 1
+	}
+	for _, s := range w.present(now, &room) {
+		switch last := s.last.Load(); {
+		case age > 0 && last > step:
+			from, to = Mark(s.epoch), Mark(s.epoch)
+			continue
+		case calls >= least && last < step-int64(steps):
+			return from, to
+		}
+		calls, from = calls+s.calls(least), Mark(s.epoch)
+	}
+	return from, to
 }

@@ -157,9 +157,9 @@ func (c *Cluster) Dial(ctx context.Context, address string) (net.Conn, error) {
 func (c *Cluster) Client(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	var state resolver.State
 	for _, b := range c.backends {
-		state.Endpoints = append(state.Endpoints, resolver.Endpoint{
-			Addresses: []resolver.Address{{Addr: b.address}},
-		})
+		address := resolver.Address{Addr: b.address}
+		state.Addresses = append(state.Addresses, address)
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{address}})
 	}
 	builder := manual.NewBuilderWithScheme("testserver")
 	builder.InitialState(state)

@@ -1,15 +1,21 @@
 package browser_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/grpchedge/hedge"
@@ -19,8 +25,6 @@ import (
 
 var pictures = flag.String("browser.pictures", "", "write pictures of the first method of each page into this folder")
 
-const part = "?format=html&part=main"
-
 // TestPage_Live has a page show a method that would do harm, then another one, without being loaded
 // again.
 func TestPage_Live(t *testing.T) {
@@ -28,9 +32,7 @@ func TestPage_Live(t *testing.T) {
 	s := hedgetest.All(t)
 	server := httptest.NewServer(debug.Handler(s))
 	defer server.Close()
-	do := func(target, name string) {
-		call(t.Context(), s, method{target: target, name: name}, func() time.Duration { return ms })
-	}
+	do := func(target, name string) { hedgetest.Call(t, s, target, name, ms) }
 	do("dns:///shop:443", "/shop.Items/Get")
 	do(`"><img src=x onerror=document.title='harm'>`, "/<script>document.title='harm'</script>")
 	type row struct{ Target, Method string }
@@ -67,14 +69,15 @@ func TestPage_Live(t *testing.T) {
 // contrast returns texts with a contrast to their background below 4.5, the minimum of WCAG 2.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);
-	const luminance = c => {
-		 const [r, g, b] = c.slice(0,
-		3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const linear = v => v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+	const luminance = c => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
 	const behind = e => {
-		 for (; e; e = e.parentElement) {
-		 const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 ||
-		c[3] > 0) return c; } return [255, 255, 255]; };
+		for (; e; e = e.parentElement) {
+			const c = parse(getComputedStyle(e).backgroundColor);
+			if (c.length < 4 || c[3] > 0) return c;
+		}
+		return [255, 255, 255];
+	};
 	const bad = [];
 	for (const e of document.querySelectorAll("body *")) {
 		if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
@@ -119,7 +122,7 @@ func TestPage_Reads(t *testing.T) {
 		{"control", healthy[:1], []hedge.Option{hedge.WithControl(5)}},
 	} {
 		name, methods := traffic.name, traffic.methods
-		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options, "", part))
+		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options))
 		defer server.Close()
 		for _, width := range []int64{380, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
@@ -132,14 +135,8 @@ func TestPage_Reads(t *testing.T) {
 						chromedp.Evaluate(`document.documentElement.scrollWidth`, &scroll),
 						chromedp.Evaluate(contrast, &faint), chromedp.Evaluate(small, &cramped),
 						chromedp.Evaluate(`document.querySelectorAll("polyline").length`, &curves))
-					if scroll > width {
-						t.Errorf("it is %d pixels wide", scroll)
-					}
-					if len(faint)+len(cramped) > 0 {
-						t.Errorf("hard to read: %q, %q", faint, cramped)
-					}
-					if curves < 5*len(methods)/2 {
-						t.Errorf("%d curves", curves)
+					if scroll > width || len(faint)+len(cramped) > 0 || curves < 5*len(methods)/2 {
+						t.Errorf("%d pixels wide, %d curves; hard to read: %q, %q", scroll, curves, faint, cramped)
 					}
 					if *pictures != "" {
 						var png []byte
@@ -153,5 +150,91 @@ func TestPage_Reads(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// browser returns the path of a browser. Without one the test is skipped, or fails if
+// HEDGE_NEEDS_BROWSER is set.
+func browser(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "headless-shell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("HEDGE_NEEDS_BROWSER") != "" {
+		t.Fatal("HEDGE_NEEDS_BROWSER is set, and no chromium is installed")
+	}
+	t.Skip("no chromium is installed: on Debian, apt-get install chromium")
+	return ""
+}
+
+// tab is a page that is open in a browser, and what its console said.
+type tab struct {
+	context.Context
+	mu       sync.Mutex
+	problems []string
+}
+
+func newTab(t *testing.T) *tab {
+	t.Helper()
+	path := browser(t)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.Flag("disable-dev-shm-usage", true))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	tab := &tab{Context: ctx}
+	chromedp.ListenTarget(ctx, func(event any) {
+		problem := ""
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			problem = e.ExceptionDetails.Error()
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+				problem = fmt.Sprintf("console: %+v", e.Args)
+			}
+		case *log.EventEntryAdded:
+			if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning {
+				problem = e.Entry.Text + " " + e.Entry.URL
+			}
+		default:
+			return
+		}
+		if problem != "" {
+			tab.mu.Lock()
+			defer tab.mu.Unlock()
+			tab.problems = append(tab.problems, problem)
+		}
+	})
+	return tab
+}
+
+func (b *tab) run(t *testing.T, actions ...chromedp.Action) {
+	t.Helper()
+	if err := chromedp.Run(b, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quiet fails the test if the console has said something.
+func (b *tab) quiet(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, problem := range b.problems {
+		t.Error(problem)
+	}
+}
+
+// look sets the width of the window and the colours that the user prefers.
+func look(width int64, scheme string) chromedp.Action {
+	return chromedp.Tasks{
+		emulation.SetDeviceMetricsOverride(width, 800, 1, width < 600),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 	}
 }

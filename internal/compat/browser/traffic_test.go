@@ -2,7 +2,7 @@ package browser_test
 
 import (
 	"context"
-	"math"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -13,112 +13,75 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 const ms = time.Millisecond
 
-// attempts returns the latency of an attempt that begins at the given age of the program.
-type attempts func(r *rand.Rand, at time.Duration) time.Duration
-
-func lognormal(median time.Duration, sigma, slow, factor float64) attempts {
-	return func(r *rand.Rand, _ time.Duration) time.Duration {
-		d := float64(median) * math.Exp(sigma*r.NormFloat64())
-		if r.Float64() < slow {
-			d *= factor
-		}
-		return time.Duration(d)
-	}
-}
-
-// stalling takes a second more from the given age on.
-func stalling(usual attempts, from time.Duration) attempts {
-	return func(r *rand.Rand, at time.Duration) time.Duration {
-		d := usual(r, at)
-		if at > from {
-			d += time.Second
-		}
-		return d
-	}
-}
-
-// method is a method with its call rate per second.
+// method is a method with its call rate per second. From an age of the program on, if there is one,
+// its attempts take a second more.
 type method struct {
 	target, name string
 	rate         float64
-	takes        attempts
+	takes        testserver.Distribution
+	stalls       time.Duration
 }
+
+var stragglers = testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
 
 var healthy = []method{
-	{"items.shop:443", "/shop.Items/Get", 60, lognormal(5*ms, 0.35, 0.05, 10)},
-	{"items.shop:443", "/shop.Items/Search", 25, lognormal(30*ms, 0.4, 0.03, 8)},
-	{"prices.shop:443", "/shop.Prices/List", 20, lognormal(80*ms, 0.2, 0, 1)},
-	{"prices.shop:443", "/shop.Prices/Rare", 0.02, lognormal(80*ms, 0.2, 0, 1)},
+	{"items.shop:443", "/shop.Items/Get", 60, stragglers, 0},
+	{"items.shop:443", "/shop.Items/Search", 25, testserver.Straggler(testserver.LogNormal(33*ms, 14*ms), 0.03, 8), 0},
+	{"prices.shop:443", "/shop.Prices/List", 20, testserver.LogNormal(80*ms, 16*ms), 0},
+	{"prices.shop:443", "/shop.Prices/Rare", 0.02, testserver.LogNormal(80*ms, 16*ms), 0},
 }
 
-var unhealthy = []method{
-	{"items.shop:443", "/shop.Items/Get", 60, stalling(lognormal(5*ms, 0.35, 0.05, 10), 6*time.Minute)},
-}
+var unhealthy = []method{{"items.shop:443", "/shop.Items/Get", 60, stragglers, 6 * time.Minute}}
 
 // afterTenMinutes calls the methods for ten minutes of virtual time under a scheduler with these
-// options, and returns a handler with the debug page's answers to the queries.
-func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, queries ...string) http.Handler {
+// options, and returns a handler with the debug page as it is then.
+func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) http.Handler {
 	t.Helper()
 	pages := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, options...)
-		page := debug.Handler(s)
-		began := time.Now()
+		page, began := debug.Handler(s), time.Now() // it has a history from now on
 		var running sync.WaitGroup
 		for n, m := range methods {
 			running.Go(func() {
-				r := rand.New(rand.NewPCG(1, uint64(n)))
-				var mu sync.Mutex
-				draw := func() time.Duration {
-					mu.Lock()
-					defer mu.Unlock()
-					return m.takes(r, time.Since(began))
-				}
-				for time.Since(began) < 10*time.Minute+30*time.Second {
-					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(
-						rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
-					running.Go(func() { call(t.Context(), s, m, draw) })
+				pauses := rand.New(rand.NewPCG(2, uint64(n)))
+				for id := uint64(0); time.Since(began) < 10*time.Minute+30*time.Second; id++ {
+					time.Sleep(time.Duration(float64(time.Second) / m.rate * pauses.ExpFloat64()))
+					running.Go(func() {
+						_, _ = hedge.Do(t.Context(), s, m.target, m.name, func(ctx context.Context) (int, error) {
+							d := m.takes.Draw(simulation.Generator(uint64(n), id, simulation.AttemptOf(ctx)))
+							if m.stalls > 0 && time.Since(began) > m.stalls {
+								d += time.Second
+							}
+							return hedgetest.Taking(d)(ctx)
+						})
+					})
 				}
 			})
 		}
 		time.Sleep(10*time.Minute + 29*time.Second)
-		for _, query := range queries {
-			r := httptest.NewRequest("GET", "/"+query, nil)
+		for _, query := range []string{"", "format=html&part=main"} {
+			r := httptest.NewRequest("GET", "/?"+query, nil)
 			r.Header.Set("Accept", "text/html")
 			pages[query] = httptest.NewRecorder()
 			page.ServeHTTP(pages[query], r)
 		}
 		running.Wait()
 	})
-	live := debug.Handler(nil) // for the assets
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("asset") {
-			live.ServeHTTP(w, r)
+		page := pages[r.URL.RawQuery]
+		if page == nil { // an asset
+			debug.Handler(nil).ServeHTTP(w, r)
 			return
 		}
-		query := ""
-		if r.URL.RawQuery != "" {
-			query = "?" + r.URL.RawQuery
-		}
-		page := pages[query]
-		if page == nil {
-			http.Error(w, "not recorded", http.StatusNotFound)
-			return
-		}
-		for name, values := range page.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), page.Header())
 		_, _ = w.Write(page.Body.Bytes())
 	})
-}
-
-// call makes a call. draw returns the latency of each attempt.
-func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
-	_, _ = hedge.Do(ctx, s, m.target, m.name,
-		func(ctx context.Context) (int, error) { return hedgetest.Taking(draw())(ctx) })
 }

@@ -3,11 +3,9 @@ package messages_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"net"
-	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,15 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const ms = time.Millisecond
@@ -63,14 +58,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (s *server) handle(_ any, st grpc.ServerStream) error {
-	md, _ := metadata.FromIncomingContext(st.Context())
-	number := 0
-	if values := md.Get("grpc-previous-rpc-attempts"); len(values) > 0 {
-		var err error
-		if number, err = strconv.Atoi(values[0]); err != nil {
-			return err
-		}
-	}
+	number := hedge.PreviousAttempts(st.Context())
 	var request []byte
 	if err := st.RecvMsg(&request); err != nil {
 		return err
@@ -79,10 +67,8 @@ func (s *server) handle(_ any, st grpc.ServerStream) error {
 	s.requests[number] = string(request)
 	s.mu.Unlock()
 	plan := s.plans[number]
-	select {
-	case <-time.After(plan.delay):
-	case <-st.Context().Done():
-		return st.Context().Err()
+	if _, err := hedgetest.Taking(plan.delay)(st.Context()); err != nil {
+		return err
 	}
 	if plan.code != codes.OK || plan.empty {
 		return status.Error(plan.code, "as planned")
@@ -95,49 +81,37 @@ func (s *server) handle(_ any, st grpc.ServerStream) error {
 func (s *server) connectT(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	s.requests = map[int]string{}
 	listener := testserver.NewListener()
-	gs := grpc.NewServer(grpc.UnknownServiceHandler(s.handle), grpc.ForceServerCodecV2(bytesCodec{}))
-	var served sync.WaitGroup
-	served.Go(func() {
-		if err := gs.Serve(listener); err != nil {
-			t.Error(err)
-		}
-	})
+	gs := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(s.handle),
+		grpc.ForceServerCodecV2(bytesCodec{}))
+	go func() { _ = gs.Serve(listener) }()
+	t.Cleanup(gs.Stop)
 	conn, err := grpc.NewClient("passthrough:///messages", append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-		gs.Stop()
-		served.Wait()
-	})
+	t.Cleanup(func() { _ = conn.Close() })
 	testserver.ConnectT(t, conn)
 	return conn
 }
 
-// ways are the two ways to make a call: with one message each, which is received into reply.
-var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, request, reply any,
-	opts ...grpc.CallOption) error{
-	"unary": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
+// call makes a call with one message each, by a stream or not, and receives into reply.
+func call(ctx context.Context, conn *grpc.ClientConn, stream bool, request, reply any, opts ...grpc.CallOption) error {
+	if !stream {
 		return conn.Invoke(ctx, testpb.TestService_UnaryNoSideEffects_FullMethodName, request, reply, opts...)
-	},
-	"stream": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-			testpb.TestService_ServerStream_FullMethodName, opts...)
-		if err == nil {
-			err = errors.Join(st.SendMsg(request), st.CloseSend())
-		}
-		if err == nil {
-			err = st.RecvMsg(reply)
-		}
-		return err
-	},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+		testpb.TestService_ServerStream_FullMethodName, opts...)
+	if err == nil {
+		err = errors.Join(st.SendMsg(request), st.CloseSend())
+	}
+	if err == nil {
+		err = st.RecvMsg(reply)
+	}
+	return err
 }
 
 // result is the caller's view of a finished call.
@@ -166,23 +140,21 @@ func TestMessages(t *testing.T) {
 			[]plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, 1, false},
 		{"the hedge wins without a message", []plan{{delay: 50 * ms, empty: true}, {delay: 5 * ms, empty: true}}, 1, true},
 	} {
-		for _, name := range slices.Sorted(maps.Keys(kinds)) {
-			for way, call := range ways {
-				for _, stale := range []bool{false, true} {
-					if race.streams && way != "stream" {
-						continue // a unary call has a message
-					}
-					t.Run(race.name+"/"+name+"/"+way+"/stale="+strconv.FormatBool(stale), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { compare(t, kinds[name], call, race.plans, race.winner, stale) })
-					})
+		for name, k := range kinds {
+			for n := range 4 {
+				streams, stale := n < 2, n%2 == 0
+				if race.streams && !streams {
+					continue // a unary call has a message
 				}
+				hedgetest.Run(t, fmt.Sprintf("%s/%s/stream=%t,stale=%t", race.name, name, streams, stale),
+					func(t *testing.T) { compare(t, k, streams, race.plans, race.winner, stale) })
 			}
 		}
 	}
 }
 
-func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, any, any,
-	...grpc.CallOption) error, plans []plan, winner int, stale bool) {
+// compare makes a call of the kind hedged and plain. If it is stale, the reply holds something before.
+func compare(t *testing.T, k kind, streams bool, plans []plan, winner int, stale bool) {
 	hedged := k.hedged && !stale || k.stale && stale
 	if !hedged {
 		winner = 0
@@ -204,15 +176,14 @@ func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, 
 		control.kind.filled = func(id uint64) any { return filled(id + uint64(winner)) }
 	}
 	message := reply()
-	err := call(t.Context(), control.connectT(t), request(7), message, k.options()...)
+	err := call(t.Context(), control.connectT(t), streams, request(7), message, k.options()...)
 	want := outcome(k, err, message)
 
 	s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 	tested := &server{kind: k, plans: plans}
-	conn := tested.connectT(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	conn := tested.connectT(t, hedgetest.Interceptors(s)...)
 	message = reply()
-	err = call(t.Context(), conn, request(7), message, k.options()...)
+	err = call(t.Context(), conn, streams, request(7), message, k.options()...)
 	if got := outcome(k, err, message); got != want {
 		t.Errorf("%+v (%v)\nwithout hedging it is\n%+v", got, err, want)
 	}

@@ -1,12 +1,29 @@
 package otel_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	hedgeotel "github.com/grpchedge/hedge/otel"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // add adds a series of two hours of one client.
@@ -30,16 +47,15 @@ func (in input) decisions(instance int, values map[string]string) input {
 
 // each returns a value for each minute.
 func each(value func(minute int) int) string {
-	return strings.Trim(fmt.Sprint(func() (all [121]int) {
-		for minute := range all {
-			all[minute] = value(minute)
-		}
-		return all
-	}()), "[]")
+	all := make([]int, 121)
+	for minute := range all {
+		all[minute] = value(minute)
+	}
+	return strings.Trim(fmt.Sprint(all), "[]")
 }
 
-// TestAlerts has promtool evaluate the alerts. None fires in healthy fleets, and some fire for few
-// events. In TestAlertsAndPanels each fires for its own trouble.
+// TestAlerts has promtool evaluate the alerts for one hour and more. None fires in healthy fleets,
+// and some fire for few events. In TestAlertsAndPanels each fires for its own trouble.
 func TestAlerts(t *testing.T) {
 	rules, err := os.ReadFile("../../../otel/alerts.yml")
 	if err != nil {
@@ -47,41 +63,32 @@ func TestAlerts(t *testing.T) {
 	}
 	rarely := func(minutes int) string { return each(func(minute int) int { return minute / minutes }) }
 	from := func(minute, value int) string { return fmt.Sprintf("0x%d %dx%d", minute, value, 119-minute) }
-	fleet, few, rare, silent := input{}, input{}, input{}, input{}
+	fleet, silent := input{}, input{}
 	for n := range 50 {
 		fleet.decisions(n, map[string]string{"calls": "0+600x120", "sent": "0+50x120", "won": "0+25x120", "lost": "0+25x120",
 			"guarded": "0+3x120", "no_budget": "0+2x120", "throttled": from(n, 4), "resets_spent": from(2*n, 5)})
 		fleet.add("silent_connections", n, each(func(minute int) int { return max(0, 2-(minute+n)%50) }), "")
-		few.decisions(n, map[string]string{"calls": "0+2x120", "sent": from(2*n, 1), "lost": from(2*n, 1)})
 		silent.add("silent_connections", n, each(func(minute int) int { return minute / 60 * (1 - min(n, 1)) }), "")
 	}
-	rare.decisions(0, map[string]string{"calls": "0+60x120", "sent": rarely(15), "won": "0x120", "lost": rarely(15),
-		"guarded": rarely(20), "resets_spent": rarely(20), "no_budget": rarely(10), "throttled": rarely(10)})
 	one := func(values map[string]string) input { return input{}.decisions(0, values) }
 	for _, tc := range []struct {
 		name   string
 		series input
-		alert  string // "": none
-		times  []int  // minutes
+		alert  string // at minute 70, or none at 20, 60 and 100
 	}{
-		{"a fleet in which some client has a short silence each minute, and each holds some hedges back", fleet,
-			"", []int{20, 60, 100}},
-		{"clients of two calls a minute", few, "", []int{20, 60, 100}},
-		{"four hedged calls an hour, all lost, and some held back", rare, "", []int{20, 60, 100}},
+		{"a fleet in which some client has a short silence each minute, and each holds some hedges back", fleet, ""},
+		{"four hedged calls an hour, all lost, and some held back", one(map[string]string{"calls": "0+60x120",
+			"sent": rarely(15), "won": "0x120", "lost": rarely(15), "guarded": rarely(20), "resets_spent": rarely(20),
+			"no_budget": rarely(10), "throttled": rarely(10)}), ""},
 		{"no win at all", one(map[string]string{"calls": "0+600x120", "sent": "0+3x120", "won": "0x120",
-			"lost": "0+3x120"}), "HedgingWithoutWins", []int{70}},
-		{"throttle", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "throttled": "0+6x120"}),
-			"HedgingThrottled", []int{40}},
-		{"resets", one(map[string]string{"calls": "0+60x120", "sent": "0x120", "resets_spent": "0+1x120"}),
-			"HedgingResetsSpent", []int{40}},
-		{"one client of 50 has a silent backend", silent, "HedgingBackendSilent", []int{70}},
-		{"panic", one(map[string]string{"loser_panics": from(50, 1)}), "HedgingPanics", []int{51}},
+			"lost": "0+3x120"}), "HedgingWithoutWins"},
+		{"one client of 50 has a silent backend", silent, "HedgingBackendSilent"},
+		{"panic", one(map[string]string{"loser_panics": from(69, 1)}), "HedgingPanics"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var queries []query
-			for _, minute := range tc.times {
-				want := []string{fmt.Sprintf("{alertname=%q}", tc.alert)}[:min(len(tc.alert), 1)]
-				queries = append(queries, firing(minute, "alertname", want...))
+			queries := []query{firing(20, "alertname"), firing(60, "alertname"), firing(100, "alertname")}
+			if tc.alert != "" {
+				queries = []query{firing(70, "alertname", fmt.Sprintf("{alertname=%q}", tc.alert))}
 			}
 			tc.series.evaluate(t, string(rules), queries...)
 		})
@@ -126,4 +133,207 @@ func TestAlertsAndPanels(t *testing.T) {
 		}
 	}
 	scraped(pages).evaluate(t, string(rules), queries...)
+}
+
+// input is series by name and labels, each with values of one minute after the other in promtool's
+// notation.
+type input map[string]string
+
+// scraped is the series of pages that Prometheus has read, one each minute.
+func scraped(pages []string) input {
+	values := map[string][]string{}
+	for minute, page := range pages {
+		for line := range strings.Lines(page) {
+			at := strings.LastIndexByte(line, ' ')
+			if name := line[:at]; !strings.HasPrefix(name, "#") {
+				if values[name] == nil {
+					values[name] = slices.Repeat([]string{"_"}, len(pages))
+				}
+				values[name][minute] = strings.TrimSpace(line[at:])
+			}
+		}
+	}
+	in := input{}
+	for name, v := range values {
+		in[name] = strings.Join(v, " ")
+	}
+	return in
+}
+
+// query is a query at a minute, and the labels of the series it returns, all of the value 1.
+type query struct {
+	expr   string
+	minute int
+	want   []string
+}
+
+// firing is the query for alerts that fire, each with its labels.
+func firing(minute int, by string, want ...string) query {
+	return query{"group by (" + by + `) (ALERTS{alertstate="firing"})`, minute, want}
+}
+
+// evaluate has promtool evaluate rules and queries. Without one the test is skipped, or fails if
+// HEDGE_NEEDS_PROMETHEUS is set.
+func (in input) evaluate(t *testing.T, rules string, queries ...query) {
+	t.Helper()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {
+			t.Fatal("HEDGE_NEEDS_PROMETHEUS is set, and no promtool is installed")
+		}
+		t.Skip("no promtool is installed: on Debian, apt-get install prometheus")
+	}
+	type object = map[string]any
+	var series, tests []object
+	for name, values := range in {
+		series = append(series, object{"series": name, "values": values})
+	}
+	for _, q := range queries {
+		samples := []object{}
+		for _, labels := range q.want {
+			samples = append(samples, object{"labels": labels, "value": 1})
+		}
+		tests = append(tests, object{"expr": q.expr, "exp_samples": samples,
+			"eval_time": fmt.Sprintf("%dm", q.minute)})
+	}
+	test, err := json.Marshal(object{"rule_files": []string{"rules.yml"}, "evaluation_interval": "1m",
+		"tests": []object{{"interval": "1m", "input_series": series, "promql_expr_test": tests}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory := t.TempDir()
+	for name, content := range map[string]string{"rules.yml": rules, "test.yml": string(test)} {
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(directory, "test.yml")
+	if out, err := exec.Command("promtool", "test", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// trouble is a target with a trouble of its own, and the alert that is for it. takes returns the
+// latency of an attempt in milliseconds.
+type trouble struct {
+	target, alert string
+	options       []hedge.Option
+	takes         func(id int, hedge bool) (time.Duration, error)
+	panics        bool // a hedge that has lost
+}
+
+var troubles = []trouble{
+	{"dry", "HedgingBudgetDry", []hedge.Option{hedge.WithBudgetPercent(1)},
+		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 100), nil }, false},
+	{"wasted", "HedgingWithoutWins", nil,
+		func(id int, hedge bool) (time.Duration, error) {
+			return either(id%20 > 0, 1, either(hedge, 1000, 30)), nil
+		}, false},
+	{"throttled", "HedgingThrottled", []hedge.Option{hedgetest.Throttle(10, 0.1)},
+		func(int, bool) (time.Duration, error) { return 30, status.Error(codes.Unavailable, "down") }, false},
+	{"paused", "HedgingPaused", nil,
+		func(int, bool) (time.Duration, error) { return 1, nil }, false},
+	{"busy", "HedgingOverBudget", []hedge.Option{hedge.WithBudgetPercent(400)},
+		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 30), nil }, false},
+	{"guarded", "HedgingGuarded", nil,
+		func(id int, hedge bool) (time.Duration, error) {
+			if hedge && id%40 == 0 {
+				return 0, status.Error(codes.ResourceExhausted, "quota")
+			}
+			return either(hedge || id%20 > 0, 1, 30), nil
+		}, false},
+	{"panicking", "HedgingPanics", nil,
+		func(id int, hedge bool) (time.Duration, error) {
+			return either(id%20 > 0, 1, either(hedge, either(id%40 > 0, 1, 1000), 30)), nil
+		}, true},
+}
+
+func either(first bool, a, b time.Duration) time.Duration {
+	if first {
+		return a
+	}
+	return b
+}
+
+// call makes one call to the target.
+func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
+	var attempts atomic.Int32
+	_, _ = hedge.Do(t.Context(), s, tr.target, "/shop.Items/Get", func(ctx context.Context) (int, error) {
+		isHedge := attempts.Add(1) > 1
+		d, err := tr.takes(id, isHedge)
+		if _, gone := hedgetest.Taking(d * ms)(ctx); gone != nil && isHedge && tr.panics {
+			panic("a loser")
+		}
+		return 0, err
+	})
+}
+
+// scenario returns Prometheus's scrapes for each of ninety minutes, and the scheduler's counts.
+// Three backends with stragglers serve a connection, and one of them is stalled for the last ten
+// minutes. A server counts the resets of another connection, and each trouble has its own target.
+func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend(t)
+		var frozen, over atomic.Bool
+		cluster := testserver.StartT(t, testserver.Config{Name: "items", InMemory: true, Backends: 3, Seed: 1,
+			CountsOnly: true,
+			Script: func(a testserver.Attempt) testserver.Plan {
+				if a.Backend == 0 && frozen.Load() {
+					return testserver.Plan{Ending: testserver.Hang}
+				}
+				return testserver.Plan{Delay: a.Draw(testserver.DistributionT(t, "straggler"))}
+			}})
+		resets := testserver.StartT(t, testserver.Config{Name: "resets", InMemory: true, CountsOnly: true,
+			Script: testserver.ByNumber(testserver.Plan{Delay: 30 * ms}, testserver.Plan{Delay: ms})})
+		fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
+		options := []hedge.Option{b.telemetry(t), hedge.WithControl(40),
+			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100),
+				hedge.WithResetLimit(2, time.Hour))}
+		for _, tr := range troubles {
+			options = append(options,
+				hedge.WithTargetOptions(tr.target,
+					append(tr.options, fixed, hedge.WithMaxHedges(1), hedge.WithControl(0))...))
+		}
+		s := hedgetest.All(t, options...)
+		healthy, counting = cluster.Target(), resets.Target()
+
+		var callers sync.WaitGroup
+		each := func(pause time.Duration, call func(id uint64)) {
+			callers.Go(func() {
+				for id := uint64(0); !over.Load(); id++ {
+					call(id)
+					time.Sleep(pause)
+				}
+			})
+		}
+		for i, c := range []*testserver.Cluster{cluster, resets} {
+			conn := c.ClientT(t, append(hedgeotel.DialOptions(s, b.plugin()), otherBackend)...)
+			testserver.ConnectT(t, conn)
+			client, name := testpb.NewTestServiceClient(conn), []string{"unary", "stream"}
+			each(250*ms, func(id uint64) {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				_ = kinds[name[int(id%10/9)*(1-i)]](ctx, client, id)
+			})
+		}
+		paused := hedgetest.All(t, b.telemetry(t))
+		paused.Pause()
+		for _, tr := range troubles {
+			of := s
+			if tr.target == "paused" {
+				of = paused
+			}
+			each(time.Second, func(id uint64) { tr.call(t, of, int(id)) })
+		}
+		time.Sleep(ms / 2)
+		for minute := range 90 {
+			scrapes = append(scrapes, b.scrape())
+			frozen.Store(minute >= 80)
+			time.Sleep(time.Minute)
+		}
+		scrapes = append(scrapes, b.scrape())
+		over.Store(true)
+		callers.Wait()
+	})
+	return scrapes, healthy, counting
 }

@@ -5,18 +5,30 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	grpccodes "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats/opentelemetry"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -24,17 +36,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
-
-// byStatus returns how many samples a histogram has, by status.
-func (b *backend) byStatus(t *testing.T, name string) map[string]uint64 {
-	counts := map[string]uint64{}
-	for _, s := range collect(t, b.reader) {
-		if s.name == name {
-			counts[s.get("grpc.status")] += uint64(s.value)
-		}
-	}
-	return counts
-}
 
 // byAttempt counts spans by kind, and attempt spans by the attribute previous-rpc-attempts.
 func (b *backend) byAttempt() map[string]uint64 {
@@ -89,13 +90,10 @@ func TestOrder(t *testing.T) {
 		want    [3]counts // call samples, attempt samples, spans
 	}{
 		{"the plugin first, then the chain forms", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{plugin,
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+			return append([]grpc.DialOption{plugin}, hedgetest.Interceptors(s)...)
 		}, right},
 		{"the chain forms, then the plugin", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(
-					stream.Interceptor(s)), plugin}
+			return append(hedgetest.Interceptors(s), plugin)
 		}, wrong},
 		{"the plugin first, then the forms that are always outermost",
 			func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
@@ -127,8 +125,12 @@ func TestOrder(t *testing.T) {
 					if seen := cluster.Counts().Attempts; seen != calls+hedged {
 						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
 					}
-					got := [3]counts{b.byStatus(t, "grpc.client.call.duration"),
-						b.byStatus(t, "grpc.client.attempt.duration"), b.byAttempt()}
+					got := [3]counts{{}, {}, b.byAttempt()}
+					for _, s := range collect(t, b.reader) {
+						if i := slices.Index([]string{"grpc.client.call.duration", "grpc.client.attempt.duration"}, s.name); i >= 0 {
+							got[i][s.get("grpc.status")] += uint64(s.value)
+						}
+					}
 					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
 						if !maps.Equal(got[i], tc.want[i]) {
 							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])
@@ -137,5 +139,113 @@ func TestOrder(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// otelgrpcOptions returns the dial options of a client with attempts traced by otelgrpc.
+func (b *backend) otelgrpcOptions(s *hedge.Scheduler, tracers trace.TracerProvider) []grpc.DialOption {
+	return append(hedgetest.Interceptors(s), grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+		otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(b.meters),
+		otelgrpc.WithPropagators(propagation.TraceContext{}))))
+}
+
+// traced are the attempts that otelgrpc has traced.
+type traced struct {
+	attempts, lost, errors, events, roots int
+}
+
+func (b *backend) traced() (n traced) {
+	for _, span := range b.spans.GetSpans() {
+		if span.SpanKind != trace.SpanKindClient { // the caller's
+			for _, event := range span.Events {
+				if strings.HasPrefix(event.Name, "hedge") {
+					n.events++
+				}
+			}
+			continue
+		}
+		n.attempts++
+		if !span.Parent.IsValid() {
+			n.roots++
+		}
+		if span.Status.Code == codes.Error {
+			n.errors++
+		}
+		if isLost(span) {
+			n.lost++
+		}
+	}
+	return n
+}
+
+func isLost(span tracetest.SpanStub) bool {
+	return slices.Contains(span.Attributes, attribute.Bool("hedge.lost", true))
+}
+
+// TestOtelgrpc_Losers traces the attempts of hedged calls with otelgrpc, which alone marks losers
+// as errors. One call in twenty is slow.
+func TestOtelgrpc_Losers(t *testing.T) {
+	for _, ours := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBackend(t)
+			s := hedgetest.All(t, b.telemetry(t))
+			var tracers trace.TracerProvider = b.tracers
+			if ours {
+				tracers = hedgeotel.TracerProvider(b.tracers)
+			}
+			_, client := stragglers(t, b.otelgrpcOptions(s, tracers)...)
+			b.spanned(t, client, 2000, 0)
+			n, stats := b.traced(), s.Stats()
+			t.Logf("ours %t: %d calls, %d hedges: %+v", ours, stats.Calls, stats.Hedges, n)
+			losers := int(stats.Hedges) // each hedged call has one winner
+			want := traced{attempts: int(stats.Calls) + losers, lost: losers, events: n.events}
+			if !ours {
+				want.lost, want.errors = 0, losers
+			}
+			if n != want || stats.Hedges < 100 || n.events < int(stats.Hedges+stats.Hedged) {
+				t.Errorf("ours %t: %+v, want %+v; %+v", ours, n, want, stats)
+			}
+		})
+	}
+}
+
+// TestOtelgrpc_Failures expects what fails for other reasons to remain an error.
+func TestOtelgrpc_Failures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend(t)
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+			testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms, Code: grpccodes.Unavailable})})
+		conn := cluster.ClientT(t, b.otelgrpcOptions(s, hedgeotel.TracerProvider(b.tracers))...)
+		testserver.ConnectT(t, conn)
+		for _, call := range kinds { // its hedge fails, and then its caller gives up
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := call(ctx, testpb.NewTestServiceClient(conn), 1)
+			cancel()
+			if status.Code(err) != grpccodes.DeadlineExceeded {
+				t.Errorf("%v", err)
+			}
+		}
+		synctest.Wait()
+		if n, want := b.traced(), (traced{attempts: 2 * len(kinds), errors: 2 * len(kinds),
+			roots: 2 * len(kinds)}); n != want {
+			t.Errorf("%+v, want %+v", n, want)
+		}
+	})
+}
+
+// TestTracerProvider_Global uses the provider that the program has set, as otelgrpc does without an
+// option.
+func TestTracerProvider_Global(t *testing.T) {
+	b, before := newBackend(t), otel.GetTracerProvider()
+	otel.SetTracerProvider(b.tracers)
+	defer otel.SetTracerProvider(before)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, span := hedgeotel.TracerProvider(nil).Tracer("test").Start(ctx, "attempt")
+	cancel(hedge.ErrLost)
+	span.SetStatus(codes.Error, "cancelled")
+	span.End()
+	if spans := b.spans.GetSpans(); len(spans) != 1 || !isLost(spans[0]) || spans[0].Status.Code == codes.Error {
+		t.Errorf("%+v", spans)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,11 +35,13 @@ const (
 // primary.
 type Latency = func(id uint64, attempt int, at time.Duration) time.Duration
 
-// Client makes calls one after the other, some at a time, or at a rate, however long they take.
+// Client makes calls one after the other, some at a time, or at random times, however long they
+// take.
 type Client struct {
 	Latency Latency
-	Calls   int
-	// callers, each with one call after the other; 0: at the rate
+	Calls   int           // 0: as many as begin in Lasts
+	Lasts   time.Duration // of calls at random times
+	// callers, each with one call after the other; 0: at random times
 	Concurrency int
 	Rate        float64 // calls a second
 	// how the server turns an attempt away; nil: it does not
@@ -64,7 +67,8 @@ type Call struct {
 // run is one simulation.
 type run struct {
 	Client
-	t         *testing.T
+	t         testing.TB
+	do        func(ctx context.Context, id uint64) error // makes one call
 	scheduler *hedge.Scheduler
 	began     time.Time
 	queue     chan struct{} // has room for as many attempts as there are workers
@@ -75,35 +79,42 @@ type run struct {
 func (c Client) Run(t *testing.T) (calls Calls, rows []stats.Method) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := run{Client: c, t: t, scheduler: hedgetest.All(t, c.Options...), began: time.Now(), calls: make(Calls, c.Calls)}
-		if c.Workers > 0 {
+		r := run{Client: c, t: t, scheduler: hedgetest.All(t, c.Options...), began: time.Now()}
+		if r.do = r.hedged; c.Workers > 0 {
 			r.queue = make(chan struct{}, c.Workers)
 		}
-		if c.Concurrency > 0 {
-			r.oneAfterTheOther()
-		} else {
-			r.atTheRate()
-		}
+		r.run()
 		synctest.Wait()
 		calls, rows = r.calls, r.scheduler.Methods()
 	})
 	return calls, rows
 }
 
+// Through makes the calls by a function, in virtual or real time, and returns them in order of
+// their ids, from 0. Latency, Fails, Workers, Methods, Options and Every have no effect.
+func (c Client) Through(t testing.TB, call func(ctx context.Context, id uint64) error) Calls {
+	t.Helper()
+	c.Every = nil
+	r := run{Client: c, t: t, do: call, began: time.Now()}
+	r.run()
+	return r.calls
+}
+
+func (r *run) run() {
+	if r.Concurrency > 0 {
+		r.oneAfterTheOther()
+	} else {
+		r.atTheRate()
+	}
+}
+
 func (r *run) oneAfterTheOther() {
+	r.calls = make(Calls, r.Calls)
 	var group sync.WaitGroup
-	var mu sync.Mutex
-	next := uint64(0)
+	var next atomic.Uint64
 	for range r.Concurrency {
 		group.Go(func() {
-			for {
-				mu.Lock()
-				id := next
-				next++
-				mu.Unlock()
-				if id >= uint64(r.Calls) {
-					return
-				}
+			for id := next.Add(1) - 1; id < uint64(r.Calls); id = next.Add(1) - 1 {
 				r.call(id)
 			}
 		})
@@ -112,13 +123,24 @@ func (r *run) oneAfterTheOther() {
 }
 
 func (r *run) atTheRate() {
-	var group sync.WaitGroup
 	random := rand.New(rand.NewPCG(r.Seed, 77))
+	var starts []time.Duration
+	for at := time.Duration(0); r.Calls == 0 || len(starts) < r.Calls; {
+		at += time.Duration(random.ExpFloat64() / r.Rate * float64(time.Second))
+		if r.Calls == 0 && at >= r.Lasts {
+			break
+		}
+		starts = append(starts, at)
+	}
+	r.calls = make(Calls, len(starts))
+	var group sync.WaitGroup
 	second := time.Duration(0)
-	for id := range uint64(r.Calls) {
-		time.Sleep(time.Duration(random.ExpFloat64() / r.Rate * float64(time.Second)))
-		group.Go(func() { r.call(id) })
-		if at := time.Since(r.began); r.Every != nil && at >= second {
+	for id, at := range starts {
+		if wait := at - time.Since(r.began); wait > 0 {
+			<-time.After(wait)
+		}
+		group.Go(func() { r.call(uint64(id)) })
+		if r.Every != nil && at >= second {
 			second += time.Second
 			r.Every(r.scheduler, at)
 		}
@@ -126,30 +148,38 @@ func (r *run) atTheRate() {
 	group.Wait()
 }
 
+// call makes one call. In real time it may begin late, and is measured from then: no call waits
+// for another.
 func (r *run) call(id uint64) {
 	c := &r.calls[id]
 	c.ID, c.At = id, time.Since(r.began)
-	var mu sync.Mutex
-	method := Method
-	if r.Methods > 1 {
-		method += strconv.Itoa(int(id) % r.Methods)
-	}
 	ctx := r.t.Context()
 	if r.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
+	c.Err = r.do(ctx, id)
+	c.Took = time.Since(r.began) - c.At
+}
+
+// hedged makes a call by [hedge.Do].
+func (r *run) hedged(ctx context.Context, id uint64) error {
+	var mu sync.Mutex
+	method := Method
+	if r.Methods > 1 {
+		method += strconv.Itoa(int(id) % r.Methods)
+	}
 	_, err := hedge.Do(ctx, r.scheduler, Target, method, func(ctx context.Context) (int, error) {
 		mu.Lock()
-		c.Attempts++
+		r.calls[id].Attempts++
 		mu.Unlock()
 		return r.attempt(ctx, id)
 	})
 	if err != nil && r.Fails == nil && r.Deadline == 0 {
 		r.t.Error(err)
 	}
-	c.Err, c.Took = err, time.Since(r.began)-c.At
+	return err
 }
 
 func (r *run) attempt(ctx context.Context, id uint64) (int, error) {

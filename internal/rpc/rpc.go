@@ -11,31 +11,31 @@ import (
 
 	"go.uber.org/atomic"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// AttemptsHeader is the request metadata key with the number of previous attempts of the call. It
-// is absent on a primary.
-const AttemptsHeader = "grpc-previous-rpc-attempts"
+// The request metadata keys of hedges, and the trailer key of a server's pushback.
+const (
+	// AttemptsHeader has the number of previous attempts of the call. It is absent on a primary.
+	AttemptsHeader = "grpc-previous-rpc-attempts"
+	// InFlightHeader is 1 for a hedge that was sent while its primary was in flight, so that the
+	// call does not depend on it.
+	InFlightHeader = "hedge-primary-in-flight"
+	// PushbackTrailer sets the delay of the next attempt, in milliseconds. A negative value forbids
+	// further attempts.
+	PushbackTrailer = "grpc-retry-pushback-ms"
+)
 
-// InFlightHeader is the request metadata key, with the value 1, of a hedge that was sent while its
-// primary was in flight. The call does not depend on the hedge. Retries, and hedges that follow
-// a failure, have AttemptsHeader alone.
-const InFlightHeader = "hedge-primary-in-flight"
-
-// Unnumbered returns the context for a new call, without the marks of a hedge that do not belong to
-// it:
-//
-//   - of a hedge that the caller's handler serves: a gateway may have copied them from the incoming
-//     metadata
-//   - of a hedge that has won: the context may hold a copy of its outgoing metadata
-//
-// A call made within a hedge of another call that may still lose keeps that hedge's number, because
-// it is an extra copy too.
+// Unnumbered returns the context for a new call, without the marks of a hedge that the caller's
+// handler serves, or of a hedge that has won: a copy of their metadata may be in the context. A call
+// made within a hedge that may still lose keeps its number, because it is an extra copy too.
 //
 // Unnumbered allocates nothing, unless a hedge is served or has won. It does not look at the
-// outgoing metadata, which would be copied for every call. So a handler that copies outgoing
-// metadata to a context that is not derived from its own must leave the marks out.
+// outgoing metadata, which would be copied for every call.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
@@ -87,16 +87,13 @@ type (
 	wonKey   struct{} // of a hedge that has won
 )
 
-// won is set once any hedge has won. Until then calls skip the search of their context for the
-// hedge, which takes time for each parent context.
+// won is set once any hedge has won. Until then calls do not search their contexts for one.
 var won atomic.Bool
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
-// PreviousAttempts returns which attempt of a hedged call the handler with the context ctx serves:
-// 0 for the primary, n for hedge n. It returns 0 if the metadata has no such number or an invalid
-// one.
+// PreviousAttempts is hedge.PreviousAttempts.
 func PreviousAttempts(ctx context.Context) int {
 	values := metadata.ValueFromIncomingContext(ctx, AttemptsHeader)
 	if len(values) == 0 {
@@ -129,10 +126,6 @@ func withoutNumber(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// PushbackTrailer is the trailer key with which a server that fails a call sets the delay of the
-// next attempt, in milliseconds. A negative value forbids further attempts.
-const PushbackTrailer = "grpc-retry-pushback-ms"
-
 // Pushback reads the pushback in a trailer. A negative wait forbids further attempts, as does a
 // value that is not an int32, or more than one value. ok is false if the trailer has no pushback.
 func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
@@ -148,9 +141,8 @@ func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 }
 
 // Served reports whether a gRPC server sent the status of an attempt on cc, with the given header
-// and trailer. Other statuses are made by gRPC itself, from an error of per-RPC credentials or from
-// the HTTP status of a proxy, or by interceptors. cc is nil for a channel that is not gRPC's own,
-// such as one within the process. Then a status without a content type counts as the server's.
+// and trailer, and not gRPC itself, a proxy or an interceptor. cc is nil for a channel that is not
+// gRPC's own. Then a status without a content type counts as the server's.
 func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
 	for _, md := range []metadata.MD{header, trailer} { // without a header, the content type is in the trailer
 		if types := md["content-type"]; len(types) > 0 {
@@ -158,4 +150,54 @@ func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
 		}
 	}
 	return cc == nil
+}
+
+// Codes is a set of status codes, one bit each.
+type Codes uint32
+
+// MaxCode is the greatest code that gRPC defines.
+const MaxCode = codes.Unauthenticated
+
+// Answers are OK and the final statuses: the statuses of a server that has looked at the request.
+var Answers = CodesOf(
+	codes.OK,
+	codes.InvalidArgument,
+	codes.NotFound,
+	codes.AlreadyExists,
+	codes.PermissionDenied,
+	codes.Unauthenticated,
+	codes.FailedPrecondition,
+	codes.OutOfRange,
+	codes.Unimplemented,
+)
+
+func CodesOf(cs ...codes.Code) Codes {
+	var s Codes
+	for _, c := range cs {
+		s |= 1 << c
+	}
+	return s
+}
+
+// CodesBut returns the set of all codes that gRPC defines, but the given ones.
+func CodesBut(cs []codes.Code) Codes { return (1<<(MaxCode+1) - 1) &^ CodesOf(cs...) }
+
+// HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as
+// Unknown.
+func (s Codes) HasStatus(err error) bool {
+	c := codes.OK
+	if err != nil { // most calls end well, and are not asked for their status
+		if c = status.Code(err); c > MaxCode {
+			c = codes.Unknown
+		}
+	}
+	return s&(1<<c) != 0
+}
+
+// Descriptor returns the descriptor of a full method name; nil if none is linked into the program.
+func Descriptor(fullMethod string) protoreflect.MethodDescriptor {
+	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
+	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	m, _ := d.(protoreflect.MethodDescriptor)
+	return m
 }

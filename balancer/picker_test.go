@@ -4,86 +4,19 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/place"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 )
-
-// TestPicksAreReleased counts at the child: Done is called once for each pick, with an empty
-// DoneInfo if and only if the pick is not used.
-func TestPicksAreReleased(t *testing.T) {
-	for _, tc := range []struct {
-		backends int
-		only     bool
-	}{{1, false}, {3, false}, {3, true}} {
-		inBubble(t, func(t *testing.T, k kind) {
-			const calls, hedges = 50, 2
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithOtherBackendOnly(tc.only))
-			_, client := play(t, testserver.Config{Backends: tc.backends, Script: lastAnswers(hedges)}, s, over(counting))
-			before := countsNow()
-			for id := range uint64(calls) {
-				k.must(t, client, id)
-			}
-			synctest.Wait()
-			n := countsNow().minus(before)
-			if n.dones != n.picks || counts.twice.Load() {
-				t.Errorf("%+v; one of them was done twice: %v", n, counts.twice.Load())
-			}
-			if n.unused != n.picks-calls*(hedges+1) || (n.unused > 0) != (tc.backends > 1) {
-				t.Errorf("%d backends: %+v", tc.backends, n)
-			}
-		})
-	}
-}
-
-// TestPicksAreReleased_OfHedgesThatFail has hedges that fail before they pick. The caller of a
-// stream asks for its headers alone, and then gives up.
-func TestPicksAreReleased_OfHedgesThatFail(t *testing.T) {
-	isHedge := func(ctx context.Context) bool {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		return len(md.Get(rpc.AttemptsHeader)) > 0
-	}
-	inBubble(t, func(t *testing.T, k kind) {
-		_, client := play(t, testserver.Config{Backends: 3, Latency: testserver.Constant(30 * ms)},
-			hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true)), over(counting),
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-				cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				if isHedge(ctx) {
-					return errFake
-				}
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-				method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				if isHedge(ctx) {
-					return nil, errFake
-				}
-				return open(ctx, desc, cc, method, opts...)
-			}))
-		before := countsNow()
-		k.must(t, client, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		st, err := client.ServerStream(ctx, &testpb.Request{Messages: 1})
-		if err == nil {
-			_, err = st.Header()
-		}
-		cancel()
-		synctest.Wait()
-		if n := countsNow().minus(before); err != nil || n.picks < 4 || n.dones != n.picks {
-			t.Errorf("%+v; %v", n, err)
-		}
-	})
-}
 
 // TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no
 // pick at some point of a search. The hedge then uses the child's first pick.
@@ -128,9 +61,9 @@ func TestPicker_ReservedIsLost(t *testing.T) {
 	}
 }
 
-// TestAsked_Bounded has a child that always picks the same of two connections. It is asked 16 times
-// for an attempt at most, and seldom if that never helps. Each pick is given back or used.
-func TestAsked_Bounded(t *testing.T) {
+// TestPicker_AsksBounded has a child that always picks the same of two connections. It is asked 16
+// times for an attempt at most, and seldom if that never helps. Each pick is given back or used.
+func TestPicker_AsksBounded(t *testing.T) {
 	conn, child, made := buildReady(t, 2)
 	asked, open, most, all := 0, 0, 0, 0
 	first := inTurn(&open, made[0])
@@ -150,5 +83,67 @@ func TestAsked_Bounded(t *testing.T) {
 	}
 	if most > 16 || all > 4*hedges {
 		t.Errorf("asked %d times for one attempt, %d for %d hedges", most, all, hedges)
+	}
+}
+
+// TestPicker_Allocations counts the allocations of a primary's pick beyond the child's: none, or one
+// to tell the child how an attempt of a call that may be hedged ends.
+func TestPicker_Allocations(t *testing.T) {
+	conn, child, made := buildReady(t, 3)
+	var again atomic.Int64
+	grpcs := func(ctx context.Context) context.Context { return metadata.AppendToOutgoingContext(ctx, "grpc", "1") }
+	caller, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "tenant", "blue"), time.Hour)
+	defer cancel()
+	var unhedged, hedged []context.Context
+	for range 1001 { // a record for each call
+		c, _ := place.Primary(caller, conn.Target(), &again, false)
+		unhedged, hedged = append(unhedged, grpcs(caller)), append(hedged, grpcs(c))
+	}
+	for _, tc := range []struct {
+		name string
+		done func(grpcbalancer.DoneInfo)
+		ctxs []context.Context
+		most float64
+	}{
+		{"without a Done", nil, hedged, 0},
+		{"with a Done", func(grpcbalancer.DoneInfo) {}, hedged, 1},
+		{"not hedged, with a Done", func(grpcbalancer.DoneInfo) {}, unhedged, 0},
+	} {
+		next := 0
+		child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) {
+			return grpcbalancer.PickResult{SubConn: made[next%3], Done: tc.done}, nil
+		}))
+		if n := testing.AllocsPerRun(len(tc.ctxs)-1, func() {
+			if _, err := conn.pick(tc.ctxs[next]); err != nil {
+				t.Error(err)
+			}
+			next++
+		}); n > tc.most {
+			t.Errorf("%s: %v allocations, want at most %v", tc.name, n, tc.most)
+		}
+	}
+}
+
+// TestCall_Allocations counts the allocations of a call that needs no hedge: one more with a policy.
+func TestCall_Allocations(t *testing.T) {
+	plain := testserver.StartT(t, testserver.Config{}).ClientT(t)
+	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
+	req, reply, ctx := wrapperspb.Int64(1), wrapperspb.Int64(2), t.Context()
+	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		_ = ctx.Done()
+		return nil
+	}
+	allocs := func() float64 {
+		return testing.AllocsPerRun(1000, func() {
+			if err := unary(ctx, "/a/B", req, reply, plain, invoke); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	without := allocs()
+	policy := place.Enter("elsewhere")
+	with := allocs()
+	if policy.Leave(); with > without+1 {
+		t.Errorf("%v allocations, %v with a policy", without, with)
 	}
 }

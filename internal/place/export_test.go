@@ -1,0 +1,8 @@
+package place
+
+import "time"
+
+const Mute = mute
+
+// Asked notes that a hedge is sent there at now.
+func (b *Backend) Asked(now time.Time) { b.asked(now) }
