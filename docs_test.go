@@ -1,7 +1,6 @@
 package hedge_test
 
 import (
-	"fmt"
 	"go/build"
 	"io/fs"
 	"os"
@@ -21,20 +20,8 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := map[string][]string{} // by the rule's two digits
-	item := regexp.MustCompile(`(?s)\n(\d+)\. .*?Tests: (.*?)\n(?:\n|\d|$)`)
-	name := regexp.MustCompile("`(\\w+)`")
-	// An item ends where the next begins, so matches would overlap: each search starts after the
-	// previous number.
-	for rest := string(page); ; {
-		m := item.FindStringSubmatchIndex(rest)
-		if m == nil {
-			break
-		}
-		rule := fmt.Sprintf("%02s", rest[m[2]:m[3]])
-		for _, n := range name.FindAllStringSubmatch(rest[m[4]:m[5]], -1) {
-			named[rule] = append(named[rule], n[1])
-		}
-		rest = rest[m[5]:]
+	for _, m := range regexp.MustCompile("`(Rule(\\d\\d)_\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		named[m[2]] = append(named[m[2]], m[1])
 	}
 	for rule, tests := range ruleTests(t) {
 		if got := named[rule]; !slices.Equal(got, tests) {

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 	"github.com/grpchedge/hedge/stats"
@@ -194,10 +196,10 @@ func ExampleWithWaitForMessage() {
 		hedge.WithWarmup(20, 10*time.Millisecond), // the example is too short to learn a delay
 		hedge.WithWaitForMessage("/hedgetest.TestService/Server*"),
 	))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
 
-	rows := must(client.ServerStream(context.Background(), &testpb.Request{Id: 2, Messages: 1}))
+	rows := must(client.ServerStream(context.Background(), &testpb.Request{Messages: 1}))
 	if _, err := rows.Header(); err != nil { // waits for the first row
 		panic(err)
 	}
@@ -237,10 +239,10 @@ func ExampleReport() {
 	s := must(hedge.New(
 		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
 		hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
 	var outcome stats.Outcome
-	must(client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.Report(&outcome)))
+	must(client.Unary(context.Background(), &testpb.Request{}, hedge.Report(&outcome)))
 	fmt.Printf("%d attempts, won by %d, a hedge is due after %v\n", outcome.Attempts, outcome.Winner, outcome.Delay)
 	// Output:
 	// 2 attempts, won by 1, a hedge is due after 20ms

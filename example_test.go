@@ -136,9 +136,9 @@ func ExampleWithServiceConfig() {
 		}],
 		"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
 	}`)))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
-	reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}))
+	reply := must(client.Unary(context.Background(), &testpb.Request{}))
 	row := s.Methods()[0]
 	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
@@ -147,32 +147,14 @@ func ExampleWithServiceConfig() {
 	// 10 of 10 tokens
 }
 
-// slowPrimary starts a server that sends headers at once, answers primaries after 2 s, and answers
-// hedges at once.
-func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
-	script := func(a testserver.Attempt) testserver.Plan {
-		if a.Number == 0 && a.ID > 1 {
-			return testserver.Plan{HeaderAtOnce: true, Delay: 2 * time.Second}
-		}
-		return testserver.Plan{HeaderAtOnce: true}
-	}
-	cluster := must(testserver.Start(testserver.Config{Name: "example", Script: script}))
-	conn := must(cluster.Client(interceptor.DialOptions(s)...))
-	client := testpb.NewTestServiceClient(conn)
-	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
-		panic(err)
-	}
-	return client, cluster.Close
-}
-
 // One call is hedged after its own delay, another not at all.
 func ExampleAfter() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
 
 	for _, option := range []grpc.CallOption{hedge.After(10 * time.Millisecond), hedge.Off()} {
-		reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}, option))
+		reply := must(client.Unary(context.Background(), &testpb.Request{}, option))
 		fmt.Println("answered by attempt", reply.Attempt)
 	}
 	// Output:
@@ -230,13 +212,13 @@ func ExampleWithMaxMethods() {
 func ExampleScheduler_Stats() {
 	s := must(hedge.New(
 		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
-	must(client.Unary(context.Background(), &testpb.Request{Id: 2}))
+	must(client.Unary(context.Background(), &testpb.Request{}))
 	stats := s.Stats()
 	fmt.Printf("%d calls, %d hedged, %d won by a hedge, extra load %.0f%%\n",
 		stats.Calls, stats.Hedged, stats.HedgeWins, 100*stats.HedgeRate())
-	// Output: 2 calls, 1 hedged, 1 won by a hedge, extra load 50%
+	// Output: 1 calls, 1 hedged, 1 won by a hedge, extra load 100%
 }
 
 // Each row has the learned latencies and the delay of a method.
@@ -254,11 +236,11 @@ func ExampleScheduler_Methods() {
 // The kill switch takes effect on the next call.
 func ExampleScheduler_Pause() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
-	client, stop := slowPrimary(s)
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
 	defer stop()
 
 	s.Pause()
-	reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.After(0)))
+	reply := must(client.Unary(context.Background(), &testpb.Request{}, hedge.After(0)))
 	s.Resume()
 	fmt.Println("answered by attempt", reply.Attempt)
 	// Output: answered by attempt 0

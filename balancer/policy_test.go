@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -179,7 +181,8 @@ func TestSwitch_Overtaken(t *testing.T) {
 	}
 }
 
-// TestReady checks after which events a connection is listed as ready.
+// TestReady checks after which events a connection is listed as ready. One that connects again is no
+// longer silent.
 func TestReady(t *testing.T) {
 	const target = "fake:///target"
 	conn, b, configure := build(t)
@@ -189,6 +192,14 @@ func TestReady(t *testing.T) {
 	sc := newSubConn(t, a, "one", func(grpcbalancer.SubConnState) {})
 	raw := conn.made[0]
 	healthy := ""
+	silent := func() {
+		a.say(connectivity.Ready, picksOne(sc))
+		for now, n := time.Now(), 0; n < 3; n++ {
+			ctx, record := place.Primary(t.Context(), target, new(atomic.Int64), false)
+			_, _ = conn.pick(ctx)
+			record.NoteLate(1, now.Add(time.Duration(n)*10*time.Second), ms)
+		}
+	}
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -205,10 +216,16 @@ func TestReady(t *testing.T) {
 		{"idle", func() { raw.listener(state(connectivity.Idle)) }, 0},
 		{"ready again, with no report of its health yet", func() { raw.listener(state(connectivity.Ready)) }, 1},
 		{"nobody asks for its health", func() { sc.RegisterHealthListener(nil) }, 1},
+		{"silent", silent, 1},
+		{"connects again", func() {
+			raw.listener(state(connectivity.Idle))
+			raw.listener(state(connectivity.Ready))
+		}, 1},
 		{"shut down", sc.Shutdown, 0},
 	} {
-		if step.do(); place.Count(target).Ready != step.want {
-			t.Errorf("%s: %d are ready", step.name, place.Count(target).Ready)
+		step.do()
+		if c := place.Count(target); c.Ready != step.want || (len(c.Silent) > 0) != (step.name == "silent") {
+			t.Errorf("%s: %+v", step.name, c)
 		}
 	}
 	if healthy != "TRANSIENT_FAILURE" {

@@ -48,6 +48,7 @@ func TestSilence_SwitchedOff(t *testing.T) {
 		{"WithDryRun", stream, func(t *testing.T, s *hedge.Scheduler) {
 			hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithDryRun(true))
 		}, nil, true},
+		{`"silence": false`, unary, nil, nil, true},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s, began := hedgetest.All(t), time.Now()
@@ -63,7 +64,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 				}
 				return testserver.Plan{Delay: 2 * ms}
 			}
-			_, client := play(t, testserver.Config{Backends: 3, CountsOnly: true, Script: script}, s, over(roundRobin))
+			_, client := play(t, testserver.Config{Backends: 3, CountsOnly: true, Script: script}, s,
+				over(roundRobin, fmt.Sprintf(`"silence": %v`, tc.off != nil)))
 			// share makes calls for 3 s, and returns the share of them on the backend that is silent
 			// from 3 s on.
 			share := func(opts ...grpc.CallOption) float64 {
@@ -84,10 +86,12 @@ func TestSilence_SwitchedOff(t *testing.T) {
 				return float64(there.Load()) / float64(primaries.Load())
 			}
 			share()
-			if share, moved := share(), s.Methods()[0].Moved; share > 0.25 || moved < 8 {
-				t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+			if tc.off != nil {
+				if share, moved := share(), s.Methods()[0].Moved; share > 0.25 || moved < 8 {
+					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				}
+				tc.off(t, s)
 			}
-			tc.off(t, s)
 			before := s.Methods()[0].Moved
 			if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
 				t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
@@ -24,6 +25,8 @@ import (
 	_ "github.com/grpchedge/hedge/proto" // the descriptor of its service
 	"github.com/grpchedge/hedge/stats"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
 
@@ -202,6 +205,9 @@ type closing struct {
 
 func (c *closing) Close() error {
 	c.closed.Add(1)
+	if r, ok := c.Reader.(io.Closer); ok {
+		return r.Close()
+	}
 	return nil
 }
 
@@ -401,9 +407,11 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 }
 
 // TestTransport_ReusedRequest: a caller that has closed the body may change its request, though a
-// hedge may only now be starting. The race detector finds what reads it.
+// hedge may only now be starting. The race detector finds what reads it. The context of the attempt
+// has ended then.
 func TestTransport_ReusedRequest(t *testing.T) {
-	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), quick{},
+	base := &quick{}
+	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), base,
 		hedgehttp.WithHedgeTransport(stuck{}))
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	for range 500 {
@@ -411,16 +419,19 @@ func TestTransport_ReusedRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res.Body.Close()
+		if res.Body.Close(); base.ctx.Err() == nil {
+			t.Error("the context of a body that was closed goes on")
+		}
 		req.Header.Set("Edited", "yes")
 		req.URL.Path = "/edited"
 	}
 }
 
-type quick struct{}
+type quick struct{ ctx context.Context }
 
-func (quick) RoundTrip(*http.Request) (*http.Response, error) {
+func (q *quick) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(20 * time.Microsecond)
+	q.ctx = req.Context()
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))}, nil
 }
 
@@ -441,7 +452,8 @@ func TestTransport_ABodyThatStalls(t *testing.T) {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
 			defer cancel()
-			body := &stalled{ended: make(chan struct{})}
+			never, _ := io.Pipe()
+			body := &closing{Reader: never}
 			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
 			req.ContentLength = 4
 			_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
@@ -451,24 +463,6 @@ func TestTransport_ABodyThatStalls(t *testing.T) {
 			}
 		})
 	}
-}
-
-// stalled is a body that has no byte until it is closed.
-type stalled struct {
-	ended  chan struct{}
-	closed atomic.Int64
-}
-
-func (s *stalled) Read([]byte) (int, error) {
-	<-s.ended
-	return 0, io.ErrClosedPipe
-}
-
-func (s *stalled) Close() error {
-	if s.closed.Add(1) == 1 {
-		close(s.ended)
-	}
-	return nil
 }
 
 // TestTransport_AStreamThatIsClosed: a stream that its caller closes has not failed.
@@ -488,6 +482,46 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 			use(res.Body)
 			if m := s.Methods()[0]; m.ThrottleTokens != float64(10-failures) {
 				t.Errorf("%v tokens after %d failures", m.ThrottleTokens, failures)
+			}
+		})
+	}
+}
+
+// answering is a transport that does nothing.
+type answering struct{ res http.Response }
+
+func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
+	res := a.res
+	return &res, nil
+}
+
+// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing and
+// over a connection.
+func BenchmarkTransport(b *testing.B) {
+	s := newServer(b, false, hello)
+	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}
+	never := hedgetest.Fixed(b, time.Hour)
+	off := hedgetest.All(b, hedge.WithMaxHedges(0))
+	for _, bc := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"nothing/plain", nothing},
+		{"nothing/hedged", hedgehttp.Transport(never, nothing)},
+		{"nothing/watching", hedgehttp.Transport(off, nothing)},
+		{"loopback/plain", s.base},
+		{"loopback/hedged", hedgehttp.Transport(never, s.base)},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			req := s.request(b.Context(), "GET", "/", nil)
+			for b.Loop() {
+				res, err := bc.rt.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				io.Copy(io.Discard, res.Body)
+				res.Body.Close()
 			}
 		})
 	}

@@ -15,33 +15,16 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A stalled primary gets a hedge, and the call the hedge's answer.
+// A slow primary gets a hedge, and the call the hedge's answer.
 func ExampleUnary() {
-	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
-		if a.Number == 0 && a.ID > 1 {
-			return testserver.Plan{Delay: time.Minute}
-		}
-		return testserver.Plan{}
-	}})
-	if err != nil {
-		panic(err)
-	}
-	defer cluster.Close()
-
 	// this example is too short to learn a delay
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
-	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
-	if err != nil {
-		panic(err)
-	}
-	client := testpb.NewTestServiceClient(conn)
-	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
-		panic(err)
-	}
-	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2})
+	client, stop := testserver.SlowPrimary(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+	defer stop()
+	reply, err := client.Unary(context.Background(), &testpb.Request{})
 	fmt.Println("answered by attempt", reply.GetAttempt(), err)
 	// Output:
 	// answered by attempt 1 <nil>

@@ -145,7 +145,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		t.Errorf("ended after %v with %v, panic %v, OnFinish ran %d times", at, err, panicked, finished)
 	}
 	if panicked == nil {
-		sc.checkParts(t, err, int(reply.Value), got)
+		sc.checkParts(t, err, reply.Value, got)
 		if outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent) {
 			t.Errorf("reported: %+v", outcome)
 		}
@@ -171,12 +171,16 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 }
 
 // checkParts checks that all parts of the outcome come from the winner: rules 1 and 6.
-func (sc scene) checkParts(t *testing.T, err error, reply int, got observed) {
+func (sc scene) checkParts(t *testing.T, err error, reply int64, got observed) {
 	t.Helper()
 	number := strconv.Itoa(sc.winner)
 	cut := sc.sent[sc.winner]+sc.steps[sc.winner].after > sc.at || sc.steps[sc.winner].broken
-	if err == nil && reply != sc.winner || err != nil && reply != -1 {
-		t.Errorf("reply of attempt %d, want %s", reply, number)
+	was := int64(-1)
+	if sc.steps[sc.winner].half {
+		was = halfMessage
+	}
+	if err == nil && reply != int64(sc.winner) || err != nil && reply != was {
+		t.Errorf("reply of attempt %d, want %s's", reply, number)
 	}
 	if text := status.Convert(err).Message(); err != nil && !cut &&
 		text != cmp.Or(sc.steps[sc.winner].text, "attempt "+number) {
@@ -232,10 +236,13 @@ type step struct {
 	deaf   bool // it does not notice that its context ends
 	exits  bool // it ends its goroutine
 	broken bool // it cannot be opened as a stream
+	half   bool // before it fails, it has received half a message
 
 	text     string   // of the status; the attempt's number if it is empty
 	pushback []string // in the trailer
 }
+
+const halfMessage = 99
 
 // silent is an attempt that never ends; the others fail or answer after a time.
 func silent() step                     { return step{after: never} }
@@ -429,6 +436,9 @@ func (a *attempt) Header() (metadata.MD, error) {
 }
 
 func (a *attempt) RecvMsg(m any) error {
+	if a.half {
+		m.(*wrapperspb.Int64Value).Value = halfMessage
+	}
 	timely, err := a.wait()
 	switch {
 	case err != nil && timely:

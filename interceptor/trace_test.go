@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -55,17 +54,17 @@ func traceTo(tell func(function string, ctx context.Context, line string)) *hedg
 // TestTrace_WhatHappened makes one call for each story, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
 	never := []hedge.Option{hedgetest.Throttle(1, 0.001)}
-	for _, tc := range []struct {
+	type story struct {
 		name    string
 		steps   []step
 		options []hedge.Option
-		call    []grpc.CallOption
 		timeout time.Duration
 		before  func(*testing.T, *hedge.Scheduler)
 		events  []string
 		outcome stats.Outcome
 		request any
-	}{
+	}
+	stories := []story{
 		{name: "not replayable", steps: []step{answers(15 * ms)}, request: &struct{ c chan int }{},
 			events:  []string{"held back 1 at 15ms: not replayable"},
 			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.NotReplayable}},
@@ -103,14 +102,6 @@ func TestTrace_WhatHappened(t *testing.T) {
 			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
-		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()},
-			outcome: stats.Outcome{Attempts: 1, Reason: stats.SwitchedOff}},
-		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun(true)},
-			outcome: stats.Outcome{Attempts: 1, Reason: stats.DryRun}},
-		{name: "no hedges", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithMaxHedges(0)},
-			outcome: stats.Outcome{Attempts: 1, Reason: stats.NoHedgesConfigured}},
-		{name: "learning", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithWarmup(20, 0)},
-			outcome: stats.Outcome{Attempts: 1, Reason: stats.Warmup}},
 		{name: "the budget is empty", steps: []step{answers(14 * ms)},
 			options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
@@ -118,7 +109,14 @@ func TestTrace_WhatHappened(t *testing.T) {
 			},
 			events:  []string{"held back 1 at 10ms: budget exhausted"},
 			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
-	} {
+	}
+	for reason, option := range map[stats.Reason]hedge.Option{stats.SwitchedOff: hedge.WithOff(true),
+		stats.DryRun: hedge.WithDryRun(true), stats.NoHedgesConfigured: hedge.WithMaxHedges(0),
+		stats.Warmup: hedge.WithWarmup(20, 0)} {
+		stories = append(stories, story{name: string(reason), steps: []step{answers(40 * ms)},
+			options: []hedge.Option{option}, outcome: stats.Outcome{Attempts: 1, Reason: reason}})
+	}
+	for _, tc := range stories {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			var w told
 			var made *hedge.Scheduler
@@ -141,7 +139,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 			}
 			var outcome stats.Outcome
 			_ = (&stub{steps: tc.steps, request: tc.request}).callBy(d, ctx, s, wrapperspb.Int64(0),
-				append(tc.call, hedge.Report(&outcome), hedge.Report(nil))...)
+				hedge.Report(&outcome), hedge.Report(nil))
 			synctest.Wait()
 			if !slices.Equal(w.lines, tc.events) {
 				t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(w.lines, "\n\t"), strings.Join(tc.events, "\n\t"))

@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -82,42 +83,36 @@ func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOptio
 // as with plain gRPC. A call that fails before there is a stream fills none. An option of another
 // library goes to all attempts unchanged.
 func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
-	says := func(p testserver.Plan, number string) testserver.Plan {
-		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
-		return p
-	}
-	slow := says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0")
-	answer, late := says(testserver.Plan{}, "1"), says(testserver.Plan{Delay: 15 * ms}, "0")
+	type plans = []testserver.Plan
+	late, slow, quick := testserver.Plan{Delay: 15 * ms}, testserver.Plan{Delay: time.Hour, HeaderAtOnce: true},
+		testserver.Plan{}
 	for _, tc := range []struct {
 		name     string
 		delay    time.Duration // 0: plain gRPC
-		plans    []testserver.Plan
-		opt      grpc.CallOption
+		plans    plans
 		winner   int // -1: there is no stream
 		code     codes.Code
 		rejected []int64 // attempts with a rejected answer
 	}{
-		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
-		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
-		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{},
-			0, codes.OK, nil},
-		{"hedge", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, 1, codes.OK, nil},
-		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"),
-			says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal, nil},
-		{"hedge, after a rejected message", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer},
-			grpc.EmptyCallOption{}, 1, codes.OK, []int64{0}},
-		{"a rejected message, and none is better", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer},
-			grpc.EmptyCallOption{}, 0, codes.OK, []int64{0, 1}},
+		{"no stream", time.Hour, plans{late}, -1, codes.Internal, nil},
+		{"plain", 0, plans{late}, 0, codes.OK, nil},
+		{"primary", 10 * ms, plans{late, slow}, 0, codes.OK, nil},
+		{"hedge", 10 * ms, plans{slow, quick}, 1, codes.OK, nil},
+		{"both fail", 10 * ms, plans{{Delay: 15 * ms, Code: codes.Internal}, {Delay: 10 * ms, Code: codes.Internal}}, 0,
+			codes.Internal, nil},
+		{"hedge, after a rejected message", time.Hour, plans{quick, quick}, 1, codes.OK, []int64{0}},
+		{"a rejected message, and none is better", time.Hour, plans{quick, quick}, 0, codes.OK, []int64{0, 1}},
 	} {
-		for _, d := range []door{unary, streaming} {
+		for _, d := range doors[:2] {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
-					Script: testserver.ByNumber(tc.plans...)})
-				accepts := hedge.WithReadOnlyMethods("/*/*")
-				if tc.rejected != nil {
-					accepts = goodBut(tc.rejected...)
-				}
-				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), accepts)
+					Script: func(a testserver.Attempt) testserver.Plan {
+						p := tc.plans[a.Number]
+						p.Header = metadata.Pairs("attempt", fmt.Sprint(a.Number))
+						p.Trailer = p.Header
+						return p
+					}})
+				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), goodBut(tc.rejected...))
 				own := custom{memory: new(int)}
 				look := func(ctx context.Context, opts []grpc.CallOption) error {
 					if !own.isPassed(opts) {
@@ -130,9 +125,11 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				two, more := variables("two")
 				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
 				var order []string
-				options = append(append(options, more...), tc.opt, own, grpc.UseCompressor("identity"),
+				if options = append(append(options, more...), own, grpc.UseCompressor("identity"),
 					grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
-					grpc.OnFinish(func(error) { order = append(order, "second") }))
+					grpc.OnFinish(func(error) { order = append(order, "second") })); tc.winner < 0 {
+					options = append(options, grpc.CallContentSubtype("unknown"))
+				}
 				var err error
 				if d == unary {
 					_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
@@ -270,61 +267,49 @@ func (copying) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// TestRule05_AHedgeThatHasWonIsNone makes calls under the context of a stream, or of a value of Do,
+// TestRule05_AHedgeThatHasWonIsNone makes calls under the context of a value of Do, or of a stream,
 // that a hedge has won, and under a context that was derived from it before and holds a copy of its
 // metadata.
 func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
-	derived := func(ctx context.Context) context.Context { return metadata.AppendToOutgoingContext(ctx, "more", "1") }
-	for name, begin := range map[string]func(*testing.T, *hedge.Scheduler, testpb.TestServiceClient) (ctx,
-		copied context.Context){
-		"Do": func(t *testing.T, s *hedge.Scheduler, client testpb.TestServiceClient) (ctx, copied context.Context) {
-			contexts, _ := hedge.Do(t.Context(), s, "target", "method", func(ctx context.Context) ([2]context.Context, error) {
-				if md, _ := metadata.FromOutgoingContext(ctx); len(md) == 0 {
-					<-ctx.Done()
-					return [2]context.Context{}, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+			Script: func(a testserver.Attempt) testserver.Plan {
+				if a.ID == 1 && a.Number == 0 {
+					return testserver.Plan{Ending: testserver.Hang}
 				}
-				_, _ = client.Unary(ctx, &testpb.Request{Id: 1})
-				return [2]context.Context{ctx, derived(ctx)}, nil
-			})
-			return contexts[0], contexts[1]
-		},
-		"stream": func(t *testing.T, _ *hedge.Scheduler, client testpb.TestServiceClient) (ctx, copied context.Context) {
-			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2})
-			if err == nil {
-				_, err = st.Recv()
+				return testserver.Plan{}
+			}})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		conn := dial(t, cluster, s, grpc.WithStatsHandler(copying{}))
+		hedged, plain := testpb.NewTestServiceClient(conn), testpb.NewTestServiceClient(cluster.ClientT(t))
+		both := func(ctx context.Context) []context.Context {
+			return []context.Context{ctx, metadata.AppendToOutgoingContext(ctx, "more", "1")}
+		}
+		won, err := hedge.Do(t.Context(), s, "target", "method", func(ctx context.Context) ([]context.Context, error) {
+			if md, _ := metadata.FromOutgoingContext(ctx); len(md) == 0 {
+				<-ctx.Done()
+				return nil, ctx.Err()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return st.Context(), derived(st.Context())
-		},
-	} {
-		hedgetest.Run(t, name, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID == 1 && a.Number == 0 {
-						return testserver.Plan{Ending: testserver.Hang}
-					}
-					return testserver.Plan{}
-				}})
-			conn := dial(t, cluster, s, grpc.WithStatsHandler(copying{}))
-			hedged, plain := testpb.NewTestServiceClient(conn), testpb.NewTestServiceClient(cluster.ClientT(t))
-			ctx, copied := begin(t, s, hedged)
-			for id, call := range []struct {
-				ctx    context.Context
-				client testpb.TestServiceClient
-			}{{ctx, plain}, {ctx, hedged}, {copied, hedged}} {
-				_, err := call.client.Unary(call.ctx, &testpb.Request{Id: uint64(id + 2)})
-				records := cluster.RecordsOf(uint64(id + 2))
-				if err != nil || len(records) != 1 || records[0].Number != 0 ||
-					len(records[0].Metadata.Get("hedge-primary-in-flight")) > 0 {
-					t.Errorf("call %d: %v, %+v", id, err, records)
-				}
-			}
-			if r := cluster.RecordsOf(1); r[len(r)-1].Number != 1 {
-				t.Errorf("a call of the hedge, while that might still lose: %+v", r)
-			}
+			_, _ = hedged.Unary(ctx, &testpb.Request{})
+			return both(ctx), nil
 		})
-	}
+		st, opened := hedged.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2})
+		_, received := st.Recv()
+		if err = errors.Join(err, opened, received); err != nil {
+			t.Fatal(err)
+		}
+		if r := cluster.RecordsOf(0); len(r) != 1 || r[0].Number != 1 {
+			t.Errorf("a call of the hedge, while that might still lose: %+v", r)
+		}
+		for id, ctx := range append(won, both(st.Context())...) {
+			for _, client := range []testpb.TestServiceClient{hedged, plain}[:2-id%2] { // only hedging removes copies
+				_, err := client.Unary(ctx, &testpb.Request{Id: uint64(id + 2)})
+				for _, r := range cluster.RecordsOf(uint64(id + 2)) {
+					if err != nil || r.Number != 0 || len(r.Metadata.Get("hedge-primary-in-flight")) > 0 {
+						t.Errorf("context %d: %v, %+v", id, err, r)
+					}
+				}
+			}
+		}
+	})
 }

@@ -2,7 +2,6 @@ package shed_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,17 +42,14 @@ func newBound(t *testing.T, hedges int) *shed.Bound {
 	return b
 }
 
-// start returns a client, without any hedging of its own, of a server that sheds as b says, and
-// what arrives there.
-func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (
-	testpb.TestServiceClient, *arrivals) {
+// start returns a client, without any hedging of its own, of a server that sheds as b says.
+func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
-	a := &arrivals{}
 	conn := testserver.StartT(t, testserver.Config{InMemory: true, Script: script, ServerOptions: []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(a.unary, b.Unary), grpc.ChainStreamInterceptor(a.stream, b.Stream),
+		grpc.ChainUnaryInterceptor(b.Unary), grpc.ChainStreamInterceptor(b.Stream),
 	}}).ClientT(t, options...)
 	testserver.ConnectT(t, conn)
-	return testpb.NewTestServiceClient(conn), a
+	return testpb.NewTestServiceClient(conn)
 }
 
 func after(delay time.Duration) testserver.Script {
@@ -78,65 +74,74 @@ func TestNew_Errors(t *testing.T) {
 	}
 }
 
-// TestNew_Busy has a hedge arrive under each sign that the server is busy.
+// TestNew_Busy has a hedge arrive under each sign that the server is busy, after another handler has
+// returned, that of a primary or of a hedge. If that was a moment ago, a tenth of the wait is a sign
+// that the hedge waited for that handler.
 func TestNew_Busy(t *testing.T) {
 	defer waiting.Store(0)
+	busy := func(is bool) []shed.Option { return []shed.Option{shed.WithBusy(func() bool { return is })} }
 	for _, tc := range []struct {
-		name string
-		wait time.Duration
-		opts []shed.Option
-		shed bool
-	}{
-		{"idle", 0, nil, false},
-		{"goroutines wait for 1 ms", ms, nil, false},
-		{"for longer", ms + 1, nil, true},
-		{"WithBusy: idle", 0, []shed.Option{shed.WithBusy(func() bool { return false })}, false},
-		{"WithBusy: busy", 0, []shed.Option{shed.WithBusy(func() bool { return true })}, true},
-		{"WithBusy: goroutines wait", 2 * ms, []shed.Option{shed.WithBusy(func() bool { return false })}, true},
-		{"WithMaxHedges: room", 0, []shed.Option{shed.WithMaxHedges(1)}, false},
-		{"WithMaxHedges: none", 0, []shed.Option{shed.WithMaxHedges(0)}, true},
-	} {
-		b, err := shed.New(tc.opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting.Store(int64(tc.wait))
-		served := false
-		_, _ = b.Unary(aHedge(), nil, nil, func(context.Context, any) (any, error) {
-			served = true
-			return nil, nil
-		})
-		if served == tc.shed {
-			t.Errorf("%s: turned away %t", tc.name, !tc.shed)
-		}
-	}
-}
-
-// TestNew_AfterAHandler has a hedge arrive when another handler has returned. If that was a moment
-// ago, a tenth of the wait is a sign that the hedge waited for that handler.
-func TestNew_AfterAHandler(t *testing.T) {
-	defer waiting.Store(0)
-	for _, tc := range []struct {
+		name      string
 		wait, ago time.Duration
+		opts      []shed.Option
 		shed      bool
 	}{
-		{ms / 10, 0, false}, {ms/10 + 1, ms/5 - 1, true}, {ms/10 + 1, ms / 5, false},
+		{"idle", 0, ms, nil, false},
+		{"goroutines wait for 1 ms", ms, ms, nil, false},
+		{"for longer", ms + 1, ms, nil, true},
+		{"for 0.1 ms as a handler returns", ms / 10, 0, nil, false},
+		{"for longer as a handler returns", ms/10 + 1, ms/5 - 1, nil, true},
+		{"for longer, and a handler returned 0.2 ms ago", ms/10 + 1, ms / 5, nil, false},
+		{"WithBusy: idle", 0, ms, busy(false), false},
+		{"WithBusy: busy", 0, ms, busy(true), true},
+		{"WithBusy: goroutines wait", 2 * ms, ms, busy(false), true},
+		{"WithMaxHedges: room", 0, ms, []shed.Option{shed.WithMaxHedges(1)}, false},
+		{"WithMaxHedges: none", 0, ms, []shed.Option{shed.WithMaxHedges(0)}, true},
 	} {
-		for kind, ctx := range map[string]context.Context{"primary": context.Background(), "hedge": aHedge()} {
-			hedgetest.Run(t, fmt.Sprintf("%s, waits %v, %v ago", kind, tc.wait, tc.ago), func(t *testing.T) {
-				b, served := newBound(t, 1), 0
+		for first, ctx := range map[string]context.Context{"primary": context.Background(), "hedge": aHedge()} {
+			hedgetest.Run(t, tc.name+", after a "+first, func(t *testing.T) {
+				b, err := shed.New(tc.opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				served := 0
 				handler := func(context.Context, any) (any, error) { served++; return nil, nil }
-				waiting.Store(int64(tc.wait))
 				time.Sleep(ms) // no handler has returned yet, whenever the process began
+				waiting.Store(0)
 				_, _ = b.Unary(ctx, nil, nil, handler)
 				time.Sleep(tc.ago)
-				if _, _ = b.Unary(aHedge(), nil, nil, handler); served == 2 == tc.shed {
-					t.Errorf("%d served", served)
+				waiting.Store(int64(tc.wait))
+				before := served
+				if _, _ = b.Unary(aHedge(), nil, nil, handler); served == before != tc.shed {
+					t.Errorf("turned away: %t", served == before)
 				}
 			})
 		}
 	}
 }
+
+// TestBound_CanceledWhileWaiting has a primary and a hedge arrive that are canceled: their calls may
+// have waited for a processor. No handler is called.
+func TestBound_CanceledWhileWaiting(t *testing.T) {
+	for _, ctx := range []context.Context{context.Background(), aHedge()} {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		b := newBound(t, 1)
+		_, unary := b.Unary(ctx, nil, nil, nil)
+		streamed := b.Stream(nil, canceled{ctx: ctx}, nil, nil)
+		if status.Code(unary) != codes.Canceled || status.Code(streamed) != codes.Canceled || b.Shed() != 0 {
+			t.Errorf("%v, %v, %d turned away", unary, streamed, b.Shed())
+		}
+	}
+}
+
+// canceled is a stream of a canceled call.
+type canceled struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (c canceled) Context() context.Context { return c.ctx }
 
 // TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
 // primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with invalid metadata.
@@ -156,7 +161,7 @@ func TestBound(t *testing.T) {
 		for _, way := range []string{"unary", "stream"} {
 			hedgetest.Run(t, way+", "+tc.attempts, func(t *testing.T) {
 				b := newBound(t, tc.bound)
-				client, _ := start(t, b, after(time.Second))
+				client := start(t, b, after(time.Second))
 				for range 2 {
 					var calls sync.WaitGroup
 					for i, kind := range tc.attempts {
@@ -209,7 +214,7 @@ func TestBound_TheLastHopeIsServed(t *testing.T) {
 	} {
 		hedgetest.Run(t, kind, func(t *testing.T) {
 			b := newBound(t, 0)
-			client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
+			client := start(t, b, func(a testserver.Attempt) testserver.Plan {
 				if a.ID%5 == 0 && a.Number == 0 {
 					return testserver.Plan{Code: codes.Unavailable}
 				}
@@ -230,7 +235,7 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound, later = 4, 20
 		b := newBound(t, bound)
-		client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
+		client := start(t, b, func(a testserver.Attempt) testserver.Plan {
 			if a.Number == 0 {
 				return testserver.Plan{Delay: 5 * time.Second}
 			}

@@ -31,30 +31,3 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 }
-
-// TestMedianBounds draws from a distribution with a known median and counts how often the bounds
-// contain it.
-func TestMedianBounds(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for _, n := range []int{9, 41, 101} {
-		const trials = 4000
-		held := 0
-		for range trials {
-			draws := make([]float64, n)
-			for i := range draws {
-				draws[i] = rng.ExpFloat64()
-			}
-			slices.Sort(draws)
-			const median = 0.6931471805599453 // ln 2
-			if low, high := MedianBounds(draws); low <= median && median <= high {
-				held++
-			}
-		}
-		if share := float64(held) / trials; share < 0.94 || share > 0.99 {
-			t.Errorf("of %d draws the bounds hold the median with probability %.3f, want about 0.95", n, share)
-		}
-	}
-	if low, high := MedianBounds([]float64{7}); low != 7 || high != 7 {
-		t.Errorf("bounds of one draw are %v and %v, want the draw", low, high)
-	}
-}

@@ -106,17 +106,3 @@ func TestComparisonReportsBadCalls(t *testing.T) {
 		}
 	}
 }
-
-func TestComparisonIsInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	c := newComparison(100_000)
-	c.Workload.Call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
-		if id == workload.CallID(10) {
-			cancel()
-		}
-		return time.Millisecond, 0, nil
-	}
-	if _, _, err := c.Run(ctx, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v, want that of the context", err)
-	}
-}

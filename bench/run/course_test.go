@@ -2,7 +2,6 @@ package run
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,28 +10,6 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 	"github.com/grpchedge/hedge/internal/longtest"
 )
-
-// TestCorrelated checks that one request in ten is slow, and is slow in every attempt.
-func TestCorrelated(t *testing.T) {
-	longtest.Simulation(t)
-	results, _, err := comparisonOf(t, workload.Named("correlated"), 3000, policy.None,
-		"static-10ms").Run(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow := 0
-	for n, took := range results[0].Latencies {
-		if took > 30*time.Millisecond {
-			slow++
-			if hedged := results[1].Latencies[n]; hedged < 30*time.Millisecond {
-				t.Errorf("request %d is heavy, and a hedge of it took %v", n, hedged)
-			}
-		}
-	}
-	if share := float64(slow) / 3000; share < 0.08 || share > 0.12 {
-		t.Errorf("%v of requests are heavy", share)
-	}
-}
 
 // TestStandstill checks that one call in 15 meets the stalled backend, and that no hedge does.
 func TestStandstill(t *testing.T) {
@@ -85,33 +62,5 @@ func TestSaturatedCosts(t *testing.T) {
 	}
 	if p, h := figure.Quantile(plain, 0.5), figure.Quantile(results[1].Of(low), 0.5); h < 2*p {
 		t.Errorf("the median is %v, and %v if everything is hedged", p, h)
-	}
-}
-
-// TestFanOut checks that a request is as slow as its slowest call, and that each call goes to a
-// target of its own.
-func TestFanOut(t *testing.T) {
-	longtest.Simulation(t)
-	w := workload.Named("fan-out")
-	w.Fan = 8
-	c := comparisonOf(t, w, 50, policy.None)
-	results, _, err := c.Run(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	alone := w
-	alone.Fan = 0
-	single := comparisonOf(t, alone, 400, policy.None)
-	calls, _, err := single.Run(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, took := range results[0].Latencies {
-		if want := slices.Max(calls[0].Latencies[8*n : 8*n+8]); took != want {
-			t.Fatalf("request %d took %v, its slowest call takes %v", n, took, want)
-		}
-	}
-	if r := results[0]; r.Calls != 400 || r.Server.Attempts != 400 {
-		t.Errorf("%d calls, %d attempts at the servers", r.Calls, r.Server.Attempts)
 	}
 }

@@ -96,29 +96,3 @@ func TestFleetBudgetIsOfEachClient(t *testing.T) {
 		t.Errorf("as one client overspent by %v", got)
 	}
 }
-
-// TestWellAgain counts by hand.
-func TestWellAgain(t *testing.T) {
-	const bar = 10 * time.Millisecond
-	for _, tc := range []struct {
-		name   string
-		p99s   []int // in ms, of each second
-		after  time.Duration
-		want   int
-		wanted bool
-	}{
-		{"at once", []int{5, 90, 9, 9, 9, 90}, 2 * time.Second, 0, true},
-		{"after two", []int{5, 90, 90, 90, 9, 10, 9}, 2 * time.Second, 2, true},
-		{"not for long enough", []int{5, 90, 9, 9, 90, 9, 9}, 2 * time.Second, 0, false},
-		{"in the middle of a second", []int{5, 90, 90, 9, 9, 9}, 1500 * time.Millisecond, 1, true},
-	} {
-		r := &Result{}
-		for s, ms := range tc.p99s {
-			r.Began = append(r.Began, time.Duration(s)*time.Second)
-			r.Latencies = append(r.Latencies, time.Duration(ms)*time.Millisecond)
-		}
-		if got, ok := r.WellAgain(tc.after, bar); got != tc.want || ok != tc.wanted {
-			t.Errorf("%s: %d, %v; want %d, %v", tc.name, got, ok, tc.want, tc.wanted)
-		}
-	}
-}

@@ -53,27 +53,3 @@ func TestFleetArrivals(t *testing.T) {
 		}
 	}
 }
-
-// TestFleetCallers checks how many calls each client makes.
-func TestFleetCallers(t *testing.T) {
-	const calls = 200_000
-	for _, name := range []string{"fleet", "fleet-busy"} {
-		f := Named(name).Fleet
-		made := make([]float64, f.Clients)
-		for _, c := range f.Callers(rand.New(rand.NewPCG(1, 2)), calls) {
-			made[c]++
-		}
-		for c, n := range made {
-			want := 1.0 / float64(f.Clients)
-			switch {
-			case c < f.Busy:
-				want = 0.5 / float64(f.Busy)
-			case f.Busy > 0:
-				want = 0.5 / float64(f.Clients-f.Busy)
-			}
-			if math.Abs(n/calls-want) > 5*math.Sqrt(want/calls) {
-				t.Errorf("%s: client %d makes %.4f of the calls, want %.4f", name, c, n/calls, want)
-			}
-		}
-	}
-}

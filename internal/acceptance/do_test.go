@@ -26,43 +26,6 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDo_ReturnsTheWinnersValue races a function with a slow first run.
-func TestDo_ReturnsTheWinnersValue(t *testing.T) {
-	type key struct{}
-	failure := errors.New("no status")
-	for _, tc := range []struct {
-		name    string
-		primary time.Duration
-		fails   [2]error // the primary, and the hedge, which takes 5 ms
-		want    int
-		at      time.Duration
-	}{
-		{"no hedge needed", 5 * ms, [2]error{}, 0, 5 * ms},
-		{"the hedge wins", 50 * ms, [2]error{}, 1, 15 * ms},
-		{"the primary wins", 12 * ms, [2]error{}, 0, 12 * ms},
-		{"the hedge fails, without a status", 50 * ms, [2]error{nil, failure}, 0, 50 * ms},
-		{"all fail", 50 * ms, [2]error{failure, errors.New("second")}, 0, 50 * ms},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			began := time.Now()
-			got, err := hedge.Do(context.WithValue(t.Context(), key{}, "value"), s, target, method,
-				func(ctx context.Context) (int, error) {
-					if ctx.Value(key{}) != "value" {
-						t.Error("an attempt lost the caller's values")
-					}
-					n := simulation.AttemptOf(ctx)
-					_, err := hedgetest.Taking([]time.Duration{tc.primary, 5 * ms}[n])(ctx)
-					return n, cmp.Or(err, tc.fails[n])
-				})
-			if got != tc.want || err != tc.fails[tc.want] || time.Since(began) != tc.at {
-				t.Errorf("%d, %v after %v; want %d after %v", got, err, time.Since(began), tc.want, tc.at)
-			}
-			synctest.Wait()
-		})
-	}
-}
-
 // TestDo_RejectedValues has the context of a rejected value live on while it may still be
 // delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
@@ -249,47 +212,51 @@ type kept struct {
 }
 
 // TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
-// losers' do not.
+// losers' do not. Do returns the winner's value and error as soon as it has them.
 func TestDo_TheWinnersContextLives(t *testing.T) {
+	failure := errors.New("without a status")
 	for _, tc := range []struct {
-		name            string
-		hedges          int
-		primary, hedged time.Duration
-		winner          int
-		failure         error // of the winner
+		name   string
+		hedges int
+		takes  [2]time.Duration // of the primary and the hedge
+		fails  [2]error
+		winner int
+		at     time.Duration
 	}{
-		{name: "not hedged", primary: 5 * ms},
-		{name: "no hedge was due", hedges: 1, primary: 5 * ms},
-		{name: "the primary wins", hedges: 1, primary: 15 * ms, hedged: time.Hour},
-		{name: "the hedge wins", hedges: 1, primary: time.Hour, hedged: 5 * ms, winner: 1},
-		{name: "the primary wins with an error", hedges: 1, primary: 5 * ms, failure: errors.New("its body says more")},
+		{"not hedged", 0, [2]time.Duration{50 * ms}, [2]error{}, 0, 50 * ms},
+		{"no hedge was due", 1, [2]time.Duration{5 * ms}, [2]error{}, 0, 5 * ms},
+		{"the primary wins", 1, [2]time.Duration{15 * ms, time.Hour}, [2]error{}, 0, 15 * ms},
+		{"the hedge wins", 1, [2]time.Duration{time.Hour, 5 * ms}, [2]error{}, 1, 15 * ms},
+		{"the primary fails before a hedge", 1, [2]time.Duration{5 * ms}, [2]error{failure}, 0, 5 * ms},
+		{"the hedge fails", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{nil, failure}, 0, 50 * ms},
+		{"all fail", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{failure, errors.New("second")}, 0, 50 * ms},
 	} {
 		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,
 			context.DeadlineExceeded: time.Minute} {
 			hedgetest.Run(t, fmt.Sprintf("%s,%v", tc.name, want), func(t *testing.T) {
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
 				why := errors.New("why")
-				ctx, cancel := context.WithCancelCause(t.Context())
+				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), kept{}, "value"))
 				defer cancel(nil)
 				ctx, stop := context.WithTimeoutCause(ctx, deadline, why)
 				defer stop()
 				var mu sync.Mutex
 				var attempts [2]kept
+				began := time.Now()
 				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
 					k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx}
 					var cancel context.CancelFunc
-					k.derived, cancel = context.WithCancel(context.WithValue(ctx, kept{}, "derived"))
+					k.derived, cancel = context.WithCancel(ctx)
 					t.Cleanup(cancel)
 					mu.Lock()
 					attempts[k.attempt] = k
 					mu.Unlock()
-					if _, err := hedgetest.Taking([]time.Duration{tc.primary, tc.hedged}[k.attempt])(ctx); err != nil {
-						return k, err
-					}
-					return k, tc.failure
+					_, err := hedgetest.Taking(tc.takes[k.attempt])(ctx)
+					return k, cmp.Or(err, tc.fails[k.attempt])
 				})
-				if err != tc.failure || got.attempt != tc.winner {
-					t.Fatalf("attempt %d, %v", got.attempt, err)
+				if err != tc.fails[tc.winner] || got.attempt != tc.winner || time.Since(began) != tc.at ||
+					got.ctx.Value(kept{}) != "value" {
+					t.Fatalf("attempt %d, %v after %v", got.attempt, err, time.Since(began))
 				}
 				synctest.Wait()
 				runtime.GC()

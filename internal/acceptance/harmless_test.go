@@ -73,8 +73,7 @@ func (m minute) share() float64 { return float64(m.hedges) / float64(max(m.calls
 // tally is the result of a run.
 type tally struct {
 	before, after       minute
-	calls               int64
-	extra               int
+	calls, extra        int64
 	failed, plainFailed int64
 }
 
@@ -108,7 +107,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 	}
 	w.after = hedged.minute()
 	hedged.end(t)
-	w.calls, w.failed, w.extra = hedged.calls.Load(), hedged.failed.Load(), w.book.extra()
+	w.calls, w.failed, w.extra = hedged.calls.Load(), hedged.failed.Load(), hedged.hedges.Load()
 
 	plain := w.start(t, nil)
 	plain.until(hedged.lasted)
@@ -157,20 +156,15 @@ func chance(r *rand.Rand, p float64) bool { return r.Float64() < p }
 // oneOf draws one of the values.
 func oneOf[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// happening is a fault for some time.
-type happening struct {
+// change is the effect of a fault on an attempt.
+type change = func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
+
+// fault is a fault for some time, at the servers and the scheduler, or of attempts.
+type fault struct {
 	kind        string
 	from, until time.Duration
-	backend     int
-	method      string  // of a quota
-	share       float64 // of requests or attempts that fail; of the method's calls within a quota
-	byAttempt   bool    // attempts fail independently, and not all attempts of a request together
-	slow        time.Duration
-	code        codes.Code
-	words       string
-	every       uint64 // of how many requests one is poison
-	rate        float64
-	settings    settings // of an update
+	begin, end  func(c *client)
+	attempts    func() change // for the calls of one client
 }
 
 // words are of statuses that relay what befell the server's own client.
@@ -183,98 +177,85 @@ var words = []string{
 	"transport is closing",
 }
 
-func (w *world) drawFault(r *rand.Rand, kinds ...string) happening {
-	h := happening{
-		kind:    oneOf(r, kinds...),
-		from:    calm + time.Duration(r.Float64()*0.9*float64(faulty)),
-		backend: r.IntN(w.backends),
+func (w *world) drawFault(r *rand.Rand, kinds ...string) *fault {
+	f := &fault{kind: oneOf(r, kinds...), from: calm + time.Duration(r.Float64()*0.9*float64(faulty))}
+	backend := r.IntN(w.backends)
+	if f.kind == "quota" && w.settings.unguarded {
+		f.kind = "stall" // nothing keeps hedges without the guard from using up a quota
 	}
-	if h.kind == "quota" && w.settings.unguarded {
-		h.kind = "stall" // nothing keeps hedges without the guard from using up a quota
-	}
-	h.until = min(h.from+time.Duration((0.02+0.98*r.Float64())*float64(faulty)), calm+faulty)
-	switch h.kind {
-	case "words":
-		h.code, h.words = oneOf(r, codes.Unavailable, codes.Internal, codes.Unknown), oneOf(r, words...)
-		h.share, h.byAttempt, h.slow = oneOf(r, 0.02, 0.2, 1), chance(r, 0.5), oneOf(r, 0, 5*ms, 200*ms)
-	case "not found":
-		h.code, h.share = codes.NotFound, 0.3
-	case "quota":
-		h.method, h.share = oneOf(r, "Unary", "ServerStream"), oneOf(r, 0.75, 0.25)
-		if h.method == "ServerStream" {
-			h.share = 0.25
-		}
-		h.rate = w.rate * oneOf(r, 0.75, 0.25) * (0.5 + r.Float64())
-	case "poison":
-		h.every, h.slow = uint64(50+r.IntN(500)), oneOf(r, 0, 0, 100*ms)
-	case "crash", "drain":
-		h.until = min(h.until, h.from+time.Minute)
-	case "update":
-		h.settings = drawSettings(r, false)
-		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded,
-			w.settings.resets, w.settings.costs, w.settings.rejected
-		w.share = max(w.share, h.settings.share)
-	}
-	return h
-}
-
-// changes returns the effect of a fault on attempts, or nil.
-func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
-	switch h.kind {
+	f.until = min(f.from+time.Duration((0.02+0.98*r.Float64())*float64(faulty)), calm+faulty)
+	always := func(c change) { f.attempts = func() change { return c } }
+	switch f.kind {
 	case "all slow":
-		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.Delay = 5 * time.Second }
+		always(func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.Delay = 5 * time.Second })
 	case "rejected":
-		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.PayloadBytes = 1 }
-	case "words", "not found":
-		return func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {
-			number := 0
-			if h.byAttempt {
-				number = a.Number
-			}
-			if simulation.Generator(21, a.ID, number).Float64() < h.share {
-				p.Delay, p.Code, p.Message = h.slow, h.code, h.words
-			}
-		}
+		always(func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.PayloadBytes = 1 })
+	case "not found":
+		always(failing(codes.NotFound, "", 0.3, false, 0))
+	case "words": // all attempts of a request fail together, or independently
+		code, words := oneOf(r, codes.Unavailable, codes.Internal, codes.Unknown), oneOf(r, words...)
+		always(failing(code, words, oneOf(r, 0.02, 0.2, 1), chance(r, 0.5), oneOf(r, 0, 5*ms, 200*ms)))
 	case "quota": // attempts beyond a rate are refused, with a burst of two seconds
-		quota := simulation.NewQuota(h.rate, 2*h.rate)
-		return func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
-			if a.Method == "/hedgetest.TestService/"+h.method && quota.Take(a.ID, a.Number, at) != nil {
-				p.Delay, p.Code, p.Message = 0, codes.ResourceExhausted, "quota"
+		method := oneOf(r, "Unary", "ServerStream")
+		rate := w.rate * oneOf(r, 0.75, 0.25) * (0.5 + r.Float64())
+		f.attempts = func() change {
+			quota := simulation.NewQuota(rate, 2*rate)
+			return func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
+				if a.Method == "/hedgetest.TestService/"+method && quota.Take(a.ID, a.Number, at) != nil {
+					p.Delay, p.Code, p.Message = 0, codes.ResourceExhausted, "quota"
+				}
 			}
 		}
 	case "poison":
-		return func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {
-			if a.ID%h.every == 0 {
-				p.Delay, p.Ending = h.slow, testserver.CloseConn
+		every, slow := uint64(50+r.IntN(500)), oneOf(r, 0, 0, 100*ms)
+		always(func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {
+			if a.ID%every == 0 {
+				p.Delay, p.Ending = slow, testserver.CloseConn
 			}
-		}
+		})
 	case "stall":
-		return func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
-			if a.Backend == h.backend {
-				p.Delay += h.until - at
+		always(func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
+			if a.Backend == backend {
+				p.Delay += f.until - at
 			}
+		})
+	case "crash", "drain":
+		f.until = min(f.until, f.from+time.Minute)
+		f.begin = func(c *client) { c.cluster.Drain(backend) }
+		if f.kind == "crash" {
+			f.begin = func(c *client) { c.cluster.Stop(backend) }
 		}
+		f.end = func(c *client) { _ = c.cluster.Restart(backend) }
+	case "update":
+		to := drawSettings(r, false)
+		to.unguarded, to.resets, to.costs, to.rejected = w.settings.unguarded, w.settings.resets, w.settings.costs,
+			w.settings.rejected
+		w.share = max(w.share, to.share)
+		f.begin, f.end = func(c *client) { c.update(to) }, func(c *client) { c.update(c.settings) }
 	}
-	return nil
+	return f
 }
 
-// happen begins or ends the fault at the servers and the scheduler.
-func (h happening) happen(c *client) {
-	time.Sleep(h.from)
-	switch h.kind {
-	case "crash":
-		c.cluster.Stop(h.backend)
-	case "drain":
-		c.cluster.Drain(h.backend)
-	case "update":
-		c.update(h.settings)
+// failing lets a share of the requests fail, or of the attempts.
+func failing(code codes.Code, words string, share float64, byAttempt bool, slow time.Duration) change {
+	return func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {
+		number := 0
+		if byAttempt {
+			number = a.Number
+		}
+		if simulation.Generator(21, a.ID, number).Float64() < share {
+			p.Delay, p.Code, p.Message = slow, code, words
+		}
 	}
-	time.Sleep(h.until - h.from)
-	switch h.kind {
-	case "crash", "drain":
-		_ = c.cluster.Restart(h.backend)
-	case "update":
-		c.update(c.settings)
+}
+
+// happen begins and ends the fault at the servers and the scheduler.
+func (f *fault) happen(c *client) {
+	if f.begin != nil {
+		time.Sleep(f.from)
+		f.begin(c)
+		time.Sleep(f.until - f.from)
+		f.end(c)
 	}
 }
 
@@ -283,7 +264,7 @@ func (h happening) happen(c *client) {
 // the bound.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	longtest.Simulation(t)
-	extra, rejected := 0, int64(0)
+	var extra, rejected int64
 	for seed := range uint64(longtest.Table(6, 50, 200)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := drawWorld(seed)
@@ -305,7 +286,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
 				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
 			}
-			extra += w.book.extra()
+			extra += c.hedges.Load()
 			rejected += w.scheduler.Stats().Rejected
 		})
 	}
@@ -318,12 +299,11 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 type attemptBook struct {
 	mu     sync.Mutex
 	began  time.Time
-	first  map[uint64]bool // calls with an attempt at a server
 	events []event
 	delay  time.Duration // the longest
 }
 
-// event is a call that begins, an attempt beyond the first that arrives, or a hedge that wins.
+// event is a call that begins, a hedge that arrives at a server, or a hedge that wins.
 type event struct {
 	at    time.Duration
 	call  float64 // its cost
@@ -336,25 +316,6 @@ func (b *attemptBook) add(e event) {
 	defer b.mu.Unlock()
 	e.at = time.Since(b.began)
 	b.events = append(b.events, e)
-}
-
-func (b *attemptBook) attempt(id uint64, cost float64) {
-	b.mu.Lock()
-	beyond := b.first[id]
-	b.first[id] = true
-	b.mu.Unlock()
-	if beyond {
-		b.add(event{extra: cost})
-	}
-}
-
-func (b *attemptBook) extra() (n int) {
-	for _, e := range b.events {
-		if e.extra > 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // over is by how much the attempts beyond the first cost more than the bound, in the interval where

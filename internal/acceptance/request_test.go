@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -67,59 +66,15 @@ func TestClass_AtMostSixteen(t *testing.T) {
 		hedgetest.Update(t, s, options()...)
 		for minutes := range 20 {
 			time.Sleep(time.Minute)
-			if got := delay(0, ms); !within(got, ms, 0.03) {
-				t.Errorf("after %d minutes the delay of class 0 is %v, want 1ms", minutes, got)
+			known, of, new := delay(0, ms), delay(-1, 101*ms), delay(100, ms)
+			if !within(known, ms, 0.03) || minutes == 0 && (!within(of, 101*ms, 0.03) || !within(new, 101*ms, 0.03)) {
+				t.Errorf("after %d minutes the delay of class 0 is %v, of none %v, and of a new class %v", minutes, known, of, new)
 			}
-			delay(100, ms)
 			switch got := names(); {
 			case minutes < 13 && (len(got) != 17 || got[1] != "000xxxx" || got[16] != "015xxxx"),
 				minutes > 16 && strings.TrimPrefix(strings.Join(got, " "), "(other) ") != "000xxxx 100xxxx":
 				t.Errorf("after %d minutes there are the classes %s", minutes, got)
 			}
-		}
-	})
-}
-
-// TestClass_EachHasItsOwnDelay has a fast class, one ten times slower, a new class, requests
-// without a class, and calls that are switched off, which are not learned.
-func TestClass_EachHasItsOwnDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)),
-			hedge.WithClass(func(ctx context.Context, name string, _ any) string {
-				if name != method {
-					t.Errorf("the method is %q", name)
-				}
-				class, _ := ctx.Value(key{}).(string)
-				return class
-			}))
-		delay := func(class string) time.Duration {
-			c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
-			c.Inspect(nil, nil, nil)
-			return c.Plan().Delay
-		}
-		for range 200 { // in turn, so that it is no change of distribution
-			for _, of := range []struct {
-				class string
-				took  time.Duration
-				opts  []grpc.CallOption
-			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second,
-				[]grpc.CallOption{hedge.Off()}}} {
-				ctx := context.WithValue(t.Context(), key{}, of.class)
-				c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, of.opts...)
-				c.Inspect(nil, nil, nil)
-				time.Sleep(of.took)
-				c.End(hcall.Ending{})
-			}
-		}
-		time.Sleep(time.Second)
-		for class, want := range map[string]time.Duration{"fast": 5 * ms, "slow": 50 * ms, "": 20 * ms, "new": 20 * ms} {
-			if got := delay(class); !within(got, want, 0.03) {
-				t.Errorf("the delay of class %q is %v, want %v", class, got, want)
-			}
-		}
-		if row := s.Methods()[0]; row.P99 > 60*ms {
-			t.Errorf("calls that are switched off have taught that p99 is %v", row.P99)
 		}
 	})
 }

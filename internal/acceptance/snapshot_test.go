@@ -123,12 +123,12 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 // TestSnapshot_Errors has a reader and a writer that fail, and schedulers that know nothing. The
 // tests of internal/registry have the snapshots that are refused.
 func TestSnapshot_Errors(t *testing.T) {
-	broken := failing{errors.New("disk full")}
-	if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(broken)); !errors.Is(err, broken.err) ||
+	disk := broken{errors.New("disk full")}
+	if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(disk)); !errors.Is(err, disk.err) ||
 		!strings.HasPrefix(err.Error(), "hedge: WithSnapshot: ") {
 		t.Errorf("the error is %v", err)
 	}
-	if err := hedgetest.All(t).WriteSnapshot(broken); !errors.Is(err, broken.err) ||
+	if err := hedgetest.All(t).WriteSnapshot(disk); !errors.Is(err, disk.err) ||
 		!strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
 		t.Errorf("the error is %v", err)
 	}
@@ -139,10 +139,10 @@ func TestSnapshot_Errors(t *testing.T) {
 	}
 }
 
-type failing struct{ err error }
+type broken struct{ err error }
 
-func (f failing) Read([]byte) (int, error)  { return 0, f.err }
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
+func (f broken) Read([]byte) (int, error)  { return 0, f.err }
+func (f broken) Write([]byte) (int, error) { return 0, f.err }
 
 // TestRule16_SnapshotsAreBounded restores more methods than there is room for: the methods with the
 // most calls stay, and there is room for new methods. Methods that are not called leave.

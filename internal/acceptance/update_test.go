@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -242,8 +243,10 @@ func TestRule13_WhatTeaches(t *testing.T) {
 		err  error
 		gone bool // the caller gave up
 		cut  bool // a hedge won
+		off  grpc.CallOption
 		want time.Duration
 	}{
+		{name: "switched off", off: hedge.Off(), want: 100 * ms},
 		{name: "OK", want: 10 * ms},
 		{name: "an answer that is an error", err: status.Error(codes.NotFound, ""), want: 10 * ms},
 		{name: "a fast failure", err: status.Error(codes.Unavailable, ""), want: 100 * ms},
@@ -258,7 +261,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 			hedgetest.Call(t, s, target, method, 100*ms)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil)
+			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, tc.off)
 			time.Sleep(10 * ms)
 			if tc.gone {
 				cancel()

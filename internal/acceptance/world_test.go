@@ -18,11 +18,10 @@ import (
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // world is servers, their faults, a client and its traffic, as a seed draws them.
@@ -34,7 +33,7 @@ type world struct {
 	policy   string        // load balancing
 	rate     float64       // calls a second
 	limit    *testserver.Limit
-	faults   []happening
+	faults   []*fault
 
 	settings  settings
 	scheduler *hedge.Scheduler
@@ -48,7 +47,6 @@ func drawWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 21))
 	w := &world{
 		seed: seed, backends: 2 + r.IntN(3), pool: oneOf(r, 1, 1, 2, 4, 10, 64), rate: 10 + 15*r.Float64(),
-		book: attemptBook{first: map[uint64]bool{}},
 	}
 	if chance(r, 0.3) {
 		w.far = 15 * ms
@@ -89,23 +87,20 @@ func (w *world) drawLimit(r *rand.Rand) {
 
 // String lists the draws.
 func (w *world) String() string {
+	faults := ""
+	for _, f := range w.faults {
+		faults += fmt.Sprintf("%s from %v to %v, ", f.kind, f.from, f.until)
+	}
 	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit "+
-		"%+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
-		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
+		"%+v\n%+v\n%s\n%+v", w.backends, w.far, w.pool, w.policy, w.rate, w.limit, w.settings, faults, w.tally)
 }
 
 // hedging makes the scheduler and returns the options of connections that use it.
 func (w *world) hedging(t *testing.T) []grpc.DialOption {
 	w.book.began = time.Now()
-	var err error
-	if w.scheduler, err = hedge.New(w.options(w.settings)...); err != nil {
-		t.Fatal(err)
-	}
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(
-			stream.Interceptor(w.scheduler)),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + w.policy + `]}`),
-	}
+	w.scheduler = hedgetest.New(t, w.options(w.settings)...)
+	return append(hedgetest.Interceptors(w.scheduler),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+w.policy+`]}`))
 }
 
 // client makes a world's calls, with hedging or without.
@@ -152,9 +147,10 @@ var usually = testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10)
 
 // script is the behavior of the servers, with the faults of the moment.
 func (c *client) script() testserver.Script {
-	var faults []func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
+	var faults []change
 	for _, f := range c.faults {
-		if change := f.changes(); change != nil {
+		if f.attempts != nil {
+			change := f.attempts()
 			faults = append(faults, func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
 				if f.from <= at && at < f.until {
 					change(a, at, p)
@@ -163,9 +159,9 @@ func (c *client) script() testserver.Script {
 		}
 	}
 	return func(a testserver.Attempt) testserver.Plan {
-		c.hedges.Add(int64(min(a.Number, 1)))
-		if c.hedged {
-			c.book.attempt(a.ID, c.settings.price(a.ID))
+		if a.Number > 0 {
+			c.hedges.Add(1)
+			c.book.add(event{extra: c.settings.price(a.ID)})
 		}
 		p := testserver.Plan{Delay: a.Draw(usually)}
 		if a.Backend == c.backends-1 {

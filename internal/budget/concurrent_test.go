@@ -61,20 +61,3 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 		}
 	}
 }
-
-// Concurrent callers get two hedges from savings ahead of a win.
-func TestRule12_UnprovenHedgesConcurrently(t *testing.T) {
-	for range 50 {
-		b := saved(100)
-		win(b)
-		var hedges atomic.Int64
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() { hedges.Add(int64(drainSaved(b, afterTen))) })
-		}
-		group.Wait()
-		if got := hedges.Load(); got != 2 {
-			t.Fatalf("%d hedges ahead of a win", got)
-		}
-	}
-}

@@ -57,12 +57,3 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		}
 	}
 }
-
-// Usable leaves room for chance if a bucket is small.
-func TestUsable(t *testing.T) {
-	for capacity, want := range map[float64]float64{0: 0, 1: .5, 4: .8, 1000: .95} {
-		if got := budget.Usable(capacity); !near(got, want, 1e-9) {
-			t.Errorf("Usable(%v) = %v, want %v", capacity, got, want)
-		}
-	}
-}

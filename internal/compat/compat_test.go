@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -49,11 +50,7 @@ func start(t *testing.T, c chain, script testserver.Script, options ...hedge.Opt
 	t.Helper()
 	w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: script,
 		ServerOptions: c.server})}
-	var err error
-	if w.scheduler, err = hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay),
-		hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...); err != nil {
-		t.Fatal(err)
-	}
+	w.scheduler = hedgetest.Fixed(t, delay, append([]hedge.Option{hedge.WithMaxHedges(1)}, options...)...)
 	unary := slices.Concat(c.outside, []grpc.UnaryClientInterceptor{interceptor.Unary(w.scheduler)}, c.inside)
 	streams := slices.Concat(c.outsideStream, []grpc.StreamClientInterceptor{stream.Interceptor(w.scheduler)},
 		c.insideStream)
@@ -75,8 +72,10 @@ type outcome struct {
 	finished        []error // what OnFinish was told
 }
 
+type call = func(w *world, ctx context.Context, req *testpb.Request, opts ...grpc.CallOption) outcome
+
 // kinds are the two ways to make a call.
-var kinds = map[string]func(w *world, ctx context.Context, req *testpb.Request, opts ...grpc.CallOption) outcome{
+var kinds = map[string]call{
 	"unary": func(w *world, ctx context.Context, req *testpb.Request, opts ...grpc.CallOption) (o outcome) {
 		began := time.Now()
 		o.reply, o.err = w.client.Unary(ctx, req, o.options(opts)...)
@@ -147,12 +146,9 @@ func (o *outcome) check(t *testing.T, w *world, attempt uint32, code codes.Code)
 }
 
 // eachKind runs a test in virtual time, for unary calls and for streams.
-func eachKind(t *testing.T, name string,
-	test func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome)) {
+func eachKind(t *testing.T, name string, test func(t *testing.T, call call)) {
 	for kind, call := range kinds {
-		t.Run(name+"/"+kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, call) })
-		})
+		hedgetest.Run(t, name+"/"+kind, func(t *testing.T) { test(t, call) })
 	}
 }
 

@@ -140,20 +140,16 @@ func TestCombinations(t *testing.T) {
 			{"both fail", []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal},
 				{Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.Internal, nil},
 		} {
-			eachKind(t, tc.name+"/"+race.name,
-				func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-					w := start(t, tc.chain,
-						func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) }, race.opts...)
-					o := call(w, t.Context(), req, slices.Clone(tc.opts)...)
-					o.check(t, w, race.winner, race.code)
-					if o.took != race.took {
-						t.Errorf("after %v, want %v", o.took, race.took)
-					}
-					synctest.Wait()
-					if got := w.Counts(); got.Attempts != int64(len(race.plans)) || got.InFlight != 0 {
-						t.Errorf("the servers saw %+v", got)
-					}
-				})
+			eachKind(t, tc.name+"/"+race.name, func(t *testing.T, call call) {
+				w := start(t, tc.chain,
+					func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) }, race.opts...)
+				o := call(w, t.Context(), req, slices.Clone(tc.opts)...)
+				o.check(t, w, race.winner, race.code)
+				synctest.Wait()
+				if got := w.Counts(); got.Attempts != int64(len(race.plans)) || got.InFlight != 0 || o.took != race.took {
+					t.Errorf("after %v, want %v; the servers saw %+v", o.took, race.took, got)
+				}
+			})
 		}
 	}
 }
@@ -162,25 +158,21 @@ func TestCombinations(t *testing.T) {
 // retry, and a retry policy retries as without hedging.
 func TestCombinations_UnavailableOnce(t *testing.T) {
 	for _, tc := range combinations {
-		eachKind(t, tc.name,
-			func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-				var failed atomic.Bool
-				w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan {
-					if !failed.Swap(true) {
-						p := says(a, testserver.Plan{Code: codes.Unavailable})
-						p.Header = nil // headers would commit the call, and gRPC retry no more
-						return p
-					}
-					return says(a, testserver.Plan{})
-				})
-				o := call(w, t.Context(), request(), slices.Clone(tc.opts)...)
-				if !tc.retried {
-					o.check(t, w, 0, codes.Unavailable)
-					return
+		eachKind(t, tc.name, func(t *testing.T, call call) {
+			var failed atomic.Bool
+			w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan {
+				p := says(a, testserver.Plan{})
+				if !failed.Swap(true) { // without headers, which would commit the call, and gRPC retry no more
+					p.Code, p.Header = codes.Unavailable, nil
 				}
-				if o.err != nil || w.scheduler.Stats().Hedges != 0 || w.Counts().Attempts != 2 {
-					t.Errorf("%v, %+v, %+v", o.err, w.scheduler.Stats(), w.Counts())
-				}
+				return p
 			})
+			o := call(w, t.Context(), request(), slices.Clone(tc.opts)...)
+			if !tc.retried {
+				o.check(t, w, 0, codes.Unavailable)
+			} else if o.err != nil || w.scheduler.Stats().Hedges != 0 || w.Counts().Attempts != 2 {
+				t.Errorf("%v, %+v, %+v", o.err, w.scheduler.Stats(), w.Counts())
+			}
+		})
 	}
 }

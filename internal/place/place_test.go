@@ -2,7 +2,6 @@ package place_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -153,20 +152,6 @@ func TestWent_AtOnce(t *testing.T) {
 		if !used(r, all[0]) || !used(r, all[1]) {
 			t.Fatalf("used: %v, %v", used(r, all[0]), used(r, all[1]))
 		}
-	}
-}
-
-// TestBestRank_AllocatesNothing ranks the backends of a long list.
-func TestBestRank_AllocatesNothing(t *testing.T) {
-	var addresses []string
-	for i := range 1000 {
-		addresses = append(addresses, fmt.Sprint(i))
-	}
-	policy, ready := enter(t, addresses...)
-	r, now := newRecord(t), time.Now()
-	r.Went(ready[0])
-	if n := testing.AllocsPerRun(100, func() { policy.BestRank(r, 4, now) }); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 

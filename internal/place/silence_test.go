@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/resolver"
+
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -83,6 +85,40 @@ func TestSilence_Probes(t *testing.T) {
 		policy.SetSilence(false)
 		if b.Late(time.Now(), 0); b.Suspect() {
 			t.Error("nobody listens")
+		}
+	})
+}
+
+// TestRank_Mute has hedges over a second connection that are not answered. From a second on, those
+// that are no probes use the connection of their primary: probes go out at once, and each time that
+// the silence has lasted twice as long.
+func TestRank_Mute(t *testing.T) {
+	hedgetest.Run(t, "", func(t *testing.T) {
+		policy, began := place.Enter("target"), time.Now()
+		defer policy.Leave()
+		first := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
+		second := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 1)
+		for _, step := range []struct {
+			at    time.Duration
+			probe bool
+		}{{0, true}, {999 * ms, true}, {1000 * ms, true}, {1001 * ms, false}, {1999 * ms, false}, {2000 * ms, true},
+			{2001 * ms, false}, {3999 * ms, false}, {4000 * ms, true}, {time.Hour, true}, {time.Hour + 29*time.Second, false},
+			{time.Hour + 30*time.Second, true}} {
+			time.Sleep(step.at - time.Since(began))
+			r := newRecord(t)
+			r.Went(first)
+			r.Lock()
+			probe := r.Rank(second, time.Now()) < r.Rank(first, time.Now())
+			if r.Unlock(); probe != step.probe {
+				t.Errorf("after %v a hedge uses the second connection: %v, want %v", step.at, probe, step.probe)
+			}
+			if probe {
+				hedge(t, r, second)
+			}
+		}
+		second.Answered()
+		if r := newRecord(t); used(r, second) {
+			t.Error("mute after an answer")
 		}
 	})
 }

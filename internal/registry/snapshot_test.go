@@ -194,7 +194,7 @@ func TestSnapshot_Refuses(t *testing.T) {
 
 // TestSnapshot_Memory reads snapshots that take as much memory for their size as possible.
 func TestSnapshot_Memory(t *testing.T) {
-	size := longtest.Size(1<<20, 8<<20)
+	size := longtest.Size(1<<18, 8<<20)
 	message, _ := example()
 	snapshots := map[string][][]byte{
 		"targets":        {bytes.Repeat([]byte{2<<3 | 2, 0}, size/2)},

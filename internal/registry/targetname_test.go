@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/resolver"
@@ -13,7 +14,6 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -57,20 +57,29 @@ func TestWithTargetName(t *testing.T) {
 	}
 }
 
-// A process that makes a new connection, with a pointer in its target, again and again.
+// A process makes a new connection, with a pointer in its target, again and again: connections of an
+// idle target are forgotten, and those of a busy one before they are many.
 func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithMaxMethods(100), hedge.WithTargetName(etcd))
-	const connections = 20_000
-	for i := range connections {
-		booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
-		if i%50 == 0 && registry.Names((*registry.Registry)(s)) > 100 {
-			t.Fatalf("%d names after %d connections", registry.Names((*registry.Registry)(s)), i)
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithMaxMethods(100), hedge.WithTargetName(etcd))
+		const connections = 5_000
+		for i := range connections {
+			booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
+			if n := registry.Names((*registry.Registry)(s)); i%50 == 0 && n > 100 {
+				t.Fatalf("%d names after %d connections", n, i)
+			}
 		}
-	}
-	rows := s.Methods()
-	if len(rows) != 1 || rows[0].Calls != connections {
-		t.Errorf("%+v", rows)
-	}
+		if rows := s.Methods(); len(rows) != 1 || rows[0].Calls != connections {
+			t.Errorf("%+v", rows)
+		}
+		for range 20 {
+			time.Sleep(time.Minute)
+			booked(s, "other", method, ms)
+		}
+		if n := registry.Names((*registry.Registry)(s)); n > 1 {
+			t.Errorf("%d names are kept", n)
+		}
+	})
 }
 
 func TestWithTargetName_LongNamesAreCut(t *testing.T) {
@@ -118,27 +127,5 @@ func TestWithTargetName_Backends(t *testing.T) {
 	}
 	if rows := s.Methods(); len(rows) != 1 || rows[0].Ready != 3 {
 		t.Errorf("%+v", rows)
-	}
-}
-
-// TestTargetName_IdleConnections: connections that were used once are forgotten when their targets
-// are idle.
-func TestTargetName_IdleConnections(t *testing.T) {
-	c := settings.DefaultConfig()
-	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }
-	r, err := registry.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	for i := range 2_000 {
-		r.Method(fmt.Sprintf("etcd-endpoints://%d/host:2379#%d", i, i), "/s/m", now)
-	}
-	for range 20 {
-		now = now.Add(time.Minute)
-		r.Method("other#1", "/s/m", now)
-	}
-	if n := registry.Names(r); n > 1 {
-		t.Errorf("%d names are kept", n)
 	}
 }

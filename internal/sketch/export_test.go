@@ -45,18 +45,14 @@ func TestCounts_BelieveTheDistribution(t *testing.T) {
 // a window with all of them.
 func TestPlus_IsOneWindow(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	for seed := range uint64(200) {
+	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		own, others, both := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 		draw := func() time.Duration { return time.Duration(5e6 * math.Exp(r.NormFloat64())) }
 		for range r.IntN(100) {
-			if d := draw(); r.IntN(3) == 0 {
-				own.Record(now, d, false)
-				both.Record(now, d, false)
-			} else {
-				own.Record(now, d, true)
-				both.Record(now, d, true)
-			}
+			d, answered := draw(), r.IntN(3) != 0
+			own.Record(now, d, answered)
+			both.Record(now, d, answered)
 		}
 		for range 1 + r.IntN(100) {
 			d := draw()
@@ -78,22 +74,52 @@ func TestPlus_IsOneWindow(t *testing.T) {
 
 func first(d time.Duration, _ bool) time.Duration { return d }
 
-func TestCounts_Times(t *testing.T) {
-	a := sketch.Counts{{Bucket: 1, Calls: 1}, {Bucket: 5, Calls: 2}}
-	equal := func(name string, got, want sketch.Counts) {
-		t.Helper()
-		if len(got) != len(want) {
-			t.Fatalf("%s: %v, want %v", name, got, want)
-		}
-		for i := range got {
-			if got[i] != want[i] {
-				t.Errorf("%s: %v, want %v", name, got, want)
-			}
+// A doubly counted call weighs double until it fades.
+func TestCounts_Fade(t *testing.T) {
+	var f sketch.Counts
+	if new(sketch.Distribution).Plus(f).Survival() != nil || f.Total() != 0 {
+		t.Error("an empty histogram knows something")
+	}
+	for range 100 {
+		f.Add(10 * time.Millisecond)
+	}
+	f = f.Times(0.25)
+	for range 75 {
+		f.Add(time.Second)
+	}
+	s := new(sketch.Distribution).Plus(f).Survival()
+	for d, want := range map[time.Duration]float64{time.Millisecond: 1, 20 * time.Millisecond: 0.75, 2 * time.Second: 0} {
+		if got := s.At(d); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v at %v, want %v", got, d, want)
 		}
 	}
-	equal("a · 2", a.Times(2), sketch.Counts{{Bucket: 1, Calls: 2}, {Bucket: 5, Calls: 4}})
-	equal("a · 0", a.Times(0), nil)
-	if nothing := (&sketch.Distribution{}).Counts(); nothing != nil {
-		t.Errorf("the empty distribution has %v", nothing)
+	if f.Total() != 100 || s.Last() != sketch.Bucket(time.Second) {
+		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last())
+	}
+	f = f.Times(0)
+	if new(sketch.Distribution).Plus(f).Survival() != nil {
+		t.Error("something is left of nothing")
+	}
+}
+
+func TestMean(t *testing.T) {
+	w := sketch.New(time.Minute)
+	if got := w.Snapshot(at(0)).Mean(); got != 0 {
+		t.Errorf("nothing takes %v on average", got)
+	}
+	for range 90 {
+		w.Record(at(0), 10*time.Millisecond, true)
+	}
+	for range 10 {
+		w.Record(at(0), time.Second, true)
+	}
+	if got, want := w.Snapshot(at(0)).Mean(), 109*time.Millisecond; off(got, want) > 0.01 {
+		t.Errorf("a mean of %v, want %v", got, want)
+	}
+	bounds := sketch.New(time.Minute)
+	bounds.Record(at(0), 10*time.Millisecond, true)
+	bounds.Record(at(0), 100*time.Millisecond, false)
+	if got, want := bounds.Snapshot(at(0)).Mean(), 55*time.Millisecond; off(got, want) > 0.01 {
+		t.Errorf("a mean of %v, want %v", got, want)
 	}
 }

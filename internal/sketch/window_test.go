@@ -36,27 +36,19 @@ func TestObservationsLeave(t *testing.T) {
 		{"each step alone", 30 * s, every(2*s, 30*s), map[time.Duration]int64{
 			30 * s: 16, 32 * s: 15, 34 * s: 14, 48 * s: 7, 58 * s: 2, 60 * s: 1, 62 * s: 0,
 		}},
-		{"60 s are not remembered", 30 * s, []time.Duration{0, 10 * s, 28*s - 1}, map[time.Duration]int64{60 * s: 0}},
-		{"an hour of silence", 30 * s, []time.Duration{0, 1 * s}, map[time.Duration]int64{time.Hour: 0, 24 * time.Hour: 0}},
-		{"busy again after it", 30 * s, []time.Duration{0, time.Hour}, map[time.Duration]int64{time.Hour: 1}},
-		{"a year", 365 * day, []time.Duration{0}, map[time.Duration]int64{365 * day: 1, 426 * day: 0}},
 		{"the shortest", ms, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{"too short", 1, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{"none", 0, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
 		{"negative", math.MinInt64, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
 		{"for ever", math.MaxInt64, []time.Duration{0}, map[time.Duration]int64{100 * 365 * day: 1}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := sketch.New(tt.window)
-			for _, d := range tt.recorded {
-				w.Record(at(d), time.Millisecond, true)
+		w := sketch.New(tt.window)
+		for _, d := range tt.recorded {
+			w.Record(at(d), time.Millisecond, true)
+		}
+		for now, want := range tt.want {
+			if got := count(w, at(now)); got != want {
+				t.Errorf("%s: %d at %v, want %d", tt.name, got, now, want)
 			}
-			for now, want := range tt.want {
-				if got := count(w, at(now)); got != want {
-					t.Errorf("%d at %v, want %d", got, now, want)
-				}
-			}
-		})
+		}
 	}
 }
 
@@ -70,23 +62,19 @@ func TestTimesInAnyOrder(t *testing.T) {
 	}{
 		{"back and forth within the window", []time.Duration{20 * s, 0, 29 * s, 10 * s, 1}, 30 * s, 5},
 		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
-		{"read before the last", []time.Duration{0, 12 * s}, 2 * s, 2},
 		{"too late to count", []time.Duration{36 * s, 1 * s}, 36 * s, 1},
 		{"an hour late, which costs one step at most", []time.Duration{time.Hour, time.Hour + 5*s, 17 * s},
 			time.Hour + 5*s, 1},
 		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 3},
 		{"from the far future", []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
-		{"from the far past", []time.Duration{0, -250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := sketch.New(30 * s)
-			for _, d := range tt.recorded {
-				w.Record(at(d), time.Millisecond, true)
-			}
-			if got := count(w, at(tt.now)); got != tt.want {
-				t.Errorf("%d in the window, want %d", got, tt.want)
-			}
-		})
+		w := sketch.New(30 * s)
+		for _, d := range tt.recorded {
+			w.Record(at(d), time.Millisecond, true)
+		}
+		if got := count(w, at(tt.now)); got != tt.want {
+			t.Errorf("%s: %d in the window, want %d", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -78,6 +79,27 @@ func serveT(tb TB, server *grpc.Server, options []grpc.DialOption) *grpc.ClientC
 	ConnectT(tb, conn)
 	return conn
 }
+
+// SlowPrimary starts a server for an example. It sends headers at once, answers primaries after 2 s,
+// and hedges at once. The client is connected; stop closes both.
+func SlowPrimary(options ...grpc.DialOption) (client testpb.TestServiceClient, stop func()) {
+	cluster := StartT(example{}, Config{Name: "example", Script: func(a Attempt) Plan {
+		if a.Number == 0 {
+			return Plan{HeaderAtOnce: true, Delay: 2 * time.Second}
+		}
+		return Plan{HeaderAtOnce: true}
+	}})
+	conn := cluster.ClientT(example{}, options...)
+	ConnectT(example{}, conn)
+	return testpb.NewTestServiceClient(conn), cluster.Close
+}
+
+// example is the TB of an example, which panics if it fails.
+type example struct{}
+
+func (example) Helper()                           {}
+func (example) Cleanup(func())                    {}
+func (example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // WaitIdleT is [Cluster.WaitIdle] for a test, which fails if attempts are left.
 func (c *Cluster) WaitIdleT(tb TB) {

@@ -1,6 +1,7 @@
 package messages_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -11,7 +12,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -24,7 +24,7 @@ import (
 
 // kind is one kind of messages.
 type kind struct {
-	codec   any                 // encoding.Codec or CodecV2; nil for gRPC's own
+	codec   encoding.CodecV2    // nil for gRPC's own
 	empty   func() any          // a reply as a caller makes it
 	filled  func(id uint64) any // a message that holds id
 	request func(id uint64) any // if requests are of another kind; encoded by the same codec
@@ -48,11 +48,6 @@ var kinds = map[string]kind{
 		filled: func(id uint64) any { return redescribed(&testpb.Reply{Id: id}) },
 		show:   func(m any) string { return fmt.Sprintf("%T %s", m, encoded(nil, m)) }, hedged: true, stale: true,
 	},
-	"V1": {
-		empty:  func() any { return &v1{} },
-		filled: func(id uint64) any { return &v1{ID: id, Parts: []*v1{{ID: id + 1}}} },
-		show:   shown, hedged: true,
-	},
 	"gogo, not nullable": {
 		empty:  func() any { return &gogoReply{} },
 		filled: func(id uint64) any { return &gogoReply{Inner: gogoInner{ID: id}, Many: []gogoInner{{ID: id + 1}}} },
@@ -74,17 +69,6 @@ var kinds = map[string]kind{
 		filled: func(id uint64) any { return &mem.BufferSlice{buffer(id), buffer(id + 1)} },
 		show:   func(m any) string { return string(m.(*mem.BufferSlice).Materialize()) },
 	},
-	"JSON": {
-		codec:  jsonCodec{},
-		empty:  func() any { return &document{} },
-		filled: func(id uint64) any { return &document{Title: "title", ID: &id, Any: map[string]any{"id": float64(id)}} },
-		show:   shown,
-	},
-	"JSON of generated": func() kind {
-		k := protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id })
-		k.codec, k.stale = protojsonCodec{}, false
-		return k
-	}(),
 }
 
 // protobuf is a kind of generated messages.
@@ -108,35 +92,21 @@ func shown(m any) string {
 }
 
 // encoded returns the codec's wire encoding of m.
-func encoded(codec, m any) []byte {
-	var data []byte
-	var err error
-	switch c := codec.(type) {
-	case encoding.Codec:
-		data, err = c.Marshal(m)
-	case encoding.CodecV2:
-		var slice mem.BufferSlice
-		slice, err = c.Marshal(m)
-		data = slice.Materialize()
-		slice.Free()
-	default:
-		return encoded(encoding.GetCodecV2(grpcproto.Name), m)
-	}
+func encoded(codec encoding.CodecV2, m any) []byte {
+	slice, err := cmp.Or(codec, encoding.GetCodecV2(grpcproto.Name)).Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	return data
+	defer slice.Free()
+	return slice.Materialize()
 }
 
 // options force the kind's codec.
 func (k kind) options() []grpc.CallOption {
-	switch c := k.codec.(type) {
-	case encoding.Codec:
-		return []grpc.CallOption{grpc.ForceCodec(c)}
-	case encoding.CodecV2:
-		return []grpc.CallOption{grpc.ForceCodecV2(c)}
+	if k.codec == nil {
+		return nil
 	}
-	return nil
+	return []grpc.CallOption{grpc.ForceCodecV2(k.codec)}
 }
 
 func redescribed(m proto.Message) proto.Message {
@@ -150,20 +120,6 @@ func redescribed(m proto.Message) proto.Message {
 	}
 	return d
 }
-
-// v1 is a message as code generated for github.com/golang/protobuf has it.
-type v1 struct {
-	ID    uint64 `protobuf:"varint,1,opt,name=id"`
-	Parts []*v1  `protobuf:"bytes,2,rep,name=parts"`
-
-	XXX_NoUnkeyedLiteral struct{} `json:"-"`
-	XXX_unrecognized     []byte   `json:"-"`
-	XXX_sizecache        int32    `json:"-"`
-}
-
-func (m *v1) Reset()       { *m = v1{} }
-func (*v1) String() string { return "v1" }
-func (*v1) ProtoMessage()  {}
 
 // gogoReply has messages by value, as gogoproto's nullable=false does, and encodes itself.
 type gogoReply struct {
@@ -219,26 +175,4 @@ func buffer(id uint64) mem.Buffer {
 	data := make([]byte, 4096) // less is not counted
 	copy(data, fmt.Sprintf("buffer %d", id))
 	return mem.NewBuffer(&data, mem.DefaultBufferPool())
-}
-
-type document struct {
-	Title string
-	ID    *uint64
-	Any   map[string]any
-}
-
-type jsonCodec struct{}
-
-func (jsonCodec) Name() string                       { return "json" }
-func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
-
-type protojsonCodec struct{}
-
-func (protojsonCodec) Name() string { return "protojson" }
-func (protojsonCodec) Marshal(v any) ([]byte, error) {
-	return protojson.MarshalOptions{}.Marshal(v.(proto.Message))
-}
-func (protojsonCodec) Unmarshal(data []byte, v any) error {
-	return protojson.Unmarshal(data, v.(proto.Message))
 }
