@@ -30,10 +30,9 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 
 // WithTargetOptions applies options to the targets that match a pattern. They override options of
 // the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
-// the pattern, * matches any characters, slashes included. All options of a method can be set for a
-// target, and [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these
-// targets. Any other option is an error. Several matching patterns combine as in
-// [WithMethodOptions].
+// the pattern, * matches any characters, slashes included. All options of a method can be set, and
+// [WithServiceConfig], [WithResetLimit] and [WithMethodOptions]. Any other option is an error.
+// Several matching patterns combine as in [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(
 		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),
