@@ -8,12 +8,18 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,8 +60,8 @@ func application(t *testing.T) http.Handler {
 	mux.Handle("/test.Blobs/Watch", connect.NewServerStreamHandler("/test.Blobs/Watch",
 		func(_ context.Context, req *in, st *connect.ServerStream[wrapperspb.BytesValue]) error {
 			all := answer(req.Msg.Value)
-			for ; len(all) > 0; all = all[800:] {
-				if err := st.Send(wrapperspb.Bytes(all[:800])); err != nil {
+			for ; len(all) > 0; all = all[100:] {
+				if err := st.Send(wrapperspb.Bytes(all[:100])); err != nil {
 					return err
 				}
 			}
@@ -70,9 +76,9 @@ func application(t *testing.T) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
-		for all := answer(n); len(all) > 0; all = all[800:] {
+		for all := answer(n); len(all) > 0; all = all[100:] {
 			fmt.Fprintf(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%q}}]}`+
-				"\n\n", all[:800])
+				"\n\n", all[:100])
 			w.(http.Flusher).Flush()
 		}
 		fmt.Fprint(w, "data: [DONE]\n\n")
@@ -93,21 +99,18 @@ func application(t *testing.T) http.Handler {
 	return mux
 }
 
-// call makes call n, and returns its reply.
-type call = func(ctx context.Context, n string) ([]byte, error)
-
-// clients make calls through an HTTP client.
+// clients make call n through an HTTP client, and return its reply.
 var clients = []struct {
 	name   string
 	option hedge.Option
-	call   func(c *http.Client, url string) call
+	call   func(c *http.Client, url string) func(ctx context.Context, n string) ([]byte, error)
 }{
 	{"connect-go", hedge.WithReadOnlyMethods("/test.Blobs/*"), unary()},
 	{"connect-go, GET", hedge.WithAllMethods(),
 		unary(connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects))},
 	{"connect-go, gRPC-Web", hedge.WithReadOnlyMethods("/test.Blobs/*"), unary(connect.WithGRPCWeb())},
 	{"connect-go, server streams", hedge.WithReadOnlyMethods("/test.Blobs/*"),
-		func(c *http.Client, url string) call {
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 			client := connect.NewClient[wrapperspb.StringValue, wrapperspb.BytesValue](c, url+"/test.Blobs/Watch")
 			return func(ctx context.Context, n string) (all []byte, err error) {
 				st, err := client.CallServerStream(ctx, connect.NewRequest(wrapperspb.String(n)))
@@ -122,7 +125,7 @@ var clients = []struct {
 			}
 		}},
 	{"openai-go", hedge.WithReadOnlyMethods("/v1/Complete"),
-		func(c *http.Client, url string) call {
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"),
 				option.WithHTTPClient(c), option.WithMaxRetries(0))
 			return func(ctx context.Context, n string) (all []byte, err error) {
@@ -137,7 +140,7 @@ var clients = []struct {
 			}
 		}},
 	{"aws-sdk-go-v2, S3", hedge.WithAllMethods(),
-		func(c *http.Client, url string) call {
+		func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 			client := s3.New(s3.Options{
 				HTTPClient: c, BaseEndpoint: &url, UsePathStyle: true, Region: "eu-west-1", Retryer: aws.NopRetryer{},
 				Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -153,7 +156,7 @@ var clients = []struct {
 				return io.ReadAll(out.Body)
 			}
 		}},
-	{"net/http", hedge.WithAllMethods(), func(c *http.Client, url string) call {
+	{"net/http", hedge.WithAllMethods(), func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 		return func(ctx context.Context, n string) ([]byte, error) {
 			req, err := http.NewRequestWithContext(ctx, "GET", url+"/plain/"+n, nil)
 			if err != nil {
@@ -169,8 +172,9 @@ var clients = []struct {
 	}},
 }
 
-func unary(opts ...connect.ClientOption) func(c *http.Client, url string) call {
-	return func(c *http.Client, url string) call {
+func unary(opts ...connect.ClientOption) func(c *http.Client, url string) func(context.Context,
+	string) ([]byte, error) {
+	return func(c *http.Client, url string) func(context.Context, string) ([]byte, error) {
 		client := connect.NewClient[wrapperspb.StringValue, wrapperspb.BytesValue](c, url+"/test.Blobs/Get", opts...)
 		return func(ctx context.Context, n string) ([]byte, error) {
 			res, err := client.CallUnary(ctx, connect.NewRequest(wrapperspb.String(n)))
@@ -182,87 +186,211 @@ func unary(opts ...connect.ClientOption) func(c *http.Client, url string) call {
 	}
 }
 
-// TestClients makes calls by each client, plain and hedged, through a proxy to three servers that
-// hold some requests back. No call gets a wrong byte, hedges win, hedging adds no failures, and no
-// connection is left. In the last case the proxy itself hedges.
-func TestClients(t *testing.T) {
-	for _, tc := range clients {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			compare(t, tc.option, func(plain, rt http.RoundTripper) call {
-				return tc.call(&http.Client{Transport: rt}, startProxy(t, plain))
-			})
-		})
-	}
-	t.Run("httputil.ReverseProxy", func(t *testing.T) {
-		t.Parallel()
-		compare(t, hedge.WithAllMethods(), func(plain, rt http.RoundTripper) call {
-			return clients[len(clients)-1].call(&http.Client{Transport: plain}, startProxy(t, rt))
-		})
-	})
+// backends are three servers of the application, the first of which is stopped for 1 s in 5.
+type backends struct {
+	urls  []*url.URL
+	conns atomic.Int64 // that are open
 }
 
-// startProxy starts a reverse proxy in front of three servers of the application, in turn. It sends
-// its own requests by rt. The first server holds one request in ten back.
-func startProxy(t *testing.T, rt http.RoundTripper) string {
-	app := application(t)
-	var urls []*url.URL
+func startBackends(t *testing.T) *backends {
+	b := &backends{}
+	app, began := application(t), time.Now()
 	for i := range 3 {
-		var requests atomic.Int64
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if i == 0 && requests.Add(1)%10 == 0 {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if in := time.Since(began) % (5 * time.Second); i == 0 && in >= time.Second && in < 2*time.Second {
+				stopped := time.NewTimer(2*time.Second - in)
+				defer stopped.Stop()
 				select {
-				case <-time.After(time.Second):
+				case <-stopped.C:
 				case <-r.Context().Done():
 				}
 			}
 			app.ServeHTTP(w, r)
 		}))
-		t.Cleanup(server.Close)
-		at, err := url.Parse(server.URL)
-		if err != nil {
-			t.Fatal(err)
+		server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			switch s {
+			case http.StateNew:
+				b.conns.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				b.conns.Add(-1)
+			}
 		}
-		urls = append(urls, at)
+		server.Start()
+		t.Cleanup(server.Close)
+		at, _ := url.Parse(server.URL)
+		b.urls = append(b.urls, at)
 	}
-	var turn atomic.Int64
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: rt, FlushInterval: -1,
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(urls[int(turn.Add(1))%len(urls)]) },
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { w.WriteHeader(http.StatusBadGateway) }})
-	t.Cleanup(proxy.Close)
-	return proxy.URL
+	return b
 }
 
-// compare makes calls without and with hedging. calls gets a transport without hedging and one to
-// test.
-func compare(t *testing.T, option hedge.Option, calls func(plain, rt http.RoundTripper) call) {
+// reverseProxy is httputil's, in front of the backends in turn. Its own requests are sent by rt.
+func (b *backends) reverseProxy(t *testing.T, rt http.RoundTripper) string {
+	var turn atomic.Int64
+	proxy := &httputil.ReverseProxy{Transport: rt, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(b.urls[int(turn.Add(1))%len(b.urls)])
+	}, ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { w.WriteHeader(http.StatusBadGateway) }}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// nginx is in front of the backends in turn. The test is skipped where none is installed.
+func (b *backends) nginx(t *testing.T) string {
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		t.Skip("no nginx: apt-get install nginx-light")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, folder := listener.Addr().String(), t.TempDir()
+	listener.Close()
+	var servers strings.Builder
+	for _, at := range b.urls {
+		fmt.Fprintf(&servers, "server %s max_fails=0;", at.Host)
+	}
+	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error.log; events {}
+http { access_log off; client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
+uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5; upstream backends { %[2]s keepalive 32; }
+server { listen %[3]s; location / { proxy_pass http://backends; proxy_http_version 1.1; proxy_buffering off;
+proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder, servers.String(), address)
+	path := filepath.Join(folder, "nginx.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "-c", path, "-p", folder)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		cmd.Wait()
+	})
+	for tries := 0; ; tries++ { // each takes a millisecond at least, while nothing listens
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			conn.Close()
+			return "http://" + address
+		}
+		if tries > 10_000 {
+			t.Fatal(err)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// measure makes calls until the time is over, and returns how many failed and the p99 of their
+// latencies.
+func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (calls, failed int64,
+	p99 time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(longtest.Size(6, 25))*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	var took []time.Duration
+	var callers sync.WaitGroup
+	for caller := range 4 {
+		callers.Go(func() {
+			for i := caller; ctx.Err() == nil; i++ {
+				n := strconv.Itoa(i % 10)
+				began := time.Now()
+				got, err := call(t.Context(), n)
+				d := time.Since(began)
+				mu.Lock()
+				took = append(took, d)
+				if err != nil {
+					failed++
+					t.Log(err)
+				} else if !bytes.Equal(got, answer(n)) {
+					t.Errorf("call %s: %d wrong bytes", n, len(got))
+				}
+				mu.Unlock()
+				<-time.After(5 * time.Millisecond)
+			}
+		})
+	}
+	callers.Wait()
+	return int64(len(took)), failed, quantile(took, 0.99)
+}
+
+// TestClients: behind a proxy in front of three servers, one of which is stopped for 1 s in 5, a
+// client that hedges gets no wrong byte and has no more failures than without, and leaves no
+// connection.
+func TestClients(t *testing.T) {
+	for _, front := range []string{"httputil.ReverseProxy", "nginx"} {
+		for _, tc := range clients {
+			t.Run(front+"/"+tc.name, func(t *testing.T) {
+				t.Parallel()
+				b := startBackends(t)
+				proxied := &http.Transport{MaxIdleConnsPerHost: 100}
+				t.Cleanup(proxied.CloseIdleConnections)
+				var at string
+				if front == "nginx" {
+					at = b.nginx(t)
+				} else {
+					at = b.reverseProxy(t, proxied)
+				}
+				compare(t, tc.option, func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
+					return tc.call(&http.Client{Transport: rt}, at)
+				})
+			})
+		}
+	}
+}
+
+// TestReverseProxy hedges the requests of a proxy.
+func TestReverseProxy(t *testing.T) {
+	b := startBackends(t)
+	own := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(own.CloseIdleConnections)
+	compare(t, hedge.WithAllMethods(), func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
+		return clients[len(clients)-1].call(&http.Client{Transport: own}, b.reverseProxy(t, rt))
+	})
+	deadline := time.Now().Add(10 * time.Second)
+	for b.conns.Load() > 0 && time.Now().Before(deadline) {
+		<-time.After(time.Millisecond)
+	}
+	if n := b.conns.Load(); n > 0 {
+		t.Errorf("%d connections are left", n)
+	}
+}
+
+// compare makes calls without and with hedging, at the same time.
+func compare(t *testing.T, option hedge.Option,
+	calls func(http.RoundTripper) func(context.Context, string) ([]byte, error)) {
 	name := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/chat") {
 			return "/v1/Complete"
 		}
 		return ""
 	})
-	hedged := hedgetest.New(t, option, hedge.WithBudgetPercent(20))
-	var failed [2]atomic.Int64 // the proxy cuts a response off now and then, with hedging or without
-	for i, s := range []*hedge.Scheduler{nil, hedged} {
-		plain, base := &http.Transport{MaxIdleConnsPerHost: 100}, &http.Transport{MaxIdleConnsPerHost: 100}
-		call := calls(plain, hedgehttp.Transport(s, base, name))
-		p99 := hedgetest.P99(t, longtest.Size(200, 3000), 4, func(id int) error {
-			n := strconv.Itoa(id % 10)
-			got, err := call(t.Context(), n)
-			if err != nil {
-				failed[i].Add(1)
-				t.Log(err)
-			} else if !bytes.Equal(got, answer(n)) {
-				return fmt.Errorf("%d wrong bytes", len(got))
-			}
-			return nil
+	type result struct {
+		calls, failed int64
+		p99           time.Duration
+	}
+	s := hedgetest.New(t, option, hedge.WithBudgetPercent(20))
+	var both sync.WaitGroup
+	results := make([]result, 2)
+	for i, scheduler := range []*hedge.Scheduler{nil, s} {
+		both.Go(func() {
+			base := &http.Transport{MaxIdleConnsPerHost: 100}
+			client := &http.Client{Transport: hedgehttp.Transport(scheduler, base, name)}
+			r := &results[i]
+			r.calls, r.failed, r.p99 = measure(t, calls(client.Transport))
+			client.CloseIdleConnections()
 		})
-		t.Logf("hedged %t: p99 %v", s != nil, p99)
-		plain.CloseIdleConnections()
-		base.CloseIdleConnections()
 	}
-	if c := hedged.Stats(); c.HedgeWins == 0 || failed[1].Load() > failed[0].Load()+2 {
-		t.Errorf("%d failures, without hedging %d; %+v", failed[1].Load(), failed[0].Load(), c)
+	both.Wait()
+	plain, hedged, c := results[0], results[1], s.Stats()
+	t.Logf("%d calls: p99 %v, without hedging %v; %d hedges, %d won, %d failures, %d without", hedged.calls,
+		hedged.p99, plain.p99, c.Hedges, c.HedgeWins, hedged.failed, plain.failed)
+	if hedged.failed > plain.failed || c.Hedges == 0 {
+		t.Errorf("%d failures, %d without hedging, %+v", hedged.failed, plain.failed, c)
 	}
+}
+
+func quantile(took []time.Duration, q float64) time.Duration {
+	slices.Sort(took)
+	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
