@@ -35,54 +35,37 @@ func TestInput_Wrong(t *testing.T) {
 		{"", "5ms\n7 parsecs\n", `stdin:2: found "7 parsecs", expected ` + latency},
 		{"", "5ms\n-5ms\n", `stdin:2: found "-5ms", expected a latency of 0 or more`},
 		{"-unit ms", "5\n-5\n", `stdin:2: found "-5", expected a latency of 0 or more`},
-		{"-unit ms", "5\nNaN\n", `stdin:2: found "NaN", expected ` + latency},
 		{"-unit s", "1e300\n", `stdin:1: found "1e300", expected a latency of less than 292 years`},
-		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency +
-			"; of CSV and JSON lines, name the latencies with -field"},
 		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) +
 			`…", expected ` + latency},
 		{"", "5ms\n" + strings.Repeat("x", 2<<20), "stdin:2: found more than 1 MiB, expected a line of the file"},
 		{"-by method", "5ms\n",
 			`stdin:1: found latencies alone, expected a file with "method"; -by and -where need -field, unless ` +
 				`the file is a Prometheus histogram`},
-
 		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency +
 			"; of CSV and JSON lines, name the latencies with -field"},
 		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
 		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
-		{"-field took", "method,took\nGet,5\n", `stdin:2: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
 		{"-field took", "method,took\nGet,\"5ms\n",
 			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
 		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19),
 			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
-		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\nGet,5ms\nGet,\"5ms\"\n",
-			`stdin:3: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
-		{"-field took -where status=OK", "method,took\n",
-			`stdin:1: found "method,took", expected a header with the column "status"`},
 		{"-field took -where status=OK", "status,took\nNo,5ms\n",
 			"stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took -by method", "method,took\nGet,5ms\n",
 			"stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
 		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001),
 			`stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
-
 		{"-format csv", "method,took\n",
 			"stdin:1: found CSV, expected the name of the column with the latencies, given with -field"},
 		{"-format json -field took", "method,took\n", `stdin:1: found "method,took", expected a JSON object`},
-		{"-format prometheus", "method,took\n", `stdin:1: found "method,took", expected ` + line},
-
 		{"", `{"took": "5ms"}`, "stdin:1: found JSON, expected the name of the field with the latencies, given with -field"},
 		{"-field took", "{\"took\": \"5ms\"}\n{\"took\"\n", "stdin:2: found `{\"took\"`, expected a JSON object"},
-		{"-field took", "{\"took\": \"5ms\"}\n5ms\n", `stdin:2: found "5ms", expected a JSON object`},
-		{"-field took", `{"took": "soon"}`, `stdin:1: found "soon" in "took", expected ` + latency},
 		{"-field took", `{"took": true}`,
 			"stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
 		{"-field took -by verb", `{"took": "5ms"}`,
-			"stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
-
-		{"-field took -where verb=Get", `{"took": "5ms"}`,
 			"stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
 
 		{"-where verb=Get", "rpc_bucket{le=\"1\"} 3\n",
@@ -91,11 +74,8 @@ func TestInput_Wrong(t *testing.T) {
 			"stdin: found the histogram rpc, whose name has no unit, expected one such as rpc_seconds, or the " +
 				"unit of its edges, given with -unit"},
 		{"", "# TYPE rpc histogram\n", `stdin: found no histogram, expected lines of NAME_bucket{le="…"}`},
-		{"-field call", "rpc_bucket{le=\"1\"} 3\n", `stdin: found no histogram, expected lines of call_bucket{le="…"}`},
 		{"", "rpc_bucket{le=\"1} 3\n", "stdin:1: found `rpc_bucket{le=\"1} 3`, expected " + line},
-		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"}\n", "stdin:2: found `rpc_bucket{le=\"1\"}`, expected " + line},
 		{"", "rpc_bucket{le=\"1\"} many\n", "stdin:1: found `rpc_bucket{le=\"1\"} many`, expected " + line},
-		{"", "rpc_bucket{} 3\n", `stdin:1: found le="", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
 		{"", "rpc_bucket{le=\"low\"} 3\n",
 			`stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
 		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number of 0 or more"},
@@ -108,7 +88,6 @@ func TestInput_Wrong(t *testing.T) {
 			`stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
 		{"", "rpc_bucket{le=\"1\"} 3\ncall_bucket{le=\"1\"} 3\n",
 			"stdin:2: found the histogram call after rpc, expected one histogram; choose it with -field"},
-		{"-by method", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"method\""},
 	} {
 		code, stdout, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
 		if want := "hedge: " + tc.want + "\n"; code != 2 || stderr != want || stdout != "" {
@@ -134,7 +113,6 @@ func TestMisuse(t *testing.T) {
 		want string
 	}{
 		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
-		{"-o x.jpg", 2, `invalid value "x.jpg" for flag -o: must end in .png or .svg`},
 		{"-where status", 2, `invalid value "status" for flag -where: must be name=value, such as status=OK`},
 		{"-format xml", 2, `invalid value "xml" for flag -format: must be lines, csv, json or prometheus`},
 		{"-p", 2, "flag provided but not defined: -p"},
@@ -153,11 +131,6 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &err)
 		}
 	}
-	var out, err bytes.Buffer
-	if code := run(t.Context(), []string{"bogus"}, nil, &out, &err); code != 2 ||
-		!strings.Contains(err.String(), `no subcommand "bogus"`) {
-		t.Errorf("exit code %d\n%s", code, &err)
-	}
 }
 
 // TestFormats checks that the same calls give the same table, whatever format they are in.
@@ -174,8 +147,6 @@ func TestFormats(t *testing.T) {
 	}
 	for _, tc := range []struct{ name, args, input string }{
 		{"a file", path, ""},
-		{"stdin by name", "-", lines},
-		{"bare numbers", "-unit ms", numbered("%d\n", calls)},
 		{"a unit behind a space", "", numbered("%d ms\n", calls)},
 		{"microseconds", "", numbered("%d000µs\n", calls)},
 		{"empty lines, CRLF and a byte order mark", "", "\ufeff\r\n" + numbered("%dms\r\n\r\n", calls)},
@@ -184,19 +155,12 @@ func TestFormats(t *testing.T) {
 		{"CSV with quotes, spaces and a byte order mark", "-field took -unit ms", "\ufefftook, method\n" +
 			numbered("\"%d\",\"a,\nb\"\n", calls)},
 		{"CSV with spaces in its header", "-field took -unit ms", "start time,took\n" + numbered("12:00:00,%d\n", calls)},
-		{"CSV with a number in its header", "-field took", "p 99,took\n" + numbered("1,%dms\n", calls)},
-		{"CSV with one column", "-field=took_99", "took_99\n" + numbered("%dms\n", calls)},
-		{"CSV with a comment as its header", "-field took", "# HELP,took\n" + numbered("1,%dms\n", calls)},
 		{"CSV with braces in its header", "-field took", "call {id} ,took\n" + numbered("1,%dms\n", calls)},
 		{"CSV with spaces around its fields", "-field took -where status=OK",
 			"status , took\n" + numbered(" OK , %dms \n", calls) + "FAILED, soon\n"},
-		{"CSV with spaces before its quotes", "-field took -where status=OK",
-			"status, took\n" + numbered(" OK, \"%dms\"\n", calls) + "FAILED, soon\n"},
 		{"CSV by flag", "-format csv -field took", "# HELP x,took\n" + numbered("1,%dms\n", calls)},
 		{"lines by flag", "-format lines", numbered("%dms\n", calls)},
 		{"JSON", "-field took -unit ms", numbered("{\"method\": {\"took\": 1}, \"took\": %d}\n", calls)},
-		{"JSON with spaces in its strings", "-field took -where status=OK",
-			numbered("{\"took\":\" %dms \",\"status\":\" OK\"}\n", calls)},
 		{"JSON with strings", "-field call.took*", numbered("{\"call\":{\"took\": 1},\"call.took*\": \"%dms\"}\n", calls)},
 	} {
 		code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
@@ -317,11 +281,8 @@ func TestUnitOfAHistogram(t *testing.T) {
 	for _, tc := range []struct{ name, unit, args, want string }{
 		{"rpc_seconds", "", "", "2500.0 ms"},
 		{"rpc_ms", "", "", "2.50 ms"},
-		{"rpc_us", "", "-field rpc_us_bucket", "0.003 ms"},
 		{"rpc_nanoseconds", "", "", "0.001 ms"}, // the least that is counted,
 		{"rpc", "milliseconds", "", "2.50 ms"},
-		{"rpc_seconds", "milliseconds", "", "2.50 ms"},
-		{"rpc_ms", "", "-unit s", "2500.0 ms"},
 		{"rpc", "seconds", "-unit ms", "2.50 ms"},
 	} {
 		input := fmt.Sprintf(
@@ -394,9 +355,5 @@ func TestPicture(t *testing.T) {
 	defer file.Close()
 	if picture, err := png.DecodeConfig(file); err != nil || picture.Width < 1000 || picture.Height < 1200 {
 		t.Errorf("the picture is %+v, %v", picture, err)
-	}
-	if code, _, stderr := whatIf(t, csv, "-field", "took", "-o", filepath.Join(path, "x.png")); code != 1 ||
-		!strings.Contains(stderr, "x.png") {
-		t.Errorf("a picture that cannot be written: exit code %d\n%s", code, stderr)
 	}
 }

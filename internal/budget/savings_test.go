@@ -93,3 +93,40 @@ func TestSavings_NeedHedgesThatWin(t *testing.T) {
 		}
 	}
 }
+
+// TestRule12_StalledHedges has a third of the hedges go to the backend that stalls, and none of
+// them ends. The burst and the savings pay in turn, so that both are used.
+func TestRule12_StalledHedges(t *testing.T) {
+	b := saved(1000)
+	win(b)
+	held, hedges := b.Balance(at(afterTen)), 0
+	for i := 0; ; i++ {
+		if paid, _ := b.Pay(at(afterTen), 0, 1); !paid {
+			break
+		}
+		hedges++
+		if i%3 > 0 {
+			b.Hedged(true)
+		}
+	}
+	if n := float64(hedges); n < 1.9*held.Burst || n > held.Burst+held.Saved {
+		t.Errorf("%d hedges with %+v", hedges, held)
+	}
+}
+
+// A refund restores the balance, and what savings pay for: two hedges ahead of a win.
+func TestRefund(t *testing.T) {
+	b := saved(1000)
+	win(b)
+	before := b.Balance(at(afterTen))
+	for range 1000 {
+		if !b.Spend(at(afterTen), 1) || !b.SpendSaved(at(afterTen), 1) {
+			t.Fatal("refused though each token was refunded")
+		}
+		b.Refund(false, false, 1)
+		b.Refund(true, false, 1)
+	}
+	if got := b.Balance(at(afterTen)); got != before {
+		t.Errorf("%+v after refunds, %+v before", got, before)
+	}
+}

@@ -1,8 +1,6 @@
 // Package guard holds hedges back where a server limits them: a [Guard] where hedges use up a rate
 // limit that other calls need, and [Resets] where a server counts the resets of losers.
-//
-// A server reports an exceeded rate limit with RESOURCE_EXHAUSTED. The guard acts on no other
-// failure: a call that fails with another status, or at its deadline, is no evidence against hedges.
+// docs/guard.md describes the guard.
 package guard
 
 import (

@@ -116,20 +116,17 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 		`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
 	for _, tc := range []struct {
 		name   string
-		option hedge.Option
-		pause  bool
+		option hedge.Option // nil: a pause
 		delay  time.Duration
 		want   stats.Reason
 	}{
-		{"no hedges", hedge.WithMaxHedges(0), false, 0, stats.NoHedgesConfigured},
-		{"no budget", hedge.WithBudgetPercent(0), false, 0, stats.NoHedgesConfigured},
-		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0,
-			stats.NoHedgesConfigured},
-		{"a pause", nil, true, 0, stats.Paused},
-		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
+		{"no hedges", hedge.WithMaxHedges(0), 0, stats.NoHedgesConfigured},
+		{"no budget", hedge.WithBudgetPercent(0), 0, stats.NoHedgesConfigured},
+		{"a pause", nil, 0, stats.Paused},
+		{"a hedgingPolicy", policy, 3 * ms, stats.NoReason},
 	} {
 		s := hedgetest.All(t, tc.option)
-		if tc.pause {
+		if tc.option == nil {
 			s.Pause()
 		}
 		if delay, reason := perCalls[2].begin(s, "/s/M"); delay != tc.delay || reason != tc.want {

@@ -107,14 +107,9 @@ var everyOption = []steered{
 	{"WithOff", hedge.WithOff(true), hedge.WithOff(false), func(c settings.Config) any { return c.Off }, true,
 		true, "Off"},
 	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1),
-		func(c settings.Config) any { return tokens(c.Throttling()) }, true, false, ""},
+		func(c settings.Config) any { return cmp.Diff(c.Throttling(), (*rpc.Throttle)(nil)) }, true, false, ""},
 	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second),
-		func(c settings.Config) any {
-			if c.ResetLimit == nil {
-				return 0
-			}
-			return c.ResetLimit.N
-		}, true, false, ""},
+		func(c settings.Config) any { return fmt.Sprintf("%+v", c.ResetLimit) }, true, false, ""},
 	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil,
 		func(c settings.Config) any { return c.Off }, true, false, ""},
 
@@ -163,13 +158,6 @@ func TestCompared_EveryOption(t *testing.T) {
 			t.Errorf("%s: compared is %s, and again %s; without it %s", o.name, got, compared(o.a), plain)
 		}
 	}
-}
-
-func tokens(t *rpc.Throttle) int {
-	if t == nil {
-		return 0
-	}
-	return t.Tokens
 }
 
 // scope is where an option is set: for all, for a target, for a method, for a method of a target.
@@ -300,4 +288,22 @@ func exportedOptions(t *testing.T) (names []string) {
 func configFor(s *hedge.Scheduler, target, method string) settings.Config {
 	c := (*registry.Registry)(s).Config()
 	return *c.ForMethod(c.ForTarget(target), method)
+}
+
+// TestOptions_TheCallersSlicesAreItsOwn refills the slices of options before New, and before the
+// methods are first called.
+func TestOptions_TheCallersSlicesAreItsOwn(t *testing.T) {
+	methods, nonFatal := []string{"/a/*"}, []codes.Code{codes.Unknown}
+	ofMethod, ofTarget := []hedge.Option{hedge.WithMaxHedges(1)}, []hedge.Option{hedge.WithMinDelay(time.Second)}
+	options := []hedge.Option{hedge.WithMethods(methods...), hedge.WithNonFatalCodes(nonFatal...),
+		hedge.WithMethodOptions("/a/b", ofMethod...), hedge.WithTargetOptions("target", ofTarget...)}
+	methods[0], nonFatal[0] = "/other/*", codes.Internal
+	ofMethod[0], ofTarget[0] = hedge.WithMaxHedges(3), hedge.WithMinDelay(time.Minute)
+	s := hedgetest.New(t, options...)
+	hedgetest.Call(t, s, "target", "/a/b", 0)
+	got := (*registry.Registry)(s).Method("target", "/a/b", time.Now()).Settings()
+	if !got.Selected || got.Final != rpc.CodesBut([]codes.Code{codes.Unknown}) || got.MaxHedges != 1 ||
+		got.MinDelay != time.Second {
+		t.Errorf("%+v", got)
+	}
 }

@@ -1,6 +1,7 @@
 package sketch_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -18,5 +19,10 @@ func TestUpperEdge_IsWhereBucketsEnd(t *testing.T) {
 	}
 	if edge := sketch.UpperEdge(last); edge != 10*time.Minute {
 		t.Errorf("the last bucket ends at %v", edge)
+	}
+	for d, want := range map[time.Duration]int{math.MinInt64: 0, -1: 0, 0: 0, math.MaxInt64: last} {
+		if got := sketch.Bucket(d); got != want {
+			t.Errorf("%v is in bucket %d, want %d", d, got, want)
+		}
 	}
 }

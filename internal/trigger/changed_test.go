@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -51,6 +52,13 @@ func TestChanged(t *testing.T) {
 				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
 			}
 		}
+	}
+	w, now := sketch.New(time.Hour), time.Now()
+	for range 100 {
+		w.Record(now, ms, false)
+	}
+	if slower, faster := trigger.Changed(observed(usual, 1000, 1), w.Snapshot(now), .15); slower || faster {
+		t.Errorf("calls that were all cut short, which shows no latency: slower %v, faster %v", slower, faster)
 	}
 }
 

@@ -140,16 +140,6 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	}
 }
 
-func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
-	p := problem(testserver.DistributionT(t, "straggler"), 0.10, 2)
-	fast, _ := trigger.Find(p)
-	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
-	slow, ok := trigger.Find(p)
-	if !ok || slow.Load > 0.001 || fast.Saved < 0.4 {
-		t.Errorf("%+v with hedges that take a second, %+v with good ones", slow, fast)
-	}
-}
-
 func TestFind_Nothing(t *testing.T) {
 	good := problem(testserver.Exponential(10*ms), 0.10, 2)
 	for name, change := range map[string]func(*trigger.Problem){

@@ -40,12 +40,6 @@ func (n *newcomer) calls(calls int) {
 	}
 }
 
-// median returns the median that the newcomer has learned, in ms.
-func (n *newcomer) median() float64 {
-	d, _ := n.Snapshot(n.now).Quantile(0.5)
-	return float64(d) / float64(ms)
-}
-
 func TestRestore_FirstCall(t *testing.T) {
 	longtest.Computation(t)
 	k := known(slowOnes(5, .45, 8), 3_000)
@@ -75,48 +69,34 @@ func TestRestore_FirstCall(t *testing.T) {
 func TestRestore_Fades(t *testing.T) {
 	longtest.Computation(t)
 	n := newNewcomer(slowOnes(5.5, .45, 8), known(slowOnes(5, .45, 8), 3_000), config())
-	weight := func() float64 { return n.Primaries(n.now).Total() - float64(n.id) }
-	if got := weight(); math.Abs(got-1_000) > 1 {
-		t.Errorf("%v calls count at first, want 1000", got)
-	}
-	n.calls(500)
-	if got := weight(); math.Abs(got-500) > 1 {
-		t.Errorf("%v calls count after 500 calls, want 500", got)
-	}
-	n.calls(1_000)
-	if got := weight(); math.Abs(got) > 1 {
-		t.Errorf("%v calls count after 1500 calls, want 0", got)
+	for _, want := range []float64{1000, 500, 0} { // own calls replace them
+		if got := n.Primaries(n.now).Total() - float64(n.id); math.Abs(got-want) > 1 {
+			t.Errorf("%v restored calls count after %d calls, want %v", got, n.id, want)
+		}
+		n.calls(500 + int(1000-want))
 	}
 }
 
 func TestRestore_AnotherDistribution(t *testing.T) {
 	longtest.Computation(t)
 	k := known(slowOnes(5, .45, 8), 3_000)
-	for _, c := range []struct {
-		name   string
-		median float64
-		calls  int
-	}{
-		{"slower", 20, 32},
-		{"faster", 1.2, 450}, // within two steps of the window
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := newNewcomer(slowOnes(c.median, .45, 8), k, config())
-			n.First(n.now)
-			n.calls(c.calls)
-			if got := n.median(); math.Abs(got/c.median-1) > 0.3 {
-				t.Errorf("the median is %.2f ms after %d calls, want %v", got, c.calls, c.median)
-			}
-			if got := n.Primaries(n.now).Total(); math.Abs(got-float64(c.calls)) > 1 {
-				t.Errorf("%v calls are known, want the %d of its own", got, c.calls)
-			}
-		})
+	for median, calls := range map[float64]int{20: 32, 1.2: 450} { // faster: within two steps of the window
+		n := newNewcomer(slowOnes(median, .45, 8), k, config())
+		n.First(n.now)
+		n.calls(calls)
+		d, _ := n.Snapshot(n.now).Quantile(0.5)
+		if got := float64(d) / float64(ms); math.Abs(got/median-1) > 0.3 {
+			t.Errorf("the median is %.2f ms after %d calls, want %v", got, calls, median)
+		}
+		if got := n.Primaries(n.now).Total(); math.Abs(got-float64(calls)) > 1 {
+			t.Errorf("%v calls are known, want the %d of its own", got, calls)
+		}
 	}
 }
 
-// TestRestore_AnotherDistributionDuringWarmup requires the warm-up of a learner without a
-// snapshot.
-func TestRestore_AnotherDistributionDuringWarmup(t *testing.T) {
+// TestRestore_DuringWarmup requires the warm-up of a learner without a snapshot, if the snapshot is of
+// another distribution.
+func TestRestore_DuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
@@ -124,13 +104,11 @@ func TestRestore_AnotherDistributionDuringWarmup(t *testing.T) {
 	if n.First(n.now) == nil {
 		t.Fatal("no estimate from what was restored")
 	}
-	n.calls(50)
-	if e := n.Estimate(); e != nil {
-		t.Errorf("%+v after 50 calls of another distribution, where the warm-up takes 100", e)
+	if n.calls(50); n.Estimate() != nil {
+		t.Errorf("%+v after 50 calls of another distribution", n.Estimate())
 	}
-	n.calls(60)
-	if e := n.Estimate(); e == nil || e.Delay < 50*ms {
-		t.Errorf("%+v after 110 calls of another distribution", e)
+	if n.calls(60); n.Estimate() == nil || n.Estimate().Delay < 50*ms {
+		t.Errorf("%+v after 110 calls of another distribution", n.Estimate())
 	}
 }
 

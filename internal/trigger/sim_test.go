@@ -20,7 +20,6 @@ type client struct {
 	calls        int
 	concurrency  int                            // callers, each with sequential calls; 0: at the rate
 	rate         float64                        // mean calls per second
-	rateAt       func(at time.Duration) float64 // replaces the rate unless nil
 	gathered     int                            // calls in each burst, one burst per every; 0: at the rate
 	every        time.Duration
 	seed         uint64
@@ -39,7 +38,6 @@ type client struct {
 type servers struct {
 	count, workers int
 	stop           bool
-	finish         bool // do all work, even if it was canceled while it waited
 }
 
 // attemptDistribution returns the latency of an attempt sent at a time. Attempt 0 is the primary.
@@ -252,8 +250,6 @@ func (s *simulator) begin() {
 		s.arrive(time.Duration(s.begun/uint64(s.gathered)) * s.every)
 	case s.gathered > 0:
 		s.arrive(s.now + time.Microsecond)
-	case s.rateAt != nil:
-		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rateAt(s.now)*1e9))
 	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
@@ -318,7 +314,7 @@ func (s *simulator) release(c *simCall, n int) {
 	for len(s.waiting[at]) > 0 {
 		next := s.waiting[at][0]
 		s.waiting[at] = s.waiting[at][1:]
-		if !next.call.over || s.servers.finish {
+		if !next.call.over {
 			s.send(next.call, next.n)
 			return
 		}
