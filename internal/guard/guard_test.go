@@ -76,7 +76,7 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 			}
 		}
 	}
-	for _, every := range []time.Duration{10, 60, 180, 310, 660, 30, 90, 120, 240, 290, 400, 1300}[:longtest.Size(5, 12)] {
+	for _, every := range []time.Duration{10, 60, 200, 310, 660, 30, 90, 120, 180, 220, 240, 290, 400, 1300}[:longtest.Size(5, 14)] {
 		for _, n := range longtest.First(1, []int{8, 50}) {
 			causes = append(causes, cause{fmt.Sprintf("%d s between bursts", every), 100,
 				func(w *world) { w.refuses = bursts(n, every*second) }})

@@ -17,8 +17,9 @@ const (
 )
 
 // Wait returns the mean time that goroutines of this process waited for a processor, over the last
-// 50 to 100 ms, or since the call before if that was earlier; 0 at the first call. Note: a request
-// that waits in a socket, or a timer that fires late, is not a goroutine that waits.
+// 50 to 100 ms, or since the call before if that was earlier; 0 at the first call. The runtime
+// records one in eight waits of a goroutine. Note: a request that waits in a socket, or a timer that
+// fires late, is not a goroutine that waits.
 //
 // Wait reads the runtime's histogram at most every 5 ms, and does not allocate after the first call.
 // It may be called concurrently.

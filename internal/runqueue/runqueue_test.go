@@ -150,3 +150,16 @@ func TestWait_BusyProcess(t *testing.T) {
 		t.Errorf("idle %v, busy %v", idle, busy)
 	}
 }
+
+func BenchmarkWait(b *testing.B) {
+	for name, until := range map[string]int64{"fresh": math.MaxInt64, "stale": 1} {
+		b.Run(name, func(b *testing.B) {
+			Wait()
+			b.ReportAllocs()
+			for b.Loop() {
+				process.until.Store(until)
+				Wait()
+			}
+		})
+	}
+}
