@@ -52,20 +52,6 @@ func TestDo_RejectedValues(t *testing.T) {
 	}
 }
 
-// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end
-// without a message.
-func TestDo_EOFIsAFailure(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(time.Second)),
-		hedge.WithAcceptable(func(context.Context, string, any, error) bool {
-			t.Error("asked about a failure")
-			return false
-		}))
-	if _, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF }); err !=
-		io.EOF {
-		t.Error(err)
-	}
-}
-
 // TestNewContext has contexts within contexts, and calls under an attempt's. internal/settings tests
 // one context against the options of a call.
 func TestNewContext(t *testing.T) {
@@ -210,13 +196,16 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		{"the primary wins", 1, [2]time.Duration{15 * ms, time.Hour}, [2]error{}, 0, 15 * ms},
 		{"the hedge wins", 1, [2]time.Duration{time.Hour, 5 * ms}, [2]error{}, 1, 15 * ms},
 		{"the primary fails before a hedge", 1, [2]time.Duration{5 * ms}, [2]error{failure}, 0, 5 * ms},
+		// For a stream alone it is an end without a message.
+		{"io.EOF is a failure as well", 1, [2]time.Duration{5 * ms}, [2]error{io.EOF}, 0, 5 * ms},
 		{"the hedge fails", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{nil, failure}, 0, 50 * ms},
 		{"all fail", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{failure, errors.New("second")}, 0, 50 * ms},
 	} {
 		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,
 			context.DeadlineExceeded: time.Minute} {
 			hedgetest.Run(t, fmt.Sprintf("%s,%v", tc.name, want), func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges),
+					hedge.WithAcceptable(func(_ context.Context, _ string, _ any, err error) bool { return err == nil }))
 				why := errors.New("why")
 				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), kept{}, "value"))
 				defer cancel(nil)

@@ -281,24 +281,6 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestRule15_TheQuantileIsComputedSeldom records at a fixed time: the delay stays until there are
-// enough new calls.
-func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
-		delays := map[time.Duration]bool{}
-		for i := range 3_000 {
-			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-			hedgetest.CutShort(&c, time.Duration(i)*time.Microsecond)
-			c.End(hcall.Ending{})
-			delays[s.Methods()[0].Delay] = true
-		}
-		if len(delays) > 60 {
-			t.Errorf("%d different delays in 3,000 calls", len(delays))
-		}
-	})
-}
-
 // Learning under another configuration does not move the hedges of a call in flight; learning under
 // the call's own does.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {

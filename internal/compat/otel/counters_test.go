@@ -14,9 +14,13 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // counted is a scheduler and a reader of its counters.
@@ -109,12 +113,19 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 }
 
 // TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters
-// stay when one is collected. When all have gone, the next one goes on from there.
+// stay when one is collected. A connection alone keeps its scheduler, as the documentation makes it.
+// When all have gone, so have the metrics, and the next scheduler goes on from there.
 func TestCounters_TwoSchedulers(t *testing.T) {
 	b := newBackend(t)
 	c := &counted{reader: b.reader, last: map[string]float64{}}
+	cluster := testserver.StartT(t, testserver.Config{})
+	conn, err := grpc.NewClient(cluster.Address(0), append(hedgetest.Interceptors(hedgetest.All(t, b.telemetry(t))),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	calls := func(n int) *hedge.Scheduler {
-		c.Scheduler = hedgetest.New(t, hedge.WithAllMethods(), b.telemetry(t, 1000))
+		c.Scheduler = hedgetest.All(t, b.telemetry(t, 1000))
 		c.calls(t, "/shop.Items/Get", n, 0)
 		defer func() { c.Scheduler = nil }()
 		return c.Scheduler
@@ -128,13 +139,24 @@ func TestCounters_TwoSchedulers(t *testing.T) {
 			t.Errorf("%v calls, want %v", got, want)
 		}
 	}
-	first, second := calls(1000), calls(500)
-	read(1500)
-	runtime.KeepAlive(first)
-	read(1500) // the first has gone
+	for n := range 3 {
+		if err := kinds["unary"](t.Context(), testpb.NewTestServiceClient(conn), 1); err != nil {
+			t.Fatal(err)
+		}
+		read(float64(n + 1))
+	}
+	second := calls(500)
+	conn.Close()
+	conn = nil
+	read(503) // the first has gone
 	runtime.KeepAlive(second)
+	for n := 0; len(collect(t, b.reader)) > 0; n++ {
+		if runtime.GC(); n == 1000 {
+			t.Fatal("the metrics of schedulers that are gone are still there")
+		}
+	}
 	third := calls(100)
-	read(1600)
+	read(603)
 	runtime.KeepAlive(third)
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -161,39 +160,6 @@ func TestNames_Invented(t *testing.T) {
 		"grpc.method=hedgetest.TestService/Unary": 1, "grpc.method=real/\ufffd": 1, "grpc.target=sh\ufffdop": 1502} {
 		if got, n := sum(all, "grpc.client.hedge.calls", having); got != want || n < 1 {
 			t.Errorf("%s: %v calls, want %v", having, got, want)
-		}
-	}
-}
-
-// TestMetrics_OfASchedulerThatNobodyHolds makes one as the documentation does, and keeps the
-// connection alone. Its metrics stay as long as the connection, and no longer.
-func TestMetrics_OfASchedulerThatNobodyHolds(t *testing.T) {
-	b := newBackend(t)
-	cluster := testserver.StartT(t, testserver.Config{})
-	conn, err := grpc.NewClient(cluster.Address(0), append(hedgetest.Interceptors(hedgetest.All(t, b.telemetry(t))),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want := 1.0; want <= 3; want++ {
-		if err := kinds["unary"](t.Context(), testpb.NewTestServiceClient(conn), 1); err != nil {
-			t.Fatal(err)
-		}
-		runtime.GC()
-		runtime.GC()
-		if got, _ := sum(collect(t, b.reader), "grpc.client.hedge.calls"); got != want {
-			t.Errorf("%v calls, want %v", got, want)
-		}
-	}
-	conn.Close()
-	conn = nil
-	for n := 1; ; n++ {
-		runtime.GC()
-		if _, left := sum(collect(t, b.reader), "grpc.client.hedge.calls"); left == 0 {
-			break
-		}
-		if n == 1000 {
-			t.Fatal("the metrics of a scheduler that is gone are still there")
 		}
 	}
 }
