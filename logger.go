@@ -149,7 +149,8 @@ func (j *journal) heldBack(key stateKey) bool {
 	return true
 }
 
-// sent handles a sent hedge. It returns the number of hedges held back if it logs the end.
+// sent handles a sent hedge, and reports whether to log the end of the state, with the number of
+// hedges that it held back.
 func (j *journal) sent(key stateKey) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

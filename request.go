@@ -75,7 +75,7 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 //   - other failures.
 //   - streams decided by their response headers: with a hedgingPolicy, or with a caller that calls
-//     Header first (see [WithWaitForMessage]), or while RecvMsg waits.
+//     Header first (see [WithWaitForMessage]) or while RecvMsg waits.
 //   - calls that cannot be hedged, for example because their method is being learned.
 //
 // acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs on

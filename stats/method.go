@@ -10,7 +10,7 @@ import "time"
 // method, or with the first after the method was removed from memory: see hedge.WithMaxMethods.
 type Method struct {
 	// Target is the connection's target, or its name from hedge.WithTargetName. Method is the full
-	// method. Package hedgehttp describes those of HTTP requests.
+	// method. Package hedgehttp describes both for HTTP requests.
 	Target, Method string
 	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names

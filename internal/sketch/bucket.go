@@ -72,11 +72,16 @@ type counters [pages]atomic.Pointer[page]
 type page [pageSize]atomic.Uint32
 
 func (c *counters) add(bucket int) {
-	p := &c[bucket/pageSize]
-	if p.Load() == nil {
-		p.CompareAndSwap(nil, new(page))
+	p := c[bucket/pageSize].Load()
+	if p == nil {
+		p = c.grow(bucket / pageSize)
 	}
-	p.Load()[bucket%pageSize].Add(1)
+	p[bucket%pageSize].Add(1)
+}
+
+func (c *counters) grow(i int) *page {
+	c[i].CompareAndSwap(nil, new(page))
+	return c[i].Load()
 }
 
 // addTo adds the counts to totals.
