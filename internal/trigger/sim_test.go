@@ -18,9 +18,9 @@ import (
 type client struct {
 	distribution attemptDistribution
 	calls        int
-	concurrency  int                            // callers, each with sequential calls; 0: at the rate
-	rate         float64                        // mean calls per second
-	gathered     int                            // calls in each burst, one burst per every; 0: at the rate
+	concurrency  int     // callers, each with sequential calls; 0: at the rate
+	rate         float64 // mean calls per second
+	gathered     int     // calls in each burst, one burst per every; 0: at the rate
 	every        time.Duration
 	seed         uint64
 	config       *trigger.Config

@@ -51,7 +51,7 @@ func TestMemory(t *testing.T) {
 		q    whatif.Question
 		line func(n int) string
 	}{
-		"lines": {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
+		"lines":           {whatif.Question{}, func(n int) string { return fmt.Sprintf("%dms\n", n%1000) }},
 		"series together": {whatif.Question{}, func(n int) string { return bucket(n/len(edges), n%len(edges)) }},
 		"series apart": {whatif.Question{},
 			func(n int) string { return bucket(n%(lines/len(edges)), n/(lines/len(edges))) }},
