@@ -21,8 +21,7 @@ import (
 // The primary runs on the caller's goroutine, and each hedge on its own. An attempt's context is
 // canceled when another attempt wins, so fn must be safe to run several times at once, and must
 // return promptly once its context ends. A losing fn may still be running after Do has returned,
-// and its value is dropped. If the value must be closed, and its context does not close it, let fn
-// close it by [context.AfterFunc].
+// and its value is dropped: if it must be closed, let fn close it by [context.AfterFunc].
 //
 // The context of the attempt that decided the call stays valid after Do has returned, until ctx
 // ends. So a value may depend on its context, as an [net/http.Response] does while its body is

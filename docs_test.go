@@ -88,16 +88,16 @@ func ruleTests(t *testing.T) map[string][]string {
 
 const module = "github.com/grpchedge/hedge"
 
-// room is an entry of the list in CONTRIBUTING.md: its number, and the folders that its packages may
-// import.
+// room is an entry of the list in CONTRIBUTING.md: its number, and the folders that its packages
+// may import.
 type room struct {
 	entry   int
 	imports []string
 }
 
 // TestDocs_ImportsFollowTheList compares the core module's imports, without tests, with the list in
-// CONTRIBUTING.md: every package has an entry, and imports only packages that the entry allows, from
-// entries further down.
+// CONTRIBUTING.md: every package has an entry, and imports only packages that the entry allows,
+// from entries further down.
 func TestDocs_ImportsFollowTheList(t *testing.T) {
 	rooms := readRooms(t)
 	for folder, imports := range coreImports(t) {
@@ -163,7 +163,8 @@ func coreImports(t *testing.T) map[string][]string {
 		}
 		folder = filepath.ToSlash(folder)
 		_, err = os.Stat(filepath.Join(folder, "go.mod"))
-		if own := err == nil && folder != "."; own || len(folder) > 1 && folder[0] == '.' || strings.HasPrefix(folder, "proto/") {
+		own := err == nil && folder != "."
+		if own || len(folder) > 1 && folder[0] == '.' || strings.HasPrefix(folder, "proto/") {
 			return filepath.SkipDir
 		}
 		p, err := build.ImportDir(folder, 0)
@@ -184,8 +185,8 @@ func coreImports(t *testing.T) map[string][]string {
 	return imports
 }
 
-// TestDocs_WalksNameWhatThereIs checks that the functions of the walks in CONTRIBUTING.md exist, and
-// that no walk returns to a file that it has left.
+// TestDocs_WalksNameWhatThereIs checks that the functions of the walks in CONTRIBUTING.md exist,
+// and that no walk returns to a file that it has left.
 func TestDocs_WalksNameWhatThereIs(t *testing.T) {
 	page, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {

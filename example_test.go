@@ -1,20 +1,29 @@
 package hedge_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/DataDog/sketches-go/ddsketch"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -331,4 +340,364 @@ func ExampleWithControl() {
 	// Output:
 	// true true
 	// enough for intervals: false
+}
+
+// doOnce makes one call of a method with hedge.Do, and returns its answer.
+func doOnce(s *hedge.Scheduler, method string, attempt ...func(context.Context) (string, error)) string {
+	answer := func(context.Context) (string, error) { return "answer", nil }
+	if len(attempt) > 0 {
+		answer = attempt[0]
+	}
+	value, err := hedge.Do(context.Background(), s, "dns:///example", method, answer)
+	if err != nil {
+		return status.Code(err).String()
+	}
+	return value
+}
+
+// must returns value, or panics if err is not nil.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A call of a method that no pattern matches is made without hedging.
+func ExampleWithMethods() {
+	s := must(hedge.New(hedge.WithMethods("/pkg.Svc/Get*", "/pkg.Other/List")))
+	doOnce(s, "/pkg.Svc/GetUser")
+	doOnce(s, "/pkg.Svc/DeleteUser")
+	fmt.Println(s.Stats().Calls, "calls,", s.Stats().NotSelected, "not selected")
+	// Output: 2 calls, 1 not selected
+}
+
+// A budget of 2 hedges per 100 calls.
+func ExampleWithBudgetPercent() {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(2))
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(-1))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithBudgetPercent(-1): must be 0 to 400
+}
+
+// With no hedges allowed, the scheduler still learns.
+func ExampleWithMaxHedges() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0)))
+	doOnce(s, "/pkg.Svc/Get")
+	_, known := s.Latency("dns:///example", "/pkg.Svc/Get", 0.5)
+	fmt.Println(known, s.Stats().Hedges)
+	// Output: true 0
+}
+
+// Methods with latencies of microseconds are not hedged before 5 ms.
+func ExampleWithMinDelay() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(5*time.Millisecond)))
+	for range 100 {
+		doOnce(s, "/pkg.Svc/Get")
+	}
+	fmt.Println(s.Methods()[0].Delay >= 5*time.Millisecond)
+	// Output: true
+}
+
+// During the first 100 calls of a method, hedges are due after 50 ms.
+func ExampleWithWarmup() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 50*time.Millisecond)))
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Stats().Warmup, s.Methods()[0].Delay) // 0: no delay has been learned
+	// Output: 1 0s
+}
+
+// Only UNAVAILABLE is non-fatal: every other error of the primary is returned at once.
+func ExampleWithNonFatalCodes() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithNonFatalCodes(codes.Unavailable)))
+	hedged := make(chan struct{})
+	attempts := make(chan int, 2)
+	attempts <- 0
+	attempts <- 1
+	fmt.Println(doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		if <-attempts == 1 { // the hedge
+			close(hedged)
+			return "the hedge's answer", nil
+		}
+		<-hedged // the primary fails while the hedge is in flight
+		return "", status.Error(codes.Unavailable, "try another server")
+	}))
+	// Output: the hedge's answer
+}
+
+// Without package balancer on the connection no hedge is sent. Calls of Do have no connection.
+func ExampleWithOtherBackendOnly() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true)))
+	doOnce(s, "/pkg.Svc/Get")
+	row := s.Methods()[0]
+	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend)
+	// Output: backends: 0 held back: 0
+}
+
+// The limit of a server that closes connections after 200 resets in 30 seconds, Netty's default.
+func ExampleWithResetLimit() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second)))
+	doOnce(s, "/pkg.Svc/Get")
+	r := s.Methods()[0].Resets
+	fmt.Println("at most", r.Limit, "hedges in", r.Per)
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
+	fmt.Println(err)
+	// Output:
+	// at most 200 hedges in 30s
+	// hedge: WithResetLimit(0, 1s): must be at least 1 hedge, in at least 1ms
+}
+
+// Latencies are forgotten after five minutes instead of 30 seconds, for rarely called methods.
+func ExampleWithWindow() {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithWindow(5*time.Minute))
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithWindow(time.Millisecond))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithWindow(1ms): must be at least 10ms
+}
+
+// Any quantile of a method's primaries.
+func ExampleScheduler_Latency() {
+	s := must(hedge.New(hedge.WithAllMethods()))
+	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		time.Sleep(5 * time.Millisecond)
+		return "answer", nil
+	})
+	p999, known := s.Latency("dns:///example", "/pkg.Svc/Get", 0.999)
+	fmt.Println(known, p999 >= 5*time.Millisecond)
+	_, known = s.Latency("dns:///example", "/pkg.Svc/Put", 0.999)
+	fmt.Println(known)
+	// Output:
+	// true true
+	// false
+}
+
+// A client that hedges although hedges may exhaust a rate limit.
+func ExampleWithGuard() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false)))
+	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
+	})
+	fmt.Println(s.Methods()[0].Guard.Share)
+	// Output: 1
+}
+
+// A replica that lags behind has no orders yet. Its answer does not end the call: another replica
+// is asked at once.
+func ExampleWithAcceptable() {
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/shop.Orders/List"),
+		hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
+			orders, ok := reply.([]string)
+			return !ok || len(orders) > 0
+		}),
+		hedge.WithTrigger(hedge.Fixed(time.Second)), // long: hedges are sent for the answers alone
+	))
+	replicas := make(chan []string, 2)
+	replicas <- nil // lags behind
+	replicas <- []string{"a bicycle"}
+	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List",
+		func(context.Context) ([]string, error) { return <-replicas, nil })
+	fmt.Println(orders, err, s.Stats().Rejected)
+	// Output: [a bicycle] <nil> 1
+}
+
+// A client calls Header before the first RecvMsg, as Bigtable's does, and the server sends headers
+// at once. Without WithWaitForMessage the stuck primary's headers would decide the stream.
+func ExampleWithWaitForMessage() {
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
+		hedge.WithWarmup(20, 10*time.Millisecond), // the example is too short to learn a delay
+		hedge.WithWaitForMessage("/hedgetest.TestService/Server*"),
+	))
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
+	defer stop()
+
+	rows := must(client.ServerStream(context.Background(), &testpb.Request{Messages: 1}))
+	if _, err := rows.Header(); err != nil { // waits for the first row
+		panic(err)
+	}
+	row := must(rows.Recv())
+	fmt.Println("row", row.Sequence, "of attempt", row.Attempt)
+	// Output: row 0 of attempt 1
+}
+
+// Print the hedges of all calls.
+func ExampleWithTrace() {
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/shop.Items/Get*"),
+		hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithMaxHedges(1),
+		hedge.WithTrace(&hedge.Trace{
+			HedgeSent:   func(e stats.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
+			CallDecided: func(e stats.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
+		})))
+	_, err := hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (string, error) {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		if len(md.Get("grpc-previous-rpc-attempts")) == 0 { // the primary is stuck
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		return "an item", nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	// Output:
+	// hedge 1 of /shop.Items/Get
+	// won by attempt 1 of 2
+}
+
+// Ask what happened to one call.
+func ExampleReport() {
+	s := must(hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
+		hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
+	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
+	defer stop()
+	var outcome stats.Outcome
+	must(client.Unary(context.Background(), &testpb.Request{}, hedge.Report(&outcome)))
+	fmt.Printf("%d attempts, won by %d, a hedge is due after %v\n", outcome.Attempts, outcome.Winner, outcome.Delay)
+	// Output:
+	// 2 attempts, won by 1, a hedge is due after 20ms
+}
+
+// Log changes of state.
+func ExampleWithLogger() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	s := must(hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithBudgetPercent(1),
+		hedge.WithTrigger(hedge.Fixed(0)),
+		hedge.WithLogger(logger)))
+	for range 2 { // the budget begins with one hedge
+		_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (int, error) {
+			time.Sleep(5 * time.Millisecond)
+			return 1, nil
+		})
+	}
+	// Output:
+	// level=WARN msg="hedge budget exhausted" target=shop method=/shop.Items/Get
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// An expensive method has a small budget of its own, and another method is never hedged.
+func ExampleWithMethodOptions() {
+	s := must(hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithMethodOptions("/pkg.Svc/Render*", hedge.WithBudgetPercent(2)),
+		hedge.WithMethodOptions("/pkg.Svc/Watch", hedge.WithOff(true)),
+	))
+	doOnce(s, "/pkg.Svc/RenderPage")
+	doOnce(s, "/pkg.Svc/Watch")
+	for _, row := range s.Methods() {
+		fmt.Println(row.Method, row.Rules, "off:", row.Off)
+	}
+	// Output:
+	// /pkg.Svc/RenderPage [/pkg.Svc/Render*] off: 0
+	// /pkg.Svc/Watch [/pkg.Svc/Watch] off: 1
+}
+
+// Backends in another region get at most one hedge per call, and a throttle.
+func ExampleWithTargetOptions() {
+	_, err := hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithTargetOptions("dns:///eu-*", hedge.WithMaxHedges(1),
+			hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`)),
+	)
+	fmt.Println(err)
+	_, err = hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithTargetOptions("dns:///eu-*", hedge.WithWindow(time.Minute)),
+	)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithTargetOptions("dns:///eu-*"): WithWindow cannot be set for a target
+}
+
+// Off for one method, without changing the other options.
+func ExampleWithOff() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true))))
+	doOnce(s, "/pkg.Svc/Pay")
+	fmt.Println(s.Stats().Off)
+	// Output: 1
+}
+
+// The budget is doubled at run time. An error changes nothing.
+func ExampleScheduler_Update() {
+	s := must(hedge.New(hedge.WithAllMethods()))
+	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(20)))
+	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(2000)))
+	// Output:
+	// <nil>
+	// hedge: WithBudgetPercent(2000): must be 0 to 400
+}
+
+// A hedge of a call that reads a million rows costs a thousand times as much as one that reads a
+// key.
+func ExampleWithCost() {
+	rows := func(_ context.Context, method string, request any) float64 {
+		if method == "/pkg.Svc/Scan" {
+			return 1000
+		}
+		return 1
+	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows)))
+	fmt.Println(doOnce(s, "/pkg.Svc/Scan"))
+	// Output: answer
+}
+
+// A new scheduler starts with the latencies of another one, without a warm-up.
+func ExampleWithSnapshot() {
+	old := must(hedge.New(hedge.WithAllMethods()))
+	for range 50 {
+		doOnce(old, "/pkg.Svc/Get")
+	}
+	var file bytes.Buffer
+	if err := old.WriteSnapshot(&file); err != nil {
+		panic(err)
+	}
+
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file)))
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(old.Stats().Warmup, "calls without hedging before,", s.Stats().Warmup, "now")
+	// Output: 20 calls without hedging before, 0 now
+}
+
+// Another tool reads a snapshot.
+func ExampleScheduler_WriteSnapshot() {
+	s := must(hedge.New(hedge.WithAllMethods()))
+	for range 50 {
+		doOnce(s, "/pkg.Svc/Get")
+	}
+	var file bytes.Buffer
+	if err := s.WriteSnapshot(&file); err != nil {
+		panic(err)
+	}
+
+	var snapshot snapshotpb.Snapshot
+	if err := proto.Unmarshal(file.Bytes(), &snapshot); err != nil {
+		panic(err)
+	}
+	for _, target := range snapshot.Targets {
+		for _, method := range target.Methods {
+			sketch := must(ddsketch.FromProto(method.Knowledge.Latency))
+			p99 := must(sketch.GetValueAtQuantile(0.99))
+			fmt.Println(target.Name, method.Name, sketch.GetCount(), "calls, p99 below a second:", p99 < 1e9)
+		}
+	}
+	// Output: dns:///example /pkg.Svc/Get 50 calls, p99 below a second: true
 }

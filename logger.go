@@ -28,9 +28,9 @@ import (
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
 // counts the hedges that it held back. A backend is reported, by address, after ten seconds of
-// silence. "method unhedgeable" is logged once, with the reason why most calls of a method cannot
-// be hedged: see [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the
-// options select none of its first 100 calls. It lists up to ten methods; more counts the rest.
+// silence. For "method unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method
+// selected" is logged once per target, if the options select none of its first 100 calls. It lists
+// up to ten methods; more counts the rest.
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records
 // in ten seconds; suppressed, in the next record, counts the rest. The logger is called
@@ -125,8 +125,7 @@ func (j *journal) note(event any) {
 	}
 }
 
-// heldBack counts a hedge held back, and reports whether to log the beginning of the state. It
-// reports false beyond maxRemembered states.
+// heldBack counts a hedge held back, and reports whether to log the beginning of the state.
 func (j *journal) heldBack(key stateKey) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -150,8 +149,7 @@ func (j *journal) heldBack(key stateKey) bool {
 	return true
 }
 
-// sent handles a sent hedge. If it ends the state, sent returns the number of hedges held back, and
-// reports whether to log the end.
+// sent handles a sent hedge. It returns the number of hedges held back if it logs the end.
 func (j *journal) sent(key stateKey) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

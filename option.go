@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -96,18 +97,16 @@ func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or
-// "/pkg.Svc/Get*". Patterns have the syntax of [path.Match]: * matches any characters but a slash.
-// At least one pattern is required. Repeated options add their patterns. Calls of other methods are
-// not hedged, and their latencies are not learned.
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get*", and
+// learns no others. Patterns have the syntax of [path.Match]: * matches any characters but a slash.
+// At least one pattern is required. Repeated options add their patterns.
 func WithMethods(patterns ...string) Option {
 	return adding("WithMethods", patterns, func(c *settings.Config) *[]string { return &c.Methods })
 }
 
 // WithIdempotentOnly hedges the methods with the protobuf option idempotency_level =
 // NO_SIDE_EFFECTS or IDEMPOTENT, and the methods of [WithReadOnlyMethods]. With [WithMethods], a
-// method must satisfy both options. The descriptor must be linked into the program:
-// stats.Counts.NoDescriptor counts calls of methods without one.
+// method must satisfy both options. Its descriptor must be linked into the program.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", forScheduler, nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
@@ -125,6 +124,7 @@ func checkPattern(option, methods string) error {
 
 // adding returns an option that appends patterns to a list of patterns.
 func adding(name string, patterns []string, to func(*settings.Config) *[]string) Option {
+	patterns = slices.Clone(patterns) // the caller may refill its slice
 	err := refuse(len(patterns) == 0, "%s(): must have at least one pattern", name)
 	for _, p := range patterns {
 		err = cmp.Or(err, checkPattern(name, p))
@@ -133,17 +133,13 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 }
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
-// hedged although its caller calls Header first, as Bigtable's client does. The next RecvMsg
-// returns that message. The option applies to the full methods that match one of the patterns, with
-// the syntax of [WithMethods]. At least one pattern is required. Repeated options add their
-// patterns.
-//
-// By default Header waits only for headers. If headers arrive early, the stream cannot be hedged,
-// and stats.Counts.EarlyHeaders counts it.
+// hedged although its caller calls Header first, as Bigtable's client does. By default such a stream
+// cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The option applies to the
+// full methods that match one of the patterns, with the syntax of [WithMethods]. At least one
+// pattern is required. Repeated options add their patterns.
 //
 // Do not use the option if the client must act on the headers before the server sends its first
-// message: Header would never return. The option has no effect on methods with a hedgingPolicy,
-// because gRPC defines that headers end their race.
+// message: Header would never return. The option has no effect on methods with a hedgingPolicy.
 //
 // Interceptors chained after hedging see the first message as the method's response type, if its
 // descriptor is linked in and no call option selects a codec, and as an opaque message otherwise.
@@ -154,33 +150,27 @@ func WithWaitForMessage(patterns ...string) Option {
 }
 
 // WithSingleRequest hedges bidirectional methods that match one of the patterns like server
-// streams, by the latency of their first message. It is for methods with a caller that sends one
-// message and then waits for many, such as Triton's and KServe's ModelStreamInfer. Another option
-// must select the methods. Patterns have the syntax of [WithMethods]; at least one is required, and
-// repeated options add their patterns. By default bidirectional methods are not hedged.
+// streams. It is for callers that send one message and then wait for many, such as those of Triton's
+// and KServe's ModelStreamInfer. Another option must select the methods. Patterns have the syntax of
+// [WithMethods]; at least one is required, and repeated options add their patterns.
 //
-// A hedge sends the first message again, and closes its side when the caller does. A second message
-// from the caller makes the primary win, or goes to the hedge that has won, and counts in
-// stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
-// the method is not hedged, and its calls count in NotReplayable.
+// A second message from the caller makes the primary win, or goes to the hedge that has won. While
+// more than one in 16 streams of a method has a second message, the method is not hedged.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }
 
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC
-// defines it. New returns an error for a value that gRPC rejects, with the method, the field and
-// the value. Pass the same JSON to grpc.WithDefaultServiceConfig, which reads the other fields. The
-// last of repeated options applies.
+// defines it: see docs/configuration.md. New returns an error for a value that gRPC rejects. Pass
+// the same JSON to grpc.WithDefaultServiceConfig, which reads the other fields. The last of repeated
+// options applies.
 //
-// Alone, the option selects the methods with a policy, and latencies of other methods are not
-// learned. With another option that selects methods, only the methods selected by that option are
-// hedged, and those without a policy have a learned delay.
+// Alone, the option selects the methods with a policy. With another option that selects methods,
+// only those are hedged, and those without a policy have a learned delay.
 //
 // A method with a policy has up to maxAttempts attempts, primary included, at most 5;
-// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
-// throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
-// the policy limits them, as in gRPC. docs/configuration.md describes the end of these
-// calls, and retryThrottling.
+// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. With a budget of 400
+// percent only the policy limits its hedges, as in gRPC.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -191,9 +181,9 @@ func WithServiceConfig(json string) Option {
 
 // How many hedges are sent.
 
-// WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. gRPC limits a
-// call to five attempts. With 0 no call is hedged, and latencies are still learned. A call that
-// fails because its server closed the connection for too many resets may be sent once more.
+// WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. With 0 no call
+// is hedged, and latencies are still learned. A call that fails because its server closed the
+// connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): must be 0 to %d",
 		n, race.MaxAttempts-1)
@@ -256,31 +246,27 @@ func WithGuard(on bool) Option {
 // WithNonFatalCodes replaces the set of non-fatal statuses. The default is every status but the
 // final ones: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
 // FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. New
-// returns an error for OK, and for codes that gRPC does not define.
+// returns an error for OK, and for codes that gRPC does not define. A hedgingPolicy has its own set.
 //
-// A primary that fails with a non-fatal status while a hedge is in flight does not end the race.
-// Any other status of the primary is returned to the caller. A primary that fails before any hedge
-// was sent returns its error at once: hedging is not a retry.
+// A primary that fails with a non-fatal status while a hedge is in flight does not end the race. A
+// primary that fails before any hedge was sent returns its error at once: hedging is not a retry.
 //
-// The set applies to hedges of read-only methods too. A hedge's status is final only if a gRPC
-// server sent it, and not if it comes from per-RPC credentials, a proxy's HTTP status or an
-// interceptor. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be
-// the effect of the primary's own deletion. If no attempt succeeds, the caller gets the primary's
-// error. A method with a hedgingPolicy uses the policy's set for all attempts: see
-// [WithServiceConfig].
+// A hedge of a read-only method ends the race with a final status too, if a gRPC server sent it, and
+// a hedge of any other method only with OK: its NOT_FOUND may be the effect of the primary's own
+// deletion. If no attempt succeeds, the caller gets the primary's error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
 		invalid := code == codes.OK || code > rpc.MaxCode
 		err = errors.Join(err, refuse(invalid, "WithNonFatalCodes(%v): must be the code of an error", code))
 	}
-	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
+	final := rpc.CodesBut(nonFatal)
+	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = final })
 }
 
 // WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of
-// per. n is at least 1, and per at least a millisecond. The option is for servers that count
-// resets: each hedge makes one loser, which is reset on the wire. By default there is no limit
-// until a server closes connections because of resets: see [stats.Resets].
+// per, for servers that count resets: see [stats.Resets]. n is at least 1, and per at least a
+// millisecond. By default there is no limit until a server closes connections because of resets.
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
@@ -319,12 +305,11 @@ func WithMaxMethods(methods int) Option {
 }
 
 // WithTargetName sets the function that names a connection's target; by default the name is the
-// target itself. Targets of one name share their budget, their latencies and their rows of
-// [stats.Method]. It is for clients that generate a new target for each connection, as etcd's does.
+// target itself. Targets of one name share all their state. It is for clients that generate a new
+// target for each connection, as etcd's does.
 //
 // name must not be nil, must be deterministic, and must be safe for concurrent use. Its panic is a
-// panic of the call. Names are truncated to 1,024 bytes. The policy of package balancer always uses
-// the connection's own target.
+// panic of the call. Names are truncated to 1,024 bytes.
 func WithTargetName(name func(target string) string) Option {
 	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
 	return option("WithTargetName", forScheduler, err, func(c *settings.Config) { c.TargetName = name })

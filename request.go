@@ -12,10 +12,9 @@ import (
 )
 
 // WithClass learns latencies, and chooses delays, for each class of a method's requests, such as a
-// tenant, a priority or a length of prompt. Use it if the request determines the latency. of
-// returns the class of a request, or "" for none; [BySize] is an example. Once a request of the
-// method has a class, requests without one are of the class "(other)". Nil, the default, means no
-// classes.
+// tenant or a length of prompt. of returns the class of a request, or "" for none; [BySize] is an
+// example. Once a request of the method has a class, requests without one are of the class
+// "(other)". Nil, the default, means no classes.
 //
 // A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
 // bytes. A class with too few calls uses the latencies of the method. A class without a call for 15
@@ -51,11 +50,8 @@ var sizes = func() (names [registry.MaxClasses]string) {
 // cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
 // counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
 //
-// Choose the unit so that a typical call costs about 1. The burst is at least the price of
-// the costliest call of the last 30 to 60 seconds.
-//
-// of runs on the caller's goroutine, once for each call that can be hedged, and must meet the
-// conditions of [WithClass]. The request of [Do] is nil.
+// Choose the unit so that a typical call costs about 1. of runs on the caller's goroutine, once for
+// each call that can be hedged, and must meet the conditions of [WithClass].
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
 	return option("WithCost", anywhere, nil, func(c *settings.Config) { c.Cost = of })
 }
@@ -64,12 +60,10 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // acceptable is called when an attempt has ended, and returns false if another attempt may give a
 // better answer: the answer is then rejected. Nil, the default, accepts every answer.
 //
-// After a rejected answer the next hedge is due at once, subject to the budget and the other
-// conditions of rule 10 in docs/rules.md. The call waits for that hedge and for the attempts in
-// flight. The caller gets the first accepted answer. Without one, the caller gets the first
-// rejected reply, or else the first rejected status. No failure replaces a rejected reply, not even
-// the end of the caller's context. stats.Counts.Rejected counts rejected answers, and
-// stats.Outcome.Rejected reports one to the caller.
+// After a rejected answer the next hedge is due at once, and the call waits for it and for the
+// attempts in flight. The caller gets the first accepted answer. Without one, the caller gets the
+// first rejected reply, or else the first rejected status. No failure replaces a rejected reply, not
+// even the end of the caller's context.
 //
 // acceptable is called with:
 //
@@ -81,15 +75,12 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 //   - other failures.
 //   - streams decided by their response headers: with a hedgingPolicy, or with a caller that calls
-//     Header first (see [WithWaitForMessage]).
-//   - the primary's first message, if the caller calls Header while RecvMsg waits.
-//   - calls that cannot be hedged: their method is not selected or is being learned, hedging is
-//     paused or off, no hedges or budget are configured, or the call is in a dry run or in the
-//     control group.
+//     Header first (see [WithWaitForMessage]), or while RecvMsg waits.
+//   - calls that cannot be hedged, for example because their method is being learned.
 //
-// acceptable must be safe for concurrent use. It runs on the goroutine of the attempt, also for
-// attempts that turn out to have lost, and its run time adds to the latency. ctx is the caller's
-// context. acceptable must neither change nor keep the reply. Its panic is a panic of the attempt.
+// acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs on
+// the goroutine of the attempt, also for attempts that turn out to have lost, with the caller's
+// context. Its panic is a panic of the attempt.
 func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return option("WithAcceptable", anywhere, nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

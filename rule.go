@@ -30,10 +30,9 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 
 // WithTargetOptions applies options to the targets that match a pattern. They override options of
 // the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
-// the pattern, * matches any characters, slashes included. All options of a method can be set for a
-// target, and [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these
-// targets. Any other option is an error. Several matching patterns combine as in
-// [WithMethodOptions].
+// the pattern, * matches any characters, slashes included. All options of a method can be set, and
+// [WithServiceConfig], [WithResetLimit] and [WithMethodOptions]. Any other option is an error.
+// Several matching patterns combine as in [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(
 		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),
@@ -47,6 +46,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 func ruling(
 	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
 ) Option {
+	opts = slices.Clone(opts) // the rule is applied to methods that are first called later
 	own, needed := forScheduler, notForMethods
 	if of == "method" {
 		own, needed = notForMethods, anywhere

@@ -38,10 +38,9 @@ func New(opts ...Option) (*Scheduler, error) {
 	return s, nil
 }
 
-// Update replaces the whole configuration, as if [New] had made the scheduler with these options.
-// An option that is not given has its default, so repeat options that take a Go function, such as
-// [WithClass]. Learned latencies, budgets, counts and pauses stay. Calls that begin after Update
-// returns have the new configuration; earlier calls keep theirs.
+// Update replaces the whole configuration, as if [New] had made the scheduler with these options: an
+// option that is not given has its default. Learned latencies, budgets, counts and pauses stay.
+// Calls that begin after Update returns have the new configuration; earlier calls keep theirs.
 //
 // [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay as New set
 // them, and need not be repeated. A different window or number of methods is an error. A trace,
@@ -82,8 +81,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(s) }
 
 // Pause stops hedging until Resume: no call begun later is hedged, no primary is moved past a
-// silent backend, and calls in flight get no more hedges. Latencies are still learned. To stop
-// hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
+// silent backend, and calls in flight get no more hedges. Latencies are still learned.
 func (s *Scheduler) Pause() { s.registry().Pause().Store(registry.ByPause) }
 
 // Resume ends the effect of Pause, and of the environment variable HEDGE_DISABLED.

@@ -10,78 +10,47 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
-
-// slowStream has one message, which is slow. Its headers come at once.
-type slowStream struct {
-	grpc.ClientStream
-	ctx  context.Context
-	wait func(context.Context) (int, error)
-}
-
-func (s *slowStream) Context() context.Context     { return s.ctx }
-func (s *slowStream) SendMsg(any) error            { return nil }
-func (s *slowStream) CloseSend() error             { return nil }
-func (s *slowStream) Header() (metadata.MD, error) { return metadata.MD{}, nil }
-func (s *slowStream) Trailer() metadata.MD         { return nil }
-
-func (s *slowStream) RecvMsg(any) error {
-	_, err := s.wait(s.ctx)
-	return err
-}
-
-// notProtobuf is a message of a codec of its own, as Jaeger's are.
-type notProtobuf struct{ Text string }
 
 // TestUnhedgeable has methods with mostly unhedgeable calls, for each reason. The page's sentence
 // begins with the reason, the log has it once, and there is no prediction, with and without a dry
 // run. Methods with hedgeable calls are the controls.
 func TestUnhedgeable(t *testing.T) {
-	small, large, foreign := &testpb.Request{Payload: []byte("x")}, &testpb.Request{Payload: make([]byte, 2<<20)},
-		&notProtobuf{"x"}
 	const none, most = "Calls cannot be hedged: ", "Most calls cannot be hedged: "
+	early := hedge.WithTrigger(hedge.Fixed(ms)) // calls with foreign replies fail, and so teach nothing
 	latency := testserver.Straggler(testserver.Uniform(4*ms, 7*ms), 0.05, 10)
 	for _, tc := range []struct {
 		name           string
-		options        []hedge.Option
-		request, reply any
+		option         hedge.Option
+		foreign        int // of three replies: they are no protobuf messages
 		timeout        time.Duration
 		stream, header bool
-		connection     bool
-		every          int // calls between two that can be hedged; 0: none can
 		want           stats.Reason
 		sentence       string
 	}{
-		{name: "hedged", request: small, reply: small},
-		{name: "hedged stream", request: small, reply: small, stream: true},
-		{name: "foreign request", request: foreign, reply: small, want: stats.NotReplayable, sentence: none + "their messages"},
-		{name: "foreign reply", request: small, reply: foreign, want: stats.NotReplayable, sentence: none + "their messages"},
-		{name: "one in three is small", request: large, reply: small, every: 3, want: stats.NotReplayable,
+		{name: "hedged"},
+		{name: "hedged stream", stream: true},
+		{name: "foreign replies", option: early, foreign: 3, want: stats.NotReplayable, sentence: none + "their messages"},
+		{name: "two in three are foreign", option: early, foreign: 2, want: stats.NotReplayable,
 			sentence: most + "their messages"},
-		{name: "foreign messages of a stream", request: foreign, reply: foreign, stream: true, want: stats.NotReplayable,
+		{name: "foreign messages of a stream", option: early, foreign: 3, stream: true, want: stats.NotReplayable,
 			sentence: none + "their messages"},
-		{name: "large request of a stream", request: large, reply: small, stream: true, want: stats.NotReplayable,
-			sentence: none + "their messages"},
-		{name: "headers first", request: small, reply: small, stream: true, header: true, want: stats.EarlyHeaders,
+		{name: "headers first", stream: true, header: true, want: stats.EarlyHeaders,
 			sentence: none + "callers call Header first"},
-		{name: "headers first, with WithWaitForMessage", options: []hedge.Option{hedge.WithWaitForMessage("/s/*")},
-			request: small, reply: small, stream: true, header: true},
-		{name: "deadline", request: small, reply: small, timeout: 12 * ms, want: stats.DeadlineNear,
+		{name: "headers first, with WithWaitForMessage", option: hedge.WithWaitForMessage("/*/*"), stream: true,
+			header: true},
+		{name: "deadline", option: hedge.WithTrigger(hedge.Fixed(8 * ms)), timeout: 12 * ms, want: stats.DeadlineNear,
 			sentence: most + "their deadlines"},
-		{name: "no policy", options: []hedge.Option{hedge.WithOtherBackendOnly(true)}, request: small, reply: small,
-			connection: true, want: stats.NoOtherBackend, sentence: none + "WithOtherBackendOnly finds no other"},
+		{name: "no policy", option: hedge.WithOtherBackendOnly(true), want: stats.NoOtherBackend,
+			sentence: none + "WithOtherBackendOnly finds no other"},
 	} {
 		for _, dry := range []bool{false, true} {
 			if tc.header && tc.want == "" && dry {
@@ -89,70 +58,45 @@ func TestUnhedgeable(t *testing.T) {
 			}
 			hedgetest.Run(t, tc.name+map[bool]string{true: ", dry run"}[dry], func(t *testing.T) {
 				var log bytes.Buffer
-				options := append([]hedge.Option{hedge.WithAllMethods(), hedge.WithDryRun(dry),
-					hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, tc.options...)
-				if tc.timeout > 0 {
-					options = append(options, hedge.WithTrigger(hedge.Fixed(8*ms)))
-				}
-				s := hedgetest.New(t, options...)
-				var cc *grpc.ClientConn
-				if tc.connection {
-					cc = testserver.StartT(t, testserver.Config{InMemory: true}).ClientT(t)
-					testserver.ConnectT(t, cc)
-				}
-				for n := range 600 {
-					wait := func(ctx context.Context) (int, error) {
-						return hedgetest.Taking(latency.Draw(simulation.Generator(1, uint64(n), simulation.AttemptOf(ctx))))(ctx)
-					}
-					request := tc.request
-					if tc.every > 0 && n%tc.every == 0 {
-						request = small
+				s := hedgetest.All(t, hedge.WithDryRun(dry), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+					tc.option)
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Seed: 1, DrawByID: true,
+					Script: func(a testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Delay: a.Draw(latency), Header: metadata.Pairs("a", "b"), HeaderAtOnce: true}
+					}})
+				conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+				for n := range 300 {
+					r, reply := &testpb.Request{Id: uint64(n) + 1, Messages: 1}, any(&testpb.Reply{})
+					if n%3 < tc.foreign {
+						reply = new(any)
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.timeout, time.Hour))
-					if tc.stream {
-						st, err := stream.Interceptor(s)(ctx, &grpc.StreamDesc{ServerStreams: true}, cc, "/s/Get",
-							func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
-								_ ...grpc.CallOption) (grpc.ClientStream, error) {
-								return &slowStream{ctx: ctx, wait: wait}, nil
-							})
-						if err != nil {
-							t.Fatal(err)
-						}
-						_ = st.SendMsg(request)
+					if !tc.stream {
+						_ = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, r, reply)
+					} else if st, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, r); err == nil {
 						if tc.header {
 							_, _ = st.Header()
 						}
-						_ = st.RecvMsg(tc.reply)
-					} else {
-						_ = interceptor.Unary(s)(ctx, "/s/Get", request, tc.reply, cc,
-							func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-								_, err := wait(ctx)
-								return err
-							})
+						_ = st.RecvMsg(reply)
 					}
 					cancel()
 				}
 				m := s.Methods()[0]
 				text := get(debug.Handler(s), "", "").Body.String()
-				warned := strings.Count(log.String(), `msg="method unhedgeable" target=`) // and never twice
-				warned += strings.Count(log.String(), fmt.Sprintf(` method=/s/Get reason=%q`, tc.want)) - 1
-				if tc.want == stats.NoReason {
-					if m.Unhedgeable != "" || strings.Contains(text, "cannot be hedged") ||
-						strings.Contains(log.String(), "unhedgeable") {
-						t.Errorf("unhedgeable: %q, page\n%s\nlog\n%s", m.Unhedgeable, text, log.String())
-					}
-					if m.Hedged+m.DryRun == 0 || (m.Forecasts != nil) != dry {
-						t.Errorf("%+v", m)
+				told := fmt.Sprintf(" method=%s reason=%q\n", m.Method, tc.want)
+				if m.Unhedgeable != tc.want || strings.Count(log.String(), "unhedgeable") != map[bool]int{true: 1}[tc.want != ""] ||
+					tc.want != "" && !strings.Contains(log.String(), told) {
+					t.Errorf("unhedgeable: %q, want %q; the log is\n%s", m.Unhedgeable, tc.want, log.String())
+				}
+				if tc.want == "" {
+					if strings.Contains(text, "cannot be hedged") || m.Hedged+m.DryRun == 0 || (m.Forecasts != nil) != dry {
+						t.Errorf("%+v; the page is\n%s", m, text)
 					}
 					return
 				}
-				if m.Unhedgeable != tc.want || m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail ||
-					m.Choice.PredictedLoad != 0 {
-					t.Errorf("unhedgeable %q, want %q; %v, %+v", m.Unhedgeable, tc.want, m.Forecasts, m.Choice)
-				}
-				says(t, text, "/s/Get\n    "+tc.sentence)
-				if warned != 1 {
-					t.Errorf("the log says so %d times:\n%s", warned, log.String())
+				says(t, text, m.Method+"\n    "+tc.sentence)
+				if m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail || m.Choice.PredictedLoad != 0 {
+					t.Errorf("%v, %+v", m.Forecasts, m.Choice)
 				}
 			})
 		}

@@ -42,7 +42,7 @@ func show(res *http.Response, err error) {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	fmt.Printf("%s%v\n", body, err)
+	fmt.Printf("%q %v\n", body, err)
 }
 
 func ExampleTransport() {
@@ -51,9 +51,7 @@ func ExampleTransport() {
 	s := scheduler(hedge.WithAllMethods())
 	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
 	show(client.Get(server.URL))
-	// Output:
-	// data: hello
-	// <nil>
+	// Output: "data: hello\n" <nil>
 }
 
 // POST requests are hedged if they have a name that the scheduler selects.
@@ -68,9 +66,7 @@ func ExampleWithName() {
 		return ""
 	}))}
 	show(client.Post(server.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}")))
-	// Output:
-	// data: hello
-	// <nil>
+	// Output: "data: hello\n" <nil>
 }
 
 // A response of another type that streams.
@@ -83,9 +79,7 @@ func ExampleWithFirstByte() {
 			return strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc-web")
 		}))}
 	show(client.Get(server.URL))
-	// Output:
-	// data: hello
-	// <nil>
+	// Output: "data: hello\n" <nil>
 }
 
 // Hedges have connections of their own.
@@ -98,7 +92,5 @@ func ExampleWithHedgeTransport() {
 	client := &http.Client{Transport: hedgehttp.Transport(s, base, hedgehttp.WithHedgeTransport(hedges))}
 	defer client.CloseIdleConnections()
 	show(client.Get(server.URL))
-	// Output:
-	// data: hello
-	// <nil>
+	// Output: "data: hello\n" <nil>
 }

@@ -57,8 +57,7 @@ import (
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt, with a context that ends when the body has been read or closed, or with the context
 // of the request. If all attempts fail, RoundTrip returns the primary's response or error. Losers
-// are canceled at once: over HTTP/2 their streams are reset, and over HTTP/1.1 their connections
-// are closed. Hooks of [net/http/httptrace] see the primary.
+// are canceled at once. Hooks of [net/http/httptrace] see the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
 	base = cmp.Or(base, http.DefaultTransport)
 	r := (*registry.Registry)(s)
@@ -80,10 +79,9 @@ type Option func(*transport)
 
 // WithName names requests by a function, so that requests of different latency are learned apart.
 // It applies to paths that are not full methods and match no pattern. of must return few different
-// names, without identifiers from the path. A name such as "/shop/Search" can be selected by
-// [hedge.WithMethods] and configured by [hedge.WithMethodOptions]. An empty name means the HTTP
-// method. of must be safe for concurrent use, and must not change the request. Nil, the default,
-// names requests by their HTTP methods.
+// names, such as "/shop/Search", without identifiers from the path. An empty name means the HTTP
+// method, and so does a nil of, the default. of must be safe for concurrent use, and must not change
+// the request.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
@@ -97,10 +95,9 @@ func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
 
-// WithHedgeTransport sends hedges by rt, which must be safe for concurrent use. Over one HTTP/2
-// connection a hedge waits behind the lost packet that delays its primary; another transport has
-// another connection. CloseIdleConnections is passed on to both. Nil, the default, sends hedges by
-// the base transport.
+// WithHedgeTransport sends hedges by rt, which must be safe for concurrent use: over one HTTP/2
+// connection a hedge waits behind the lost packet that delays its primary. Nil, the default, sends
+// hedges by the base transport.
 func WithHedgeTransport(rt http.RoundTripper) Option {
 	return func(t *transport) { t.hedges = rt }
 }

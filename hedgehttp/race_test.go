@@ -331,8 +331,9 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 		var requests atomic.Int64
 		s := newServer(t, h2, func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)
-			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then sends
-			// a request with a body again: rewindBody reads the body that writeRequestBody reads.
+			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then
+			// sends a request with a body again: rewindBody reads the body that writeRequestBody
+			// reads.
 			if requests.Add(1)%20 == 0 && !(h2 && longtest.Race) {
 				w.Header().Set("Connection", "close")
 			}
@@ -362,8 +363,8 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestTransport_CloseIdleConnections closes those of both transports, of which the second sends hedges.
-// Without a scheduler the transport is base itself.
+// TestTransport_CloseIdleConnections closes those of both transports, of which the second sends
+// hedges. Without a scheduler the transport is base itself.
 func TestTransport_CloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, other := &pool{fake: fake{script: script{{after: 50 * ms, status: 200}}}},
@@ -495,10 +496,8 @@ func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &res, nil
 }
 
-// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing and
-// over a connection.
+// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing.
 func BenchmarkTransport(b *testing.B) {
-	s := newServer(b, false, hello)
 	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}
 	never := hedgetest.Fixed(b, time.Hour)
 	off := hedgetest.All(b, hedge.WithMaxHedges(0))
@@ -509,12 +508,10 @@ func BenchmarkTransport(b *testing.B) {
 		{"nothing/plain", nothing},
 		{"nothing/hedged", hedgehttp.Transport(never, nothing)},
 		{"nothing/watching", hedgehttp.Transport(off, nothing)},
-		{"loopback/plain", s.base},
-		{"loopback/hedged", hedgehttp.Transport(never, s.base)},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
-			req := s.request(b.Context(), "GET", "/", nil)
+			req, _ := http.NewRequestWithContext(b.Context(), "GET", "http://host/", nil)
 			for b.Loop() {
 				res, err := bc.rt.RoundTrip(req)
 				if err != nil {

@@ -241,7 +241,8 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			steps: []step{answers(10 * ms), answers(ms)}, sent: times(0, 10), at: 11 * ms, winner: 1}))
 }
 
-// TestRule11_TheLongestLeastDelay learns under a WithMinDelay that is too long to be added to a time.
+// TestRule11_TheLongestLeastDelay learns under a WithMinDelay that is too long to be added to a
+// time.
 func TestRule11_TheLongestLeastDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))
@@ -261,7 +262,8 @@ func hedging(policy string, more ...string) string {
 }
 
 const (
-	// policies of four attempts or two, 10 ms apart, for which UNAVAILABLE, or INTERNAL too, is non-fatal
+	// policies of four attempts or two, 10 ms apart, for which UNAVAILABLE, or INTERNAL too, is
+	// non-fatal
 	four = `{"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 	both = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`
 	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`

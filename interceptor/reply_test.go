@@ -40,8 +40,8 @@ func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // TestReplies_ThatInterceptorsChange compares with plain gRPC if an interceptor inside changes the
-// reply, and chooses another codec. The caller's reply may hold content that the codec keeps. The tests of
-// internal/compat/messages have the codecs that a call chooses.
+// reply, and chooses another codec. The caller's reply may hold content that the codec keeps. The
+// tests of internal/compat/messages have the codecs that a call chooses.
 func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	for was, hedged := range map[string]int64{"": 1, "a default": 0} {
 		hedgetest.Run(t, was, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestNotReadyIsNotHedged(t *testing.T) {
 	})
 }
 
-// TestTrailer_OfAnAbandonedCall is for the race detector: an interceptor inside returns while gRPC is
-// still ending the call, and may write its trailer.
+// TestTrailer_OfAnAbandonedCall is for the race detector: an interceptor inside returns while gRPC
+// is still ending the call, and may write its trailer.
 func TestTrailer_OfAnAbandonedCall(t *testing.T) {
 	for name, opts := range map[string][]hedge.Option{
 		"unhedged": {hedge.WithMethods("/none/*")}, "may be hedged": {hedge.WithAllMethods()},
@@ -166,9 +166,9 @@ func TestTrailer_OfAnAbandonedCall(t *testing.T) {
 	}
 }
 
-// TestRule01_AFailureWithAMessage: gRPC decodes a message into the primary's reply, or half of one, and
-// the primary fails afterwards. If the primary is the outcome, the reply is as plain gRPC leaves it. If
-// a hedge is, the reply is the hedge's, or as it was.
+// TestRule01_AFailureWithAMessage: gRPC decodes a message into the primary's reply, or half of one,
+// and the primary fails afterwards. If the primary is the outcome, the reply is as plain gRPC
+// leaves it. If a hedge is, the reply is the hedge's, or as it was.
 func TestRule01_AFailureWithAMessage(t *testing.T) {
 	half := func(after time.Duration) step { return step{after: after, code: codes.Unavailable, half: true} }
 	opts := []hedge.Option{hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/test.Service/Method")}

@@ -55,6 +55,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{name: "the server says nothing", steps: []step{cut(silentCut)}},
 		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}},
 		{name: "another error", steps: []step{cut("no healthy upstream")}},
+		{name: "another code", steps: []step{{after: ms, code: codes.Internal, text: calmCut}}},
 		{name: "a method that must not run twice", steps: calm, method: "/a/Put"},
 		{name: "a request that cannot be copied", steps: calm, request: &struct{ text string }{"of a codec's own"}},
 		{name: "not to be hedged", steps: calm, call: []grpc.CallOption{hedge.Off()}},
@@ -64,7 +65,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{name: "switched off", steps: calm, opts: ofGet(hedge.WithOff(true))},
 	}
 	for i := range once {
-		once[i].sent, once[i].at, once[i].code = times(0), ms, codes.Unavailable
+		once[i].sent, once[i].at, once[i].code = times(0), ms, once[i].steps[0].code
 	}
 	for _, sc := range append(again, once...) {
 		eachDoor(t, sc.name, func(t *testing.T, d door) {
@@ -86,7 +87,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			for _, row := range s.Methods() { // other words than those of too many resets cost no hedge
-				if sc.steps[0].text != calmCut && row.Resets.Learned > 0 {
+				if first := sc.steps[0]; row.Resets.Learned > 0 && (first.text != calmCut || first.code != codes.Unavailable) {
 					t.Errorf("%s: %+v", row.Method, row.Resets)
 				}
 			}
@@ -139,8 +140,8 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After that
-// RESOURCE_EXHAUSTED of any call halves it, once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After
+// that RESOURCE_EXHAUSTED of any call halves it, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

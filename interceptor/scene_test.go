@@ -153,13 +153,15 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	var sent []time.Duration
 	for n, a := range st.sent() {
 		sent = append(sent, a.began.Sub(began))
-		// Each attempt of a race has a context of its own. A stream that panics leaves it to the caller's.
+		// Each attempt of a race has a context of its own. A stream that panics leaves it to the
+		// caller's.
 		freed := len(sc.sent) == 1 || sc.panics != nil || a.ctx.Err() != nil
 		if a.number != n || !a.deaf && (a.ended.IsZero() || a.ended.Sub(began) > sc.at) || !freed { // rules 7 and 8
 			t.Errorf("attempt %d, which says %d, ended after %v, its context with %v", n, a.number, a.ended.Sub(began),
 				a.ctx.Err())
 		}
-		// Hedges use no memory of the caller's. Those of a unary call share one copy of the request.
+		// Hedges use no memory of the caller's. Those of a unary call share one copy of the
+		// request.
 		if n > 0 && a.request == st.request || n > 1 && d == unary && a.request != st.sent()[1].request {
 			t.Errorf("attempt %d sends the request at %p, the caller's is at %p", n, a.request, st.request)
 		}
@@ -325,7 +327,8 @@ func (s *stub) sent() (all []attempt) {
 	return slices.SortedFunc(slices.Values(all), func(a, b attempt) int { return a.number - b.number })
 }
 
-// attempt is one attempt of a stub, as a stream. Headers and message come at once, and then the end.
+// attempt is one attempt of a stub, as a stream. Headers and message come at once, and then the
+// end.
 type attempt struct {
 	grpc.ClientStream
 	step
@@ -360,7 +363,8 @@ func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *attempt {
 	return a
 }
 
-// end ends the attempt, once, as gRPC does: the variables are written before the OnFinish callbacks.
+// end ends the attempt, once, as gRPC does: the variables are written before the OnFinish
+// callbacks.
 func (a *attempt) end(err error, md metadata.MD) {
 	a.once.Do(func() {
 		a.timer.Stop()

@@ -32,8 +32,8 @@ func (c credentialsOf) GetRequestMetadata(ctx context.Context, _ ...string) (map
 	return nil, c(simulation.AttemptOf(ctx))
 }
 
-// hedgesMeet connects to a server of net/http, which answers primaries after a delay, in real time, and
-// hedges too if no handler is given for these.
+// hedgesMeet connects to a server of net/http, which answers primaries after a delay, in real time,
+// and hedges too if no handler is given for these.
 func hedgesMeet(t *testing.T, after time.Duration, hedges http.HandlerFunc,
 	opts ...grpc.DialOption) testpb.TestServiceClient {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

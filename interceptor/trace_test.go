@@ -105,7 +105,8 @@ func TestTrace_WhatHappened(t *testing.T) {
 		{name: "the budget is empty", steps: []step{answers(14 * ms)},
 			options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
-				_ = (&stub{steps: []step{answers(40 * ms), answers(ms)}}).callBy(unary, t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
+				st := &stub{steps: []step{answers(40 * ms), answers(ms)}}
+				_ = st.callBy(unary, t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
 			},
 			events:  []string{"held back 1 at 10ms: budget exhausted"},
 			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},

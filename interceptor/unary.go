@@ -30,9 +30,8 @@ import (
 // sent a message before the error.
 //
 // When a hedge wins, the primary is canceled, and the call waits for the primary to return, because
-// the primary writes to the caller's reply. gRPC itself returns at once. The answer is delayed by
-// an interceptor that ignores its context, and by per-RPC credentials that fetch a token without
-// it: pass that context on, or fetch the token in the background.
+// the primary writes to the caller's reply. An interceptor, or per-RPC credentials, that ignore
+// their context delay the answer.
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a
 // *[hedge.Panic], which has the hedge's stack.

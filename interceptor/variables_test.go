@@ -58,7 +58,8 @@ func (c custom) isPassed(opts []grpc.CallOption) bool {
 	return n == 1 && same == 1
 }
 
-// below looks at the options of each attempt, of unary calls and of streams, and may fail the attempt.
+// below looks at the options of each attempt, of unary calls and of streams, and may fail the
+// attempt.
 func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,

@@ -2,7 +2,6 @@ package interceptor_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -59,8 +58,8 @@ func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req 
 }
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is
-// reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the caller
-// gives up, both are losers. Nothing is left then.
+// reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the
+// caller gives up, both are losers. Nothing is left then.
 func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	hang := testserver.Plan{Ending: testserver.Hang}
 	for _, tc := range []struct {
@@ -100,7 +99,8 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 					t.Error(err)
 				}
 
-				// One connection, with two streams for each call. The records have the losers of the two.
+				// One connection, with two streams for each call. The records have the losers of
+				// the two.
 				lost := calls
 				if tc.winner < 0 {
 					lost = 2 * calls
@@ -148,8 +148,7 @@ func TestRule01_NearTies(t *testing.T) {
 					return testserver.Plan{Header: said, Trailer: said, Empty: d == streaming && a.ID%5 == 3}
 				}})
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-			conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
-			testserver.ConnectT(t, conn)
+			conn := dial(t, cluster, s)
 			var wins [2]atomic.Int64
 			var group sync.WaitGroup
 			for c := range callers {
@@ -157,12 +156,11 @@ func TestRule01_NearTies(t *testing.T) {
 					req, reply, got := &testpb.Request{}, &testpb.Reply{}, observed{}
 					for i := range calls {
 						req.Id, req.Messages, req.ReplyBytes = uint64(c*calls+i), 3, uint32(i)
-						attempt, err := tieCall(t.Context(), conn, d, req, reply, &got)
-						if err != nil {
-							t.Errorf("call %d: %v", req.Id, err)
+						number, err := strconv.Atoi(tie(t, conn, d, req, reply, &got))
+						if err != nil || t.Failed() {
 							return
 						}
-						wins[attempt].Add(1)
+						wins[number].Add(1)
 						proto.Reset(req)
 						clear(got.header)
 						clear(got.trailer)
@@ -178,18 +176,16 @@ func TestRule01_NearTies(t *testing.T) {
 	}
 }
 
-// tieCall makes one call and returns which attempt its outcome is from, once all parts of it say
-// the same.
-func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply,
-	got *observed) (int, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// tie makes one call, checks that all parts of its outcome are from one attempt, and returns which.
+func tie(t *testing.T, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply, got *observed) string {
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stale := metadata.Pairs("attempt", "stale")
 	*got = observed{header: stale.Copy(), trailer: stale.Copy()}
-	var finish []error
+	var finish []codes.Code
 	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
-		grpc.OnFinish(func(err error) { finish = append(finish, err) })}
-	said := []string{} // by each part of the outcome
+		grpc.OnFinish(func(err error) { finish = append(finish, status.Code(err)) })}
+	var said []string // by each part of the outcome
 	received := uint32(0)
 	take := func() error {
 		err := testserver.Check(req, received, reply)
@@ -202,7 +198,9 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 		return err
 	}
 	var err error
+	code, messages := codes.OK, req.Messages
 	if d == unary {
+		messages = 1
 		if err = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, req, reply, opts...); err == nil {
 			err = take()
 		}
@@ -222,25 +220,21 @@ func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Req
 		}
 		said = append(said, first(st.Trailer()))
 	}
-	want, fails := map[door]uint32{unary: 1, streaming: req.Messages}[d], req.Id%5 == 4
-	if fails || d == streaming && req.Id%5 == 3 {
-		want = 0
-	}
 	switch {
-	case fails && status.Code(err) == codes.NotFound:
+	case req.Id%5 == 4:
+		code, messages = codes.NotFound, 0
 		said = append(said, status.Convert(err).Message())
-	case fails || err != nil:
-		return 0, fmt.Errorf("ended with %v", err)
+	case d == streaming && req.Id%5 == 3:
+		messages = 0
+		fallthrough
 	default:
 		said = append(said, first(got.header))
 	}
-	said = append(said, first(got.trailer))
-	number, convErr := strconv.Atoi(said[0])
-	if convErr != nil || number > 1 || len(slices.Compact(said)) != 1 || received != want {
-		return 0, fmt.Errorf("%d messages, want %d; the parts are of the attempts %q", received, want, said)
+	said = slices.Compact(append(said, first(got.trailer)))
+	if status.Code(err) != code || received != messages || len(said) != 1 || !slices.Equal(finish, []codes.Code{code}) ||
+		got.peer.Addr == nil {
+		t.Errorf("call %d: %v after %d messages; the parts are of the attempts %q; OnFinish %v, peer %v", req.Id, err,
+			received, said, finish, got.peer)
 	}
-	if len(finish) != 1 || status.Code(finish[0]) != status.Code(err) || got.peer.Addr == nil {
-		return 0, fmt.Errorf("ended with %v; OnFinish %v, peer %v", err, finish, got.peer)
-	}
-	return number, nil
+	return said[0]
 }

@@ -28,9 +28,9 @@
 //
 // # Traces
 //
-// The span in the caller's context gets an event when a hedge is sent, when a hedge is held back,
-// and when a hedged call is decided. With [DialOptions] that is the span of gRPC's plugin. Attempts
-// are gRPC's own spans. With otelgrpc in place of gRPC's plugin, see [TracerProvider].
+// The span in the caller's context, with [DialOptions] that of gRPC's plugin, gets an event when a
+// hedge is sent or held back, and when a hedged call is decided. Attempts are gRPC's own spans. With
+// otelgrpc in place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
 import (
@@ -62,8 +62,7 @@ type Options struct {
 }
 
 // New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics
-// end when the last scheduler with the MeterProvider is garbage collected. The counters of an
-// earlier one stay, without the counts since the last reading.
+// end when the last scheduler with the MeterProvider is garbage collected.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
 		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)

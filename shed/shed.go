@@ -47,13 +47,9 @@ const (
 // at once. Its methods may be called concurrently. Several servers of a process may share one
 // Bound.
 //
-// A hedge has the metadata hedge-primary-in-flight: 1 beside grpc-previous-rpc-attempts. The
-// interceptors of this library set both if the primary is in flight when the hedge is sent.
-// Attempts without the first header are served and not counted: a call may depend on them. These
-// are gRPC's own retries, hedges that follow a failure, and hedges of other libraries.
-//
-// RESOURCE_EXHAUSTED is a non-fatal status for the interceptors of this library by default. A
-// client with a hedgingPolicy needs it in nonFatalStatusCodes.
+// A hedge has the metadata hedge-primary-in-flight: 1 beside grpc-previous-rpc-attempts. Attempts
+// without the first header, such as gRPC's own retries, are served and not counted: a call may
+// depend on them. A client with a hedgingPolicy needs RESOURCE_EXHAUSTED in nonFatalStatusCodes.
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64
@@ -137,8 +133,7 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 }
 
 // Stream is a [grpc.StreamServerInterceptor]. Put it first in the chain. A hedge counts until its
-// first message is sent or its handler returns: from then on it is the call's stream, or it is
-// canceled. Stream does not call the handler of a canceled call: see [Bound.Unary].
+// first message is sent or its handler returns. Stream does not call the handler of a canceled call.
 func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	if err := ctx.Err(); err != nil {

@@ -1,8 +1,6 @@
-// Package sketch estimates the distribution of latencies over a sliding window of time. Any number
-// of goroutines record into a window and read it without a lock.
-//
-// A quantile is within 1% of the latency, from 1 µs to 10 min. A call that was cut short is
-// recorded as a lower bound and does not bias the quantiles: see [Distribution].
+// Package sketch estimates the distribution of latencies over a sliding window of time. A quantile
+// is within 1% of the latency, from 1 µs to 10 min. A call that was cut short is recorded as a lower
+// bound and does not bias the quantiles: see [Distribution].
 //
 //	w := sketch.New(30 * time.Second)
 //
@@ -30,13 +28,12 @@ import (
 // fifteen steps: a call recorded at t is in every snapshot until t plus the window, and in none
 // from t plus 16/15 of the window.
 //
-// Durations outside 1 µs to 10 min are clipped, including zero and negative ones. Times are passed
-// in and should come from one clock, such as [time.Now]. They may come in any order, within 290
-// years of the first. A call in a step that has left the window is dropped. A time more than two
-// windows behind the latest means that the clock was set back, and the window follows it. An empty
-// window takes 180 bytes, any window at most 140 KB.
+// Durations outside 1 µs to 10 min are clipped. Times should come from one clock, such as
+// [time.Now], in any order. A call in a step that has left the window is dropped. A time more than
+// two windows behind the latest means that the clock was set back, and the window follows it. An
+// empty window takes 180 bytes, any window at most 140 KB.
 //
-// All methods are safe for concurrent use, and none waits for another. Create a window with [New].
+// All methods are safe for concurrent use, without a lock. Create a window with [New].
 type Window struct{ in *inner.Window }
 
 // New returns an empty window. Observations begin to leave it at the given age, at least a

@@ -7,9 +7,7 @@ import (
 )
 
 // Gain is the gain of hedging a method, measured against a control group that is never hedged: see
-// hedge.WithControl. Latencies are the callers', so they include the effect of hedges on the queues
-// of servers. An update that changes how the method is hedged starts a new comparison; an update
-// that only replaces a function does not.
+// hedge.WithControl. An update that changes how the method is hedged starts a new comparison.
 type Gain struct {
 	// Over is the time covered: periods of two minutes, at most 16. Calls is the number of calls
 	// that ended in that time and may be hedged, with or without hedges. Control is the number of
@@ -17,16 +15,14 @@ type Gain struct {
 	Over           time.Duration
 	Calls, Control int64
 	// Measured reports whether the intervals are known. They need calls of both groups in at least
-	// five periods of two minutes, and enough calls for the percentile. Until then values are
-	// preliminary and intervals are 0.
+	// five periods, and enough calls for the percentile. Until then values are preliminary.
 	Measured bool
 
 	// Percentile is the target percentile, 99 by default. Unhedged is its latency in the control
 	// group, and Hedged in the other calls.
 	Percentile       float64
 	Unhedged, Hedged Interval
-	// Load is the number of hedges per call that may be hedged.
-	Load float64
+	Load             float64 // hedges per call that may be hedged
 	// Saved is the mean time that hedging saved per call, and SavedPerHedge the same per hedge.
 	// They are negative if hedging made calls slower.
 	Saved, SavedPerHedge Interval

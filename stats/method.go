@@ -68,14 +68,11 @@ type Budget struct {
 }
 
 // Backends is the state of a target's backends, over all connections of the process to the target.
-// Most fields need the policy of package balancer.
+// All but SingleConnection need the policy of package balancer.
 type Backends struct {
-	// Ready is the number of different ready backends; 0 if none is ready or no connection has the
-	// policy.
-	Ready int
-	// Connections is the number of ready connections to these backends: the policy's field
-	// "connections" can ask for several per backend.
-	Connections int
+	// Ready is the number of different ready backends, and Connections the number of ready
+	// connections to these.
+	Ready, Connections int
 	// Silent are the backends with connections that have been silent for at least ten seconds, with
 	// a late call in the last minute, the longest silent one first.
 	Silent []SilentBackend
@@ -145,12 +142,9 @@ type Forecast struct {
 	Load               float64 // the predicted number of hedges per call
 }
 
-// Guard is the state of the guard, which holds back hedges that exhaust a rate limit. It describes
-// the method, or all methods of the target if hedged calls of several methods fail. The guard is on
-// unless hedge.WithGuard(false) turns it off.
-//
-// Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that are sent. The
-// share recovers within eight minutes. docs/guard.md describes the decision.
+// Guard is the state of the guard, which holds back hedges that exhaust a rate limit: see
+// docs/guard.md. Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that
+// are sent, of the method or of all methods of the target. The share recovers within eight minutes.
 type Guard struct {
 	Share float64 // of due hedges, 0 to 1, that may be sent
 	// Since is the start of the reduction, and Reason its cause. Both are zero without one.
@@ -190,9 +184,9 @@ type Resets struct {
 	// connection again.
 	//
 	// If the server reports the reason (ENHANCE_YOUR_CALM), Learned starts at half of the hedges of
-	// the minute before, and doubles in an hour. If connections are closed twice within a minute
-	// without a reason, at five hedges per second or more, it starts at half of the hedges of the
-	// second before, and doubles in four minutes.
+	// the minute before, and doubles in an hour. Two closes within a minute without a reason, at
+	// five hedges per second or more, set half of the hedges of the second before, doubled in four
+	// minutes.
 	Learned      int
 	Since, Until time.Time
 }

@@ -204,8 +204,8 @@ func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
 	}
 }
 
-// TestDryRun_OfAMessageThatCannotBeMoved has a late stream that would not be hedged if there were no
-// dry run.
+// TestDryRun_OfAMessageThatCannotBeMoved has a late stream that would not be hedged if there were
+// no dry run.
 func TestDryRun_OfAMessageThatCannotBeMoved(t *testing.T) {
 	for _, into := range []any{new(testpb.Reply), new(any)} {
 		synctest.Test(t, func(t *testing.T) {

@@ -173,8 +173,8 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 }
 
 // check compares the result of a hedged call with the result of the same call over plain gRPC. A
-// call that is canceled ends anywhere on the way. Headers come no later, except that the failure of a
-// primary may wait for a hedge, and Header for a message if it is told to.
+// call that is canceled ends anywhere on the way. Headers come no later, except that the failure of
+// a primary may wait for a hedge, and Header for a message if it is told to.
 func (d driven) check(t *testing.T, plain, hedged came) {
 	if d.cancel > 0 && (plain.code == codes.Canceled || hedged.code == codes.Canceled) {
 		if n := min(len(plain.messages), len(hedged.messages)); !slices.Equal(plain.messages[:n], hedged.messages[:n]) {

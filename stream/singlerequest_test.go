@@ -50,8 +50,9 @@ func (c closing) CloseSend() error {
 
 // TestSingleRequest races the streams of a bidirectional method.
 func TestSingleRequest(t *testing.T) {
-	// The client's actions after its request: close its side; send again after 12 ms; neither. All but
-	// the last also close the side after 12 ms: the first for a second time, as a deferred call does.
+	// The client's actions after its request: close its side; send again after 12 ms; neither. All
+	// but the last also close the side after 12 ms: the first for a second time, as a deferred call
+	// does.
 	const closes, second, late = 1, 2, 4
 	for _, tc := range []struct {
 		name           string
@@ -138,8 +139,8 @@ func TestSingleRequest(t *testing.T) {
 	}
 }
 
-// TestSingleRequest_Often: a method with callers that send a second message is not hedged, until they
-// no longer do.
+// TestSingleRequest_Often: a method with callers that send a second message is not hedged, until
+// they no longer do.
 func TestSingleRequest_Often(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
@@ -169,8 +170,9 @@ func TestSingleRequest_Often(t *testing.T) {
 	})
 }
 
-// TestSingleRequest_SecondBesideHeader is for the race detector: RecvMsg does not use the stream, or
-// its first message, while the race of Header does, although a second request has chosen the primary.
+// TestSingleRequest_SecondBesideHeader is for the race detector: RecvMsg does not use the stream,
+// or its first message, while the race of Header does, although a second request has chosen the
+// primary.
 func TestSingleRequest_SecondBesideHeader(t *testing.T) {
 	for name, opts := range map[string][]hedge.Option{
 		"headers": nil, "first message": {hedge.WithWaitForMessage("/*/BidiStream")},

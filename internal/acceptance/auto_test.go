@@ -195,49 +195,6 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least
-// delay.
-func TestWithTrigger_Fixed(t *testing.T) {
-	distribution := simulation.Drawing(testserver.Constant(20*ms), 1)
-	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
-		ended, _ := simulation.Client{Latency: distribution, Calls: 50, Concurrency: 1, Options: []hedge.Option{
-			hedge.WithTrigger(hedge.Fixed(delay)), hedge.WithBudgetPercent(400),
-		}}.Run(t)
-		for _, c := range ended {
-			if c.Attempts != want {
-				t.Errorf("delay %v: call %d had %d attempts, want %d", delay, c.ID, c.Attempts, want)
-			}
-		}
-	}
-}
-
-// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out
-// does that needs only the first few answers.
-func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
-	longtest.Simulation(t)
-	distribution := straggler(t)
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		for id := range uint64(20_000) {
-			ctx, cancel := context.WithCancel(t.Context())
-			random := simulation.Generator(1, id, -1)
-			if random.IntN(10) < 7 {
-				time.AfterFunc(9500*time.Microsecond, cancel)
-			}
-			hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
-				return hedgetest.Taking(distribution.Draw(simulation.Generator(1, id, simulation.AttemptOf(ctx))))(ctx)
-			})
-			cancel()
-			synctest.Wait()
-		}
-		c := s.Methods()[0].Choice
-		t.Logf("%+v", c)
-		if c.PredictedLoad < 0.05 {
-			t.Errorf("few are to be hedged: %+v", c)
-		}
-	})
-}
-
 // TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
 // cannot be shown as JSON.
 func TestMethods_SaysWhatIsInForce(t *testing.T) {

@@ -121,19 +121,27 @@ func TestRule07_OneLife(t *testing.T) {
 	stalled := testserver.StandstillT(t)
 	running := goleak.IgnoreCurrent()
 
+	type decision struct {
+		winner int
+		at     time.Time
+	}
 	var outcomes sync.Map // id → decision
 	var next atomic.Uint64
 	var group sync.WaitGroup
 	for range callers {
 		group.Go(func() {
 			for id := next.Add(1); id <= 2*calls; id = next.Add(1) {
-				r := &testpb.Request{Id: id}
-				call := client.Unary
-				if id%2 == 0 {
-					call = firstMessage(client)
+				r := &testpb.Request{Id: id, Messages: 2}
+				var reply *testpb.Reply
+				var err error
+				if id%2 > 0 {
+					reply, err = client.Unary(t.Context(), r)
+				} else if st, opened := client.ServerStream(t.Context(), r); opened == nil {
+					for reply, err = st.Recv(); err == nil; { // which is read to its end
+						_, err = st.Recv()
+					}
 				}
-				reply, err := call(t.Context(), r)
-				if err != nil || reply.Id != id {
+				if err != nil && err != io.EOF || reply == nil || reply.Id != id {
 					t.Errorf("call %d: %v, %v", id, reply, err)
 					return
 				}
@@ -177,32 +185,6 @@ func TestRule07_OneLife(t *testing.T) {
 		t.Errorf("%d losers, too few to say anything", losers)
 	}
 	t.Logf("%d losers that had not answered; the machine stood still for %v", losers, stalled())
-}
-
-type decision struct {
-	winner int
-	at     time.Time
-}
-
-// firstMessage is a stream as a call: it has two messages, and is read to its end after the first
-// one was noted.
-func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb.Request,
-	...grpc.CallOption) (*testpb.Reply, error) {
-	return func(ctx context.Context, r *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
-		r.Messages = 2
-		st, err := client.ServerStream(ctx, r, opts...)
-		if err != nil {
-			return nil, err
-		}
-		reply, err := st.Recv()
-		for err == nil {
-			_, err = st.Recv()
-		}
-		if err == io.EOF {
-			err = nil
-		}
-		return reply, err
-	}
 }
 
 // kept is a value's record of the attempt that made it.

@@ -155,9 +155,10 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 	}
 }
 
-// TestClientBusy has goroutines of the client wait for a processor while hedges are due, for a
-// while or until the call's end. It also counts how often that is asked.
-func TestClientBusy(t *testing.T) {
+// TestRule13_ABusyClientTeachesNothing has goroutines of the client wait for a processor while hedges
+// are due, for a while or until the call's end. Then the hedge waits too, and the call's latency is
+// not learned.
+func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		takes  time.Duration
@@ -189,57 +190,12 @@ func TestClientBusy(t *testing.T) {
 				HedgeHeldBack: func(e stats.HedgeHeldBack) { reasons = append(reasons, e.Reason) },
 			}))
 			hedgetest.Call(t, s, simulation.Target, simulation.Method, tc.takes)
-			if got := s.Stats(); sent != tc.sent || got.ClientBusy != tc.counts || asked.Load() > 0 != tc.asked ||
+			_, learned := s.Latency(simulation.Target, simulation.Method, 0.5)
+			if got := s.Stats(); sent != tc.sent || learned != (tc.counts == 0) || got.ClientBusy != tc.counts || asked.Load() > 0 != tc.asked ||
 				slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
-				t.Errorf("sent at %v, asked %d times, held back for %v; %+v", sent, asked.Load(), reasons, got)
+				t.Errorf("sent at %v, asked %d times, held back for %v; learned: %t; %+v", sent, asked.Load(), reasons, learned,
+					got)
 			}
 		})
-	}
-}
-
-// TestRule13_ABusyClientTeachesNothing has the client be short of processor time for two minutes,
-// while one call in ten is late for that reason. If these calls taught that they take long, delays
-// would rise to the client's own delay. If they taught that a hedge might have been faster, Auto's
-// would sink to a seventh.
-func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
-	longtest.Simulation(t)
-	draw := simulation.Drawing(testserver.DistributionT(t, "lognormal:5ms,2ms"), 1)
-	const from, to = 20 * time.Second, 140 * time.Second
-	for _, tc := range []struct {
-		trigger   hedge.Trigger
-		low, high float64 // the delay in the end, by that before
-	}{{hedge.Auto(), .8, 2}, {hedge.Percentile(.9), .5, 1}} {
-		var busy atomic.Bool
-		restore := runqueue.Replace(func() time.Duration {
-			if busy.Load() {
-				return time.Second
-			}
-			return 0
-		})
-		var before, after time.Duration
-		client := simulation.Client{Calls: 28_000, Rate: 200, Seed: 1, Options: []hedge.Option{hedge.WithTrigger(tc.trigger)},
-			Latency: func(id uint64, attempt int, at time.Duration) time.Duration {
-				d := draw(id, attempt, at)
-				if at >= from && id%10 == 0 {
-					d += 100 * ms
-				}
-				return d
-			},
-			Every: func(s *hedge.Scheduler, at time.Duration) {
-				busy.Store(at >= from)
-				for _, row := range s.Methods() {
-					if after = row.Delay; at < from {
-						before = row.Delay
-					}
-				}
-			}}
-		calls, rows := client.Run(t)
-		restore()
-		if hedges := calls.Between(from+time.Second, to).Hedges(); hedges > 0 || rows[0].ClientBusy == 0 {
-			t.Errorf("%v: %d hedges while the client is busy; %d held back", tc.trigger, hedges, rows[0].ClientBusy)
-		}
-		if by := float64(after) / float64(before); by < tc.low || by > tc.high {
-			t.Errorf("%v: the delay goes from %v to %v", tc.trigger, before, after)
-		}
 	}
 }

@@ -67,10 +67,12 @@ func within(got, want time.Duration, share float64) bool {
 // TestWarmup makes fast calls of 10 ms, then a slow one, and looks when that was hedged.
 func TestWarmup(t *testing.T) {
 	for _, tc := range []struct {
-		warmup hedge.Option
+		option hedge.Option
 		fast   int
 		want   time.Duration // 0: not hedged
 	}{
+		{hedge.WithTrigger(hedge.Fixed(100 * time.Microsecond)), 0, 100 * time.Microsecond}, // no least delay
+		{hedge.WithTrigger(hedge.Fixed(25 * ms)), 30, 25 * ms},
 		{nil, 19, 0},
 		{nil, 20, 10 * ms},
 		{hedge.WithWarmup(3, 0), 2, 0},
@@ -83,7 +85,7 @@ func TestWarmup(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var at time.Duration
-			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1),
+			s := hedgetest.All(t, tc.option, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1),
 				hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) { at = e.Age }}))
 			for range tc.fast {
 				hedgetest.Call(t, s, target, method, 10*ms)
@@ -154,8 +156,13 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 			before: spend, want: stats.Counts{BudgetExhausted: 1}},
 		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)}, before: fail,
 			want: stats.Counts{Warmup: 1, Throttled: 1}},
-		{name: "guarded", options: []hedge.Option{learning}, before: exhaust, want: stats.Counts{Warmup: 1, Guarded: 1}},
-		{name: "no guard", options: []hedge.Option{learning, hedge.WithGuard(false)}, before: exhaust, want: sent},
+		{name: "guarded", options: []hedge.Option{learning}, before: failHedge(codes.ResourceExhausted),
+			want: stats.Counts{Warmup: 1, Guarded: 1}},
+		{name: "no guard", options: []hedge.Option{learning, hedge.WithGuard(false)},
+			before: failHedge(codes.ResourceExhausted), want: sent},
+		{name: "a hedge failed by chance", options: []hedge.Option{learning}, before: failHedge(codes.Unavailable),
+			want: sent},
+		{name: "in the control group", options: []hedge.Option{learning, hedge.WithControl(100)}, want: warmup},
 		{name: "After goes before selection", options: []hedge.Option{list}, call: after, want: learned},
 		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
@@ -210,14 +217,16 @@ func fail(s *hedge.Scheduler) {
 	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
 }
 
-// exhaust lets a hedge exhaust a quota.
-func exhaust(s *hedge.Scheduler) {
-	_, _ = hedge.Do(context.Background(), s, target, method, func(ctx context.Context) (int, error) {
-		if isHedge(ctx) {
-			return 0, status.Error(codes.ResourceExhausted, "quota")
-		}
-		return hedgetest.Taking(20 * ms)(ctx)
-	})
+// failHedge lets a hedge fail.
+func failHedge(code codes.Code) func(*hedge.Scheduler) {
+	return func(s *hedge.Scheduler) {
+		_, _ = hedge.Do(context.Background(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				return 0, status.Error(code, "")
+			}
+			return hedgetest.Taking(20 * ms)(ctx)
+		})
+	}
 }
 
 // spend empties the target's budget.

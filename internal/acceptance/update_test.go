@@ -46,6 +46,8 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 		hedge.WithTargetOptions("dns:///off", hedge.WithOff(true)),
 		hedge.WithMethodOptions("/s/*", most(1)),
 		hedge.WithMethodOptions("/s/Two*", most(2)),
+		hedge.WithMethodOptions("/*/TwoMore", most(3)),
+		hedge.WithMethodOptions("/s/TwoButNone*", most(1)),
 		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff(true)),
 	}
 	for range rules {
@@ -64,7 +66,8 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				{"dns:///a", "/s/At", 1, "dns:///* /s/*"},
 				{"dns:///b", "/s/At", 2, "dns:///* dns:///b* /s/* /s/At*"},
 				{"other", "/s/TwoM", 2, "/s/* /s/Two*"},
-				{"other", "/s/TwoButNone", 0, "/s/* /s/Two* /s/TwoButNone"},
+				{"other", "/s/TwoMore", 3, "/s/* /s/Two* /*/TwoMore"},
+				{"other", "/s/TwoButNone", 0, "/s/* /s/Two* /s/TwoButNone* /s/TwoButNone"},
 				{"dns:///off", "/s/M", 0, "dns:///* dns:///off /s/*"},
 			} {
 				got := hedgesOf(t, s, t.Context(), tc.target, tc.method)

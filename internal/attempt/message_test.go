@@ -271,7 +271,8 @@ func TestCopy_IsDeep(t *testing.T) {
 	}
 }
 
-// TestKeep_Memory keeps large requests, and then as many small ones, which do not use the memory of the large ones.
+// TestKeep_Memory keeps large requests, and then as many small ones, which do not use the memory of
+// the large ones.
 func TestKeep_Memory(t *testing.T) {
 	const requests, large, small = 500, 60_000, 100
 	options := attempt.NewOptions(nil)

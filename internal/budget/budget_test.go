@@ -275,7 +275,8 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 	}{
 		{1, 600, []float64{0.5, 10, 50, 400}, time.Second},
 		{10, 120, []float64{0.5, 10, 50, 400}, 10 * time.Millisecond},
-		{longtest.Size(1_000, 100_000), 11, []float64{0.5, 10, 400}, 10 * time.Millisecond},
+		{1_000, 11, []float64{0.5, 10, 400}, 10 * time.Millisecond},
+		{longtest.Size(2_000, 100_000), 11, []float64{10}, 10 * time.Millisecond}, // 100,000 tokens are the most
 	} {
 		for _, percent := range tc.percents {
 			b, demand := budget.New(percent), 0.0

@@ -220,9 +220,8 @@ func median(c *Call) time.Duration {
 	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 }
 
-// newestDelay returns the delay of a slow call's first hedge by the newest estimate, because a
-// burst of calls may begin before the previous burst is learned from. An estimate under another
-// configuration than the call's does not count.
+// newestDelay returns the delay of a slow call's first hedge by the newest estimate: a burst of calls
+// may begin before the previous one is learned from.
 func (d *due) newestDelay() time.Duration {
 	newest := d.Learner().Estimate()
 	if !d.slow || d.turn > 1 || d.estimate == nil || newest == nil || newest == d.estimate ||
@@ -256,8 +255,7 @@ func draw(c *Call, turn int) bool {
 
 // keep returns the share of the budget's reserve that must remain, and the age at which it becomes
 // 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice the
-// delay, or shortly before the deadline is too near. When tokens are few, hedges wait, most calls
-// answer in that time, and tokens remain for the slowest.
+// delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get them.
 func (d *due) keep() (share float64, until time.Duration) {
 	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
 		return 0, 0

@@ -77,8 +77,8 @@ func TestAdmit_PaysBackTheOwnBudget(t *testing.T) {
 	}
 }
 
-// TestAdmit_WaitsForTheReserve has calls use up the tokens beyond the reserve. The hedge of the next
-// call then waits: for an eighth of its age, or until just before its deadline is too near.
+// TestAdmit_WaitsForTheReserve has calls use up the tokens beyond the reserve. The hedge of the
+// next call then waits: for an eighth of its age, or until just before its deadline is too near.
 func TestAdmit_WaitsForTheReserve(t *testing.T) {
 	for _, tc := range []struct{ deadline, wait time.Duration }{{0, 6 * ms}, {111 * ms, 3 * ms}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 	}
 }
 
-// A due hedge goes by the latencies that were learned since its call began: the delay that the call was
-// given came from the fastest calls of a burst.
+// A due hedge goes by the latencies that were learned since its call began: the delay that the call
+// was given came from the fastest calls of a burst.
 func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)

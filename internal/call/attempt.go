@@ -38,9 +38,8 @@ func (c *Call) TracksFailures() bool {
 	return c.settings != nil && (c.settings.Policy != nil || c.settings.Throttle != nil)
 }
 
-// PrimaryContext returns the context of the primary on a connection with the given target. If the
-// process has a policy of package balancer, the context carries the record of the backends that the
-// call has used. PrimaryContext must be called before the race, for a call that may be hedged.
+// PrimaryContext returns the context of the primary on a connection with the given target, with the
+// call's record if the process has a policy of package balancer. It must be called before the race.
 func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
@@ -86,9 +85,8 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 	}
 }
 
-// Accepts calls the function of WithAcceptable for an attempt of a judged race. If err is not nil,
-// only an HTTP request has a reply. Accepts returns true without a call for a failure after the
-// caller's context has ended. It may be called concurrently.
+// Accepts calls the function of WithAcceptable for an attempt of a judged race, unless the attempt
+// has failed after the caller's context ended. It may be called concurrently.
 func (c *Call) Accepts(reply any, err error) bool {
 	if err != nil {
 		if c.Context.Err() != nil {
@@ -101,9 +99,8 @@ func (c *Call) Accepts(reply any, err error) bool {
 	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
 
-// WaitsForMessage reports whether Header of a stream waits for the first message.
-// hedge.WithWaitForMessage must name the method. If messages are judged, the message's type must be
-// known.
+// WaitsForMessage reports whether Header of a stream waits for the first message: see
+// hedge.WithWaitForMessage.
 func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
 	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())

@@ -89,10 +89,8 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 	return target, conn
 }
 
-// Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged.
-//
-// ctx is the caller's context; its deadline may prevent hedges. A nil conn counts as always ready.
-// Begin uses the options of this package, and from ctx only [OffOption] and [AfterOption].
+// Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
+// conn counts as always ready. Begin uses the options of this package, in opts and ctx.
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if !r.Made() {
@@ -152,8 +150,7 @@ func setMode(c *Call, o options) {
 }
 
 // selected reports whether the options of hedge.New select a call of a method with the given
-// settings. WithAllMethods selects an HTTP request only if HTTP allows it to be sent twice.
-// WithIdempotentOnly selects all such requests.
+// settings. For HTTP requests see hedgehttp.Transport.
 func (o options) selected(s *registry.Settings) bool {
 	switch {
 	case o.http == nil:

@@ -26,9 +26,8 @@ type Ending struct {
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
 
-	// AskedAt is the age at which the caller of a stream began to wait. If AskedAt is more than
-	// half of the age at which an attempt ended, the latency of the attempt is unknown, because the
-	// attempt may have ended long before.
+	// AskedAt is the age at which the caller of a stream began to wait. The latency of an attempt
+	// that ended before twice that age is unknown.
 	AskedAt time.Duration
 	// Early is set if headers decided the stream well before its first message: see
 	// stats.Counts.EarlyHeaders.
@@ -214,9 +213,6 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 }
 
 // countRace counts and reports what happened in a race that has ended, and which attempt won.
-//
-// Only an answer counts as a win: without one, or if all hedges were turned away, the race is
-// neither in PrimaryWins nor in HedgeWins.
 func countRace(c *Call, r *race.Report) {
 	catchUp(c, r)
 	c.Record.Unreserve(true) // before the first message of a stream: the caller may never receive it

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
+	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
@@ -21,7 +19,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/proto/inferencepb"
-	"github.com/grpchedge/hedge/stream"
 )
 
 type (
@@ -34,14 +31,13 @@ const modelStreamInfer = inferencepb.GRPCInferenceService_ModelStreamInfer_FullM
 
 // triton answers each request of a stream with three tokens. The first request's are late.
 type triton struct {
-	inferencepb.UnimplementedGRPCInferenceServiceServer
-	late           func(id, attempt string) time.Duration
-	started, ended atomic.Int64
+	late    func(id, attempt string) time.Duration
+	running atomic.Int64
 }
 
 func (s *triton) ModelStreamInfer(st inferServer) error {
-	s.started.Add(1)
-	defer s.ended.Add(1)
+	s.running.Add(1)
+	defer s.running.Add(-1)
 	md, _ := metadata.FromIncomingContext(st.Context())
 	attempt := strings.Join(md.Get("grpc-previous-rpc-attempts"), "")
 	for n := 0; ; n++ {
@@ -69,22 +65,9 @@ func (s *triton) ModelStreamInfer(st inferServer) error {
 
 // client returns a client of the server, in memory.
 func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GRPCInferenceServiceClient {
-	listener, server := testserver.NewListener(), grpc.NewServer()
-	inferencepb.RegisterGRPCInferenceServiceServer(server, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { server.Serve(listener) })
-	conn, err := grpc.NewClient("passthrough:///triton", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStreamInterceptor(stream.Interceptor(scheduler)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		conn.Close()
-		server.Stop()
-		serving.Wait()
-	})
-	return inferencepb.NewGRPCInferenceServiceClient(conn)
+	return inferencepb.NewGRPCInferenceServiceClient(testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
+		return s.ModelStreamInfer(&grpc.GenericServerStream[inferRequest, inferencepb.ModelStreamInferResponse]{ServerStream: st})
+	}, hedgetest.Interceptors(scheduler)...))
 }
 
 // tokens receives the tokens of a request. They must be complete, in order, and of one attempt.
@@ -207,10 +190,9 @@ func TestRule01_SecondRequests(t *testing.T) {
 	if c := s.Stats(); c.HedgeWins == 0 || c.SecondRequest == 0 {
 		t.Errorf("%+v", c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.started.Load() > server.ended.Load(); {
+	for deadline := time.Now().Add(10 * time.Second); server.running.Load() > 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("streams are still running")
 		}
-		<-time.After(time.Millisecond)
 	}
 }

@@ -128,8 +128,7 @@ func blocksOf(w *sketch.Window, now time.Time) blocks { return blocks{w.Snapshot
 
 // quantile returns a quantile with its 95% interval: the quantiles at q minus and plus the
 // half-width of the interval of the share of calls beyond it (Woodruff, "Confidence Intervals for
-// Medians and Other Position Measures", JASA 1952). The interval is unknown if fewer than five
-// calls are expected beyond the quantile.
+// Medians and Other Position Measures", JASA 1952), which needs five calls.
 func (b blocks) quantile(q float64) (i stats.Interval) {
 	i.Value, _ = b.all.Quantile(q)
 	calls, beyond := float64(b.all.Total()), b.all.Beyond(i.Value)

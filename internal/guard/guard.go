@@ -1,8 +1,6 @@
 // Package guard holds hedges back where a server limits them: a [Guard] where hedges use up a rate
 // limit that other calls need, and [Resets] where a server counts the resets of losers.
-//
-// A server reports an exceeded rate limit with RESOURCE_EXHAUSTED. The guard acts on no other
-// failure: a call that fails with another status, or at its deadline, is no evidence against hedges.
+// docs/guard.md describes the guard.
 package guard
 
 import (
@@ -112,7 +110,7 @@ const (
 	signWindow    = 3 * time.Second
 	suspectedFor  = 10 * time.Minute // after a sign in which a single failure is a sign
 	shortPause    = 5 * time.Second  // after a sign; failures prolong it up to minCount
-	minCount      = time.Minute      // shortest pause that counts failures: twice the time between two signs
+	minCount      = time.Minute      // shortest pause that counts failures
 	maxCount      = 6 * time.Minute  // longest pause, and longest time between two signs that makes a pause count
 	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
 	minDepth      = 20               // smallest limit of saved expected failures
@@ -183,8 +181,11 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 			recovery = minRecovery
 		}
 		h.begun, h.length, h.failures, h.first, h.counted = now, shortPause, 0, calls, false
-		if since <= maxCount {
-			h.length = min(max(2*since, minCount), maxCount)
+		switch { // about whole times between signs: a pause of 1.8 of them may count the failures of one
+		case since <= maxCount/2:
+			h.length = max(2*since, minCount)
+		case since <= maxCount:
+			h.length = min(since+2*settle, maxCount)
 		}
 	}
 	if h.missing == 0 {

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -58,33 +59,33 @@ func limit(perSecond, burst float64) func(*world, *method, int) bool {
 }
 
 // TestGuard_ExhaustedWithoutHedges: RESOURCE_EXHAUSTED that hedges do not cause, at any frequency,
-// costs few hedges after half an hour.
+// costs few hedges after half an hour, and so do requests that are too large for any server.
 func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 	longtest.Computation(t)
 	type cause struct {
-		name    string
-		refuses func() func(*world, *method, int) bool
-		rate    float64
+		name  string
+		rate  float64
+		begin func(w *world)
 	}
 	var causes []cause
-	for _, perSecond := range []float64{5, 1, 0.2, 1.0 / 60, 1.0 / 300, 1.0 / 660, 2, 0.5, 1.0 / 20, 1.0 / 120,
-		1.0 / 1800}[:longtest.Size(6, 11)] {
+	for _, every := range []float64{.2, 1, 5, 60, 300, 660, .5, 2, 20, 120, 1800}[:longtest.Size(6, 11)] {
 		for _, rate := range longtest.First(2, []float64{100, 1, 10, 0.2}) {
-			if perSecond < rate {
-				causes = append(causes, cause{time.Duration(float64(second)/perSecond).String() + " between failures",
-					func() func(*world, *method, int) bool { return otherTenant(perSecond) }, rate})
+			if rate*every > 1 {
+				causes = append(causes, cause{fmt.Sprintf("%v s between failures", every), rate,
+					func(w *world) { w.refuses = otherTenant(1 / every) }})
 			}
 		}
 	}
-	for _, n := range longtest.First(1, []int{8, 50}) {
-		for _, every := range []time.Duration{10, 60, 180, 310, 660, 30, 90, 120, 240, 290, 400, 1300}[:longtest.Size(5, 12)] {
-			causes = append(causes, cause{(every * second).String() + " between bursts",
-				func() func(*world, *method, int) bool { return bursts(n, every*second) }, 100})
+	for _, every := range []time.Duration{10, 60, 200, 310, 660, 30, 90, 120, 180, 220, 240, 290, 400, 1300}[:longtest.Size(5, 14)] {
+		for _, n := range longtest.First(1, []int{8, 50}) {
+			causes = append(causes, cause{fmt.Sprintf("%d s between bursts", every), 100,
+				func(w *world) { w.refuses = bursts(n, every*second) }})
 		}
 	}
-	causes = append(causes, cause{"bursts that are much longer than hedges could cause",
-		func() func(*world, *method, int) bool { return bursts(51, 336*second) }, 2})
-	for _, tc := range causes {
+	for _, tc := range append(causes,
+		cause{"bursts that are much longer than hedges could cause", 2, func(w *world) { w.refuses = bursts(51, 336*second) }},
+		cause{"one in 100 is too large", 100, func(w *world) { w.large = .01 }},
+		cause{"a third are too large", 100, func(w *world) { w.large = .3 }}) {
 		short, sum := 3, 0.0
 		if tc.rate > 1 { // many calls: seeds differ little
 			short = 1
@@ -92,7 +93,7 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 		seeds := longtest.Size(short, 10)
 		for seed := range uint64(seeds) {
 			w := newWorld(seed, tc.rate)
-			w.refuses = tc.refuses()
+			tc.begin(w)
 			w.pass(30 * time.Minute)
 			sum += w.pass(2 * time.Hour)
 		}
@@ -139,21 +140,6 @@ func TestGuard_OtherMethods(t *testing.T) {
 				t.Errorf("%.3f of hedges are sent after half an hour", share)
 			}
 		})
-	}
-}
-
-// TestGuard_LargeRequests: a hedge of a too large request fails like its primary, which is no
-// evidence against hedges. If many are too large, that is indistinguishable from a limit at first.
-func TestGuard_LargeRequests(t *testing.T) {
-	longtest.Computation(t)
-	for share, want := range map[float64]float64{0.001: 1, 0.01: 1, 0.05: 0.9, 0.3: 0.9} {
-		w := newWorld(1, 100)
-		if w.large = share; want < 1 {
-			w.pass(5 * time.Minute)
-		}
-		if sent := w.pass(time.Hour); sent < want {
-			t.Errorf("%v of requests are too large: %.3f of hedges are sent, want %v", share, sent, want)
-		}
 	}
 }
 

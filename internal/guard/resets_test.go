@@ -230,16 +230,3 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 		t.Error("no hedge was sent for two minutes, and hedges are to blame")
 	}
 }
-
-// TestResets_RelayedWords: a server that keeps relaying the error of cuts elsewhere costs hedges,
-// but not all.
-func TestResets_RelayedWords(t *testing.T) {
-	s := newServer()
-	for range 600 {
-		s.serves(time.Second, 10, 0, 0)
-		s.limits.NoteFailure(tooMany, s.now)
-	}
-	if n := s.within(time.Minute); n == 0 || n > 10 {
-		t.Errorf("%d hedges in the last minute", n)
-	}
-}

@@ -14,10 +14,8 @@ import (
 )
 
 // Record is the set of backends that a policy has picked for the attempts of one call, gRPC's
-// retries included.
-//
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from
-// Rank to HedgeWent, so that two hedges of a call do not pick the same backend at the same time.
+// retries included. For a hedge, the policy holds the lock from Rank to HedgeWent, so that two
+// hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
@@ -157,8 +155,7 @@ func (r *Record) used(b *Backend) bool {
 }
 
 // The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call
-// has used the address. A call's second hedge over a used connection would be worse than a hedge to
-// a mute one.
+// has used the address.
 const (
 	notSilent = 2 * iota
 	silent
@@ -296,8 +293,7 @@ func (r *Record) Unreserve(over bool) {
 }
 
 // Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there
-// is none, or if its connection was lost since: gRPC would wait for the next picker, which may never
-// come. The lock must be held.
+// is none, or if its connection was lost since. The lock must be held.
 func (r *Record) Reserved(policy *Roster) (p Pick) {
 	if o := r.only; o != nil {
 		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {

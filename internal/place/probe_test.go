@@ -94,53 +94,41 @@ func TestPatientDelay(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_ASlowBackend a patient probe is answered. Late calls then do not count for a
-// while, and the next probes wait for twice the latency.
+// In TestPatientDelay_ASlowBackend a patient probe is answered. Late calls then do not count for 50
+// times the latency, at most a minute, and the next probes wait for twice the latency, but no longer
+// than the delay of their own method allows. Calls of a method that takes 3 s on any backend change
+// neither.
 func TestPatientDelay_ASlowBackend(t *testing.T) {
-	whileSilent(t, func(b silentBackend) {
-		answer(b.probe(2*time.Second), usual, 20*ms)
-		if fallSilent(b.Backend); b.Suspect() {
-			t.Error("it is slow, and not silent")
-		}
-		time.Sleep(time.Second)
-		if fallSilent(b.Backend); !b.Silent() {
-			t.Error("it is trusted for a second")
-		}
-		b.waits(b.probe(0), 40*ms)
-		b.waits(b.probe(probeEvery), 20*ms) // the last probe was not answered
-		b.waits(b.probe(probeEvery), 0)     // two were not
-	})
-}
-
-// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that
-// takes 3 s on any backend. The slow method changes neither the time of trust nor the wait of a
-// probe.
-func TestPatientDelay_OtherMethods(t *testing.T) {
-	whileSilent(t, func(b silentBackend) {
-		answer(b.probe(time.Second), usual, 25*ms)
-		time.Sleep(2 * time.Second)
-		for range 40 {
-			r := newRecord(t)
-			r.Went(b.Backend)
-			r.Ended(3*time.Second, true)
-			time.Sleep(ms)
-		}
-		if fallSilent(b.Backend); !b.Silent() {
-			t.Error("it is stalled, and trusted")
-		}
-		b.waits(b.probe(0), 50*ms)
-	})
-}
-
-// In TestPatientDelay_OfALongCall a probe of a method that takes 3 s finds a slow backend. A probe
-// of a quick method still waits no longer than its own delay allows.
-func TestPatientDelay_OfALongCall(t *testing.T) {
-	whileSilent(t, func(b silentBackend) {
-		answer(b.probe(time.Second), 2*time.Second, 3*time.Second)
-		time.Sleep(time.Minute)
-		if fallSilent(b.Backend); !b.Silent() {
-			t.Error("it is trusted after a minute")
-		}
-		b.waits(b.probe(0), 2*usual+500*ms)
-	})
+	for _, tc := range []struct {
+		name              string
+		delay, took       time.Duration // of the probe
+		trusted           time.Duration
+		others            int
+		first, next, last time.Duration // waits
+	}{
+		{"slow", usual, 20 * ms, time.Second, 0, 40 * ms, 20 * ms, 0},
+		{"other methods", usual, 25 * ms, 1250 * ms, 40, 50 * ms, 25 * ms, 25 * ms / 2},
+		{"a long call", 2 * time.Second, 3 * time.Second, time.Minute, 0, 2*usual + 500*ms, 2*usual + 500*ms, 2*usual + 500*ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			whileSilent(t, func(b silentBackend) {
+				answer(b.probe(2*time.Second), tc.delay, tc.took)
+				if fallSilent(b.Backend); b.Suspect() {
+					t.Error("it is slow, and not silent")
+				}
+				for range tc.others {
+					r := newRecord(t)
+					r.Went(b.Backend)
+					r.Ended(3*time.Second, true)
+				}
+				time.Sleep(tc.trusted)
+				if fallSilent(b.Backend); !b.Silent() {
+					t.Error("it is still trusted")
+				}
+				b.waits(b.probe(0), tc.first)
+				b.waits(b.probe(probeEvery), tc.next) // the last probe was not answered
+				b.waits(b.probe(probeEvery), tc.last) // two were not
+			})
+		})
+	}
 }

@@ -140,8 +140,18 @@ func Count(targets ...string) stats.Backends {
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[b.id], own[b.id] = struct{}{}, struct{}{}
-				if since, worth := b.worthTelling(now); worth {
-					countSilent(&c, b.name, since)
+				since, worth := b.worthTelling(now)
+				if !worth {
+					continue
+				}
+				i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == b.name })
+				if i < 0 {
+					i, c.Silent = len(c.Silent), append(c.Silent, stats.SilentBackend{Address: b.name, Since: since})
+				}
+				s := &c.Silent[i]
+				s.Connections++
+				if since.Before(s.Since) {
+					s.Since = since
 				}
 			}
 			most = max(most, len(own))
@@ -150,16 +160,4 @@ func Count(targets ...string) stats.Backends {
 	c.Ready, c.Connections, c.SingleConnection = len(addresses), len(connections), most == 1
 	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
-}
-
-func countSilent(c *stats.Backends, address string, since time.Time) {
-	i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == address })
-	if i < 0 {
-		i, c.Silent = len(c.Silent), append(c.Silent, stats.SilentBackend{Address: address, Since: since})
-	}
-	s := &c.Silent[i]
-	s.Connections++
-	if since.Before(s.Since) {
-		s.Since = since
-	}
 }

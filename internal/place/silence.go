@@ -161,9 +161,8 @@ func (r *Roster) Moves() bool {
 
 func (r *Roster) Moved() { r.moved.Add(1) }
 
-// meter updates the share by the end of a primary on a connection that is not silent. While no
-// primaries are moved it updates the usual latency; calls that end at the same time may overwrite
-// each other's update.
+// meter updates the share by the end of a primary on a connection that is not silent, or, while no
+// primaries are moved, the usual latency. Concurrent calls may overwrite each other's update.
 func (b *Backend) meter(took time.Duration, answered bool) {
 	r, log := b.roster, math.Log(float64(max(took, 1)))
 	if r.metered.Load() <= 0 {

@@ -154,31 +154,11 @@ func TestRecord_Late(t *testing.T) {
 	none.Ended(time.Since(now), true)
 }
 
-// TestCount_Silent checks that an address is listed once if several policies have silent
-// connections to it.
+// TestCount_Silent: a silence is told from the third late call on that is 10 s later than the first,
+// to the log and to Methods alike, until an answer, or a minute without a late call. An address is
+// listed once, also if several policies have silent connections to it.
 func TestCount_Silent(t *testing.T) {
-	hedgetest.Run(t, "", func(t *testing.T) {
-		began := time.Now()
-		for range 2 { // a pool of two
-			_, all := enter(t, "a", "a", "b", "c")
-			for _, b := range all[:3] {
-				b.Late(time.Now(), 0)
-				b.Late(time.Now(), 0)
-				b.Late(time.Now().Add(10*time.Second), 0)
-				time.Sleep(ms)
-			}
-		}
-		want := []stats.SilentBackend{{Address: "a", Connections: 4, Since: began},
-			{Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
-		if got := place.Count("target").Silent; !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
-		}
-	})
-}
-
-// TestCount_WorthTelling: a silence is told from the third late call on that is 10 s later than the
-// first, to the log and to Methods alike, until an answer, or a minute without a late call.
-func TestCount_WorthTelling(t *testing.T) {
+	const s = time.Second
 	for _, tc := range []struct {
 		name   string
 		late   []time.Duration
@@ -186,29 +166,38 @@ func TestCount_WorthTelling(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		{"two stragglers, far apart", []time.Duration{0, 11 * time.Second}, false, time.Second, false},
-		{"many stragglers", []time.Duration{0, 1, time.Second, 2 * time.Second, 9 * time.Second}, false,
-			10 * time.Second, false},
-		{"ten seconds", []time.Duration{0, time.Second, 10 * time.Second}, false, 0, true},
-		{"and a minute", []time.Duration{0, time.Second, 10 * time.Second}, false, time.Minute, false},
-		{"an answer", []time.Duration{0, time.Second, 10 * time.Second}, true, 0, false},
+		{"two stragglers, far apart", []time.Duration{0, 11 * s}, false, s, false},
+		{"many stragglers", []time.Duration{0, 1, s, 2 * s, 9 * s}, false, 10 * s, false},
+		{"ten seconds", []time.Duration{0, s, 10 * s}, false, 0, true},
+		{"and a minute", []time.Duration{0, s, 10 * s}, false, time.Minute, false},
+		{"an answer", []time.Duration{0, s, 10 * s}, true, 0, false},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			_, all := enter(t, "a")
-			told := false
-			for began := time.Now(); len(tc.late) > 0; tc.late = tc.late[1:] {
-				time.Sleep(tc.late[0] - time.Since(began))
-				told = all[0].Late(time.Now(), ms)
-				if is := len(place.Count("target").Silent) > 0; is != told {
-					t.Errorf("after %v the log is told: %v, and Methods: %v", tc.late[0], told, is)
+			began := time.Now()
+			_, one := enter(t, "a", "b", "c")
+			_, two := enter(t, "a", "a") // a pool of two
+			all := append(two, one[:2]...)
+			want := []stats.SilentBackend{{Address: "a", Connections: 3, Since: began}, {Address: "b", Connections: 1, Since: began}}
+			for _, late := range tc.late {
+				time.Sleep(late - time.Since(began))
+				told := false
+				for _, b := range all {
+					told = b.Late(time.Now(), ms)
+				}
+				if is := place.Count("target").Silent; (len(is) > 0) != told {
+					t.Errorf("after %v the log is told: %v, and Methods: %v", late, told, is)
 				}
 			}
 			if tc.answer {
-				all[0].Answered()
+				for _, b := range all {
+					b.Answered()
+				}
 			}
 			time.Sleep(tc.after)
-			if is := len(place.Count("target").Silent) > 0; is != tc.want {
-				t.Errorf("told: %v, want %v", is, tc.want)
+			got := place.Count("target").Silent
+			slices.SortFunc(got, func(a, b stats.SilentBackend) int { return cmp.Compare(a.Address, b.Address) })
+			if tc.want && !slices.Equal(got, want) || !tc.want && len(got) > 0 {
+				t.Errorf("told: %v, want %v", got, tc.want)
 			}
 		})
 	}
@@ -235,50 +224,48 @@ func TestMoves(t *testing.T) {
 		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "as before", 1}}},
 		{"at the silent one", []step{{20, "failed there", 0.25}}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy, all := enter(t, "a", "b")
-				silent, well := all[0], all[1]
-				call := func(of string) {
-					r, b := newRecord(t), well
-					if of == "failed there" {
-						b = silent
-					}
-					r.Went(b)
-					took := map[string]time.Duration{"twice as long": 2 * usual, "ten times as long": 10 * usual}[of]
-					r.Ended(cmp.Or(took, usual), !strings.HasPrefix(of, "failed"))
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			policy, all := enter(t, "a", "b")
+			silent, well := all[0], all[1]
+			call := func(of string) {
+				r, b := newRecord(t), well
+				if of == "failed there" {
+					b = silent
 				}
-				for range 100 {
-					call("as before")
+				r.Went(b)
+				took := map[string]time.Duration{"twice as long": 2 * usual, "ten times as long": 10 * usual}[of]
+				r.Ended(cmp.Or(took, usual), !strings.HasPrefix(of, "failed"))
+			}
+			for range 100 {
+				call("as before")
+			}
+			fallSilent(silent)
+			for i, s := range tc.steps {
+				for range s.calls {
+					policy.Moves()
+					call(s.of)
 				}
-				fallSilent(silent)
-				for i, s := range tc.steps {
-					for range s.calls {
-						policy.Moves()
-						call(s.of)
-					}
-					const draws = 10_000
-					moves := 0
-					for range draws {
-						if policy.Moves() {
-							moves++
-						}
-					}
-					if share := float64(moves) / draws; math.Abs(share-s.want) > 0.05 {
-						t.Errorf("step %d: %.3f are moved, want %.3f", i, share, s.want)
+				const draws = 10_000
+				moves := 0
+				for range draws {
+					if policy.Moves() {
+						moves++
 					}
 				}
-				// Long after the last move, calls no longer change the share.
-				for range 64 {
-					call("as before")
+				if share := float64(moves) / draws; math.Abs(share-s.want) > 0.05 {
+					t.Errorf("step %d: %.3f are moved, want %.3f", i, share, s.want)
 				}
-				call("failed")
-				for range 100 {
-					if !policy.Moves() {
-						t.Fatal("fewer are moved")
-					}
+			}
+			// Long after the last move, calls no longer change the share.
+			for range 64 {
+				call("as before")
+			}
+			call("failed")
+			for range 100 {
+				if !policy.Moves() {
+					t.Fatal("fewer are moved")
 				}
-			})
+			}
 		})
 	}
 }

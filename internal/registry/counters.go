@@ -109,8 +109,7 @@ func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, wh
 const fewUnhedgeable = 10
 
 // unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
-// if most can be. seen is the number of calls that could not. Early headers are counted for all
-// calls, other reasons for late calls alone.
+// if most can be. seen is the number of calls that could not.
 func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
 	for _, reason := range prevents {

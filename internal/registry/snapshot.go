@@ -34,8 +34,8 @@ type learnedKey struct {
 	class          string // "": the method
 }
 
-// readSnapshots reads snapshots to their ends. It returns the latencies of methods and classes, and
-// the calls per second of targets: the largest number in all snapshots.
+// readSnapshots returns the latencies of methods and classes, and the calls per second of targets:
+// the largest number in all snapshots.
 func readSnapshots(all []io.Reader) (known map[learnedKey]sketch.Counts, rates map[string]float64, err error) {
 	sketches := map[learnedKey][]*sketchpb.DDSketch{}
 	known, rates = map[learnedKey]sketch.Counts{}, map[string]float64{}

@@ -130,8 +130,7 @@ func (r *Registry) addTarget(name string) *Target {
 }
 
 // newBudget returns the bucket of a new target or method. It holds one token, or none once a method
-// was removed: otherwise targets that are rarely called, or displaced often, would exceed the
-// budget by the first tokens of their new buckets.
+// was removed: displaced targets would exceed the budget by the first tokens of their new buckets.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
@@ -266,8 +265,7 @@ func (m *Method) NoteNames(conn any, static bool) {
 
 const (
 	// sameInARow is the number of consecutive hedges, each over the same connection as the previous
-	// hedge of its ClientConn, after which each ClientConn counts as having one connection. With
-	// two connections chosen at random, that happens once in 32,768 times.
+	// hedge of its ClientConn, after which each ClientConn counts as having one connection.
 	sameInARow = 15
 	// maxWatched bounds the watched ClientConns of a target: a pool may have hundreds.
 	maxWatched = 64

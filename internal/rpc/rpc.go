@@ -33,9 +33,7 @@ const (
 // Unnumbered returns the context for a new call, without the marks of a hedge that the caller's
 // handler serves, or of a hedge that has won: a copy of their metadata may be in the context. A call
 // made within a hedge that may still lose keeps its number, because it is an extra copy too.
-//
-// Unnumbered allocates nothing, unless a hedge is served or has won. It does not look at the
-// outgoing metadata, which would be copied for every call.
+// It does not look at the outgoing metadata, which would be copied for every call.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext

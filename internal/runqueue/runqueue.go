@@ -16,17 +16,13 @@ const (
 	window = 50 * time.Millisecond
 )
 
-// Wait returns the mean time that goroutines of this process waited for a processor, from when they
-// became runnable until they ran. The mean is over the last 50 to 100 ms, or since the call before
-// if that was earlier. Wait returns 0 at the first call, and if no goroutine has waited. The runtime
-// records one in eight waits of a goroutine.
+// Wait returns the mean time that goroutines of this process waited for a processor, over the last
+// 50 to 100 ms, or since the call before if that was earlier; 0 at the first call. The runtime
+// records one in eight waits of a goroutine. Note: a request that waits in a socket, or a timer that
+// fires late, is not a goroutine that waits.
 //
-// A cgroup that throttles the process shows in the waits of goroutines that are runnable meanwhile,
-// and of those that become runnable together when it ends. Note: a request that waits in a socket,
-// or a timer that fires late, is not a goroutine that waits.
-//
-// Wait reads the runtime's histogram at most every 5 ms. It runs no goroutine and does not allocate
-// after the first call. It may be called concurrently.
+// Wait reads the runtime's histogram at most every 5 ms, and does not allocate after the first call.
+// It may be called concurrently.
 func Wait() time.Duration {
 	if f := replacement.Load(); f != nil {
 		return (*f)()

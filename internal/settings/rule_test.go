@@ -289,3 +289,21 @@ func configFor(s *hedge.Scheduler, target, method string) settings.Config {
 	c := (*registry.Registry)(s).Config()
 	return *c.ForMethod(c.ForTarget(target), method)
 }
+
+// TestOptions_TheCallersSlicesAreItsOwn refills the slices of options before New, and before the
+// methods are first called.
+func TestOptions_TheCallersSlicesAreItsOwn(t *testing.T) {
+	methods, nonFatal := []string{"/a/*"}, []codes.Code{codes.Unknown}
+	ofMethod, ofTarget := []hedge.Option{hedge.WithMaxHedges(1)}, []hedge.Option{hedge.WithMinDelay(time.Second)}
+	options := []hedge.Option{hedge.WithMethods(methods...), hedge.WithNonFatalCodes(nonFatal...),
+		hedge.WithMethodOptions("/a/b", ofMethod...), hedge.WithTargetOptions("target", ofTarget...)}
+	methods[0], nonFatal[0] = "/other/*", codes.Internal
+	ofMethod[0], ofTarget[0] = hedge.WithMaxHedges(3), hedge.WithMinDelay(time.Minute)
+	s := hedgetest.New(t, options...)
+	hedgetest.Call(t, s, "target", "/a/b", 0)
+	got := (*registry.Registry)(s).Method("target", "/a/b", time.Now()).Settings()
+	if !got.Selected || got.Final != rpc.CodesBut([]codes.Code{codes.Unknown}) || got.MaxHedges != 1 ||
+		got.MinDelay != time.Second {
+		t.Errorf("%+v", got)
+	}
+}

@@ -118,8 +118,8 @@ func (t *tally) distribution() *Distribution {
 	return d
 }
 
-// Survival is a survival function S over all buckets. It is immutable. The nil Survival stands for
-// calls that take no time.
+// Survival is a survival function S over all buckets. It is immutable. The nil
+// Survival stands for calls that take no time.
 type Survival struct {
 	beyond [Buckets]float64 // S at the upper edge of each bucket
 	last   int              // the last bucket in which something was answered
@@ -147,14 +147,14 @@ func (d *Distribution) Survival() *Survival {
 
 // At returns S(t): within a bucket, the mean of its values at the edges.
 func (s *Survival) At(t time.Duration) float64 {
-	if s == nil || t >= longest {
+	switch i := Bucket(t); {
+	case s == nil || t >= longest:
 		return 0
-	}
-	if t <= shortest {
+	case t <= shortest:
 		return 1
+	default:
+		return (s.beyond[max(i-1, 0)] + s.beyond[i]) / 2
 	}
-	i := Bucket(t)
-	return (s.beyond[max(i-1, 0)] + s.beyond[i]) / 2
 }
 
 // Beyond returns S at the upper edge of a bucket.

@@ -128,9 +128,8 @@ func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	return t.distribution()
 }
 
-// present returns the slots in the window at now, the newest first. A keeping window returns the
-// slots that counted a call within the window, and as many older slots as hold the rest of the
-// calls to keep.
+// present returns the slots in the window at now, the newest first, and of a keeping window as many
+// older slots as hold the rest of the calls to keep.
 func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	step, all := w.epoch(now), w.all(room)
 	if w.keep == 0 {

@@ -13,11 +13,10 @@ const (
 	complete = 0.95 // share of its calls that a cohort must have ended
 )
 
-// Changed reports whether the calls since a moment are slower or faster than the calls before it,
-// so that the earlier calls no longer predict latency. As in the Kolmogorov-Smirnov test, it
-// compares the largest difference of the distributions. The difference must exceed least, and the
-// bound that independent samples of one distribution exceed with probability unlikely (Dvoretzky,
-// Kiefer and Wolfowitz 1956, with Massart's constant): by chance once in millions of comparisons.
+// Changed reports whether the calls since a moment are slower or faster than the calls before it. As
+// in the Kolmogorov-Smirnov test, it compares the largest difference of the distributions, which
+// must exceed least, and the bound that independent samples of one distribution exceed with
+// probability unlikely (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
 func Changed(before, since *sketch.Distribution, least float64) (slower, faster bool) {
 	earlier, newer := before.Survival(), since.Survival()
 	if earlier == nil || newer == nil { // calls that were all cut short do not show a latency
@@ -51,9 +50,8 @@ func (l *Learner) changedAt(
 // lately returns the calls of the window since latencies last changed, with restored latencies.
 //
 // At once, a change is one of half of all calls (matters): a backend among several that stalls for
-// a second now and then is part of the distribution, and the reason to hedge. A smaller change
-// counts (mattersInDoubt) if it lasts, or soon after a change, when few calls from before it may be
-// left. What is known of hedges survives a change that was noticed because it lasted.
+// a second now and then is part of the distribution. A smaller change counts (mattersInDoubt) if it
+// lasts, or soon after a change. What is known of hedges survives a change that lasted.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)

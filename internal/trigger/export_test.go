@@ -10,7 +10,7 @@ func (l *Learner) Run(run func(choose func())) { l.run = run }
 
 // Take and Took export take and took.
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
-func (p *Pace) Took(d time.Duration)       { p.took(d) }
+func (p *Pace) Took(at, d time.Duration)   { p.took(int64(at), d) }
 
 // Changed returns when latencies last changed, or zero.
 func (l *Learner) Changed() time.Time { return l.changed }

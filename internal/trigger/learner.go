@@ -141,7 +141,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	l.run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
-			defer func() { c.Pace.took(time.Since(began)) }()
+			defer func() { c.Pace.took(at, time.Since(began)) }()
 			l.choose(c, now)
 		})
 	})

@@ -19,8 +19,8 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 		cost := time.Duration(0)
 		for tick := range 10 * seconds {
 			for range 2000 {
-				if p.Take(time.Duration(tick) * 100 * ms) {
-					p.Took(each)
+				if at := time.Duration(tick) * 100 * ms; p.Take(at) {
+					p.Took(at, each)
 					cost += each
 				}
 			}
@@ -33,14 +33,21 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	}
 }
 
-// TestPace_AStoppedProcess stops the process during a choice: the next choice waits at most half a
-// minute.
+// TestPace_AStoppedProcess stops the process during choices: the next choice waits at most half a
+// minute afterwards.
 func TestPace_AStoppedProcess(t *testing.T) {
 	for _, stopped := range []time.Duration{30 * time.Second, 24 * time.Hour} {
-		var p trigger.Pace
-		p.Take(0)
-		if p.Took(stopped); !p.Take(30 * time.Second) {
-			t.Errorf("stopped for %v: the next choice waits for more than half a minute", stopped)
+		for _, choices := range []int{1, 100} {
+			var p trigger.Pace
+			for range choices {
+				p.Take(0)
+			}
+			for range choices {
+				p.Took(0, stopped)
+			}
+			if !p.Take(stopped + 30*time.Second) {
+				t.Errorf("stopped for %v in %d choices: the next one waits for more than half a minute", stopped, choices)
+			}
 		}
 	}
 }
@@ -68,7 +75,7 @@ func choicesWait(t *testing.T, busy bool) {
 	}
 	if busy {
 		c.Pace.Take(0)
-		c.Pace.Took(200 * ms) // uses up 20 s of Pace
+		c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
 	}
 	if calls(0, 90*ms); choices > 0 {
 		t.Errorf("%d choices from fewer than a hundred calls", choices)

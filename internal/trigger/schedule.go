@@ -68,9 +68,14 @@ func (p *Pace) take(at int64) bool {
 	}
 }
 
-// took replaces the usual cost of a choice by d, or by maxCost if d is longer.
-func (p *Pace) took(d time.Duration) {
-	if p != nil {
-		p.paid.Add(paceShare * int64(min(d, maxCost)-usualCost))
+// took replaces the usual cost of a choice made at nanoseconds after the epoch by d, or by maxCost if
+// d is longer. Choices that were interrupted together count as one.
+func (p *Pace) took(at int64, d time.Duration) {
+	if p == nil {
+		return
+	}
+	paid := p.paid.Add(paceShare * int64(min(d, maxCost)-usualCost))
+	if most := at + int64(d) + paceShare*int64(maxCost); paid > most {
+		p.paid.CompareAndSwap(paid, most)
 	}
 }

@@ -182,9 +182,9 @@ func unary(opts ...connect.ClientOption) func(c *http.Client, url string) call {
 	}
 }
 
-// TestClients makes calls by each client, plain and hedged, through a proxy to three servers that hold
-// some requests back. No call fails or gets a wrong byte, hedges win, and no connection is left. In
-// the last case the proxy itself hedges.
+// TestClients makes calls by each client, plain and hedged, through a proxy to three servers that
+// hold some requests back. No call fails or gets a wrong byte, hedges win, and no connection is
+// left. In the last case the proxy itself hedges.
 func TestClients(t *testing.T) {
 	for _, tc := range clients {
 		t.Run(tc.name, func(t *testing.T) {
@@ -202,8 +202,8 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// startProxy starts a reverse proxy in front of three servers of the application, in turn. It sends its
-// own requests by rt. The first server holds one request in ten back.
+// startProxy starts a reverse proxy in front of three servers of the application, in turn. It sends
+// its own requests by rt. The first server holds one request in ten back.
 func startProxy(t *testing.T, rt http.RoundTripper) string {
 	app := application(t)
 	var urls []*url.URL
@@ -233,7 +233,8 @@ func startProxy(t *testing.T, rt http.RoundTripper) string {
 	return proxy.URL
 }
 
-// compare makes calls without and with hedging. calls gets a transport without hedging and one to test.
+// compare makes calls without and with hedging. calls gets a transport without hedging and one to
+// test.
 func compare(t *testing.T, option hedge.Option, calls func(plain, rt http.RoundTripper) call) {
 	name := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/chat") {

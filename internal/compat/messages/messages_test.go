@@ -153,7 +153,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// compare makes a call of the kind hedged and plain. If it is stale, the reply holds something before.
+// compare makes a call of the kind hedged and plain. If it is stale, the reply holds something
+// before.
 func compare(t *testing.T, k kind, streams bool, plans []plan, winner int, stale bool) {
 	hedged := k.hedged && !stale || k.stale && stale
 	if !hedged {
