@@ -140,7 +140,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 // calls of a hundred methods that came when there was no room. These stay, although each of them is
 // called less often than there is room for others.
 func TestRule16_MethodsAreBounded(t *testing.T) {
-	bound, junk := 300, longtest.Size(3_000, 1_000_000)
+	bound, junk := 300, longtest.Size(4_000, 1_000_000)
 	const used = 100
 	s := hedgetest.All(t, hedge.WithMaxMethods(bound))
 	before := testserver.Heap()
@@ -149,7 +149,10 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	}
 	for i := range junk {
 		booked(s, []string{target, fmt.Sprint("dns:///host-", i)}[i%2], fmt.Sprint("/junk.Svc/", i), ms)
-		booked(s, target, fmt.Sprint("/pkg.Svc/", i%used), ms)
+		if i%5 == 0 { // twice: a first call may be forgotten, and only the second shows that a method is in use
+			booked(s, target, fmt.Sprint("/pkg.Svc/", i/5%used), ms)
+			booked(s, target, fmt.Sprint("/pkg.Svc/", i/5%used), ms)
+		}
 	}
 	if heap := int64(testserver.Heap()-before) - madeOnce; heap > int64(bound)*8<<10 {
 		t.Errorf("%d methods are in %d bytes", bound, heap)
@@ -159,13 +162,11 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 		rows[row.Method] = row.Calls
 	}
 	for i := range used {
-		// The first call of a method may be forgotten before the second: only then is the method
-		// known to be in use.
-		if got := rows[fmt.Sprint("/pkg.Svc/", i)]; got < int64(junk/used)-1 {
-			t.Errorf("method %d: %d calls in its entry, of %d", i, got, junk/used)
+		if got, want := rows[fmt.Sprint("/pkg.Svc/", i)], int64(2*junk/5/used); got < want-1 {
+			t.Errorf("method %d: %d calls in its entry, of %d", i, got, want)
 		}
 	}
-	if got, want := s.Stats().Calls, int64(2*bound+2*junk); got != want || len(rows) != bound {
+	if got, want := s.Stats().Calls, int64(2*bound+junk+2*junk/5); got != want || len(rows) != bound {
 		t.Errorf("%d calls and %d methods, want %d and %d", got, len(rows), want, bound)
 	}
 }
@@ -174,38 +175,6 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
 		booked(s, fmt.Sprintf("dns:///host-%d", i), fmt.Sprintf("/junk/Name%d", round), ms)
-	}
-}
-
-// A call in flight still counts after its method was removed.
-func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithMaxMethods(200))
-	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-	lost := hcall.Begin((*registry.Registry)(s), t.Context(), target, method+"2", nil, hedge.After(0))
-	crowd(s, 0)
-	for _, row := range s.Methods() {
-		if row.Target == target {
-			t.Fatalf("%s has not left", row.Method)
-		}
-	}
-	before := s.Stats()
-	if before.Calls != 2002 || before.Hedges != 0 {
-		t.Fatalf("%+v", before)
-	}
-	if send, _ := hedgetest.Admit(&c, 1); !send {
-		t.Fatal("the hedge is not sent")
-	}
-	hedgetest.HedgeWins(&c, ms, nil)
-	c.LoserPanicked()
-	lost.NotReplayable()
-	want := before
-	want.Hedged, want.Hedges, want.HedgeWins, want.LoserPanics, want.NotReplayable = 1, 1, 1, 1, 1
-	if got := s.Stats(); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	crowd(s, 1)
-	if got := len(s.Methods()); got != 200 {
-		t.Errorf("%d methods, with what has left", got)
 	}
 }
 

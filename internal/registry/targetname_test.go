@@ -62,7 +62,7 @@ func TestWithTargetName(t *testing.T) {
 func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithMaxMethods(100), hedge.WithTargetName(etcd))
-		const connections = 5_000
+		const connections = 4_950
 		for i := range connections {
 			booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
 			if n := registry.Names((*registry.Registry)(s)); i%50 == 0 && n > 100 {
