@@ -40,6 +40,26 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 	}
 }
 
+// TestAuto_UselessHedges makes hedges as slow as their primaries, for good.
+func TestAuto_UselessHedges(t *testing.T) {
+	longtest.Computation(t)
+	same := func(seed, id uint64, _ int, at time.Duration) time.Duration { return slowTrickle(seed, id, 0, at) }
+	for _, tc := range longtest.First(2, []struct {
+		rate  float64
+		calls int
+		most  float64 // percent
+	}{{5, 12_000, 3}, {100, 60_000, 2.5}, {1, 12_000, 3}, {20, 24_000, 3}, {500, 150_000, 1.5}, {2000, 300_000, 1.5}}) {
+		done := client{distribution: same, calls: tc.calls, rate: tc.rate, seed: 1, config: config()}.run().done
+		got := load(done[len(done)/10:])
+		t.Logf("%v/s: load %.2f%%", tc.rate, got)
+		if got > tc.most {
+			t.Errorf("%v/s: load %.2f%%, want at most %v%%", tc.rate, got, tc.most)
+		}
+	}
+}
+
+// TestAuto_Deadlines has a deadline of 1 s and a backend that is 3 s slower, so the latency of the
+
 // A deadline ends calls, and does not end the objective: where 5% of attempts miss a deadline three
 // medians away, hedges prevent as many failures as the best percentile or fixed delay does.
 func TestAuto_ANearDeadline(t *testing.T) {
