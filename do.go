@@ -40,7 +40,7 @@ func Do[T any](
 	d.call.Inspect(nil, nil, nil)
 	if !d.call.Hedged() {
 		value, err := fn(ctx)
-		d.call.End(call.Ending{Err: err})
+		d.call.End(call.Completion{Err: err})
 		return value, err
 	}
 	d.doAttempt = doAttempt[T]{call: &d.call, fn: fn}
@@ -56,7 +56,7 @@ func Do[T any](
 	out := d.race.Run(attempts, cancel, d.call.Plan(), &d.call, d)
 	returned = true
 	if out.Untouched {
-		d.call.End(call.Ending{Err: out.Err})
+		d.call.End(call.Completion{Err: out.Err})
 	}
 	if out.Winner == nil {
 		return d.value, out.Err

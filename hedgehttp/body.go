@@ -65,7 +65,7 @@ func (u *unheard) Read(p []byte) (int, error) {
 	if u.over.Load() {
 		return u.ReadCloser.Read(p)
 	}
-	end := call.Ending{AskedAt: u.call.Age()}
+	end := call.Completion{AskedAt: u.call.Age()}
 	n, err := u.ReadCloser.Read(p)
 	if n == 0 && err == nil || u.over.Swap(true) {
 		return n, err

@@ -61,7 +61,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		winner = out.Winner.(*attempt)
 	}
 	if out.Untouched {
-		x.call.End(call.Ending{Err: out.Err, Trailer: winner.Trailer()})
+		x.call.End(call.Completion{Err: out.Err, Trailer: winner.Trailer()})
 	}
 	return winner.deliver()
 }
@@ -74,7 +74,7 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	if outcome == nil && x.call.Learns && x.streams(res) {
 		res.Body = &unheard{ReadCloser: res.Body, call: &x.call, headers: x.call.Age()}
 	} else {
-		x.call.End(call.Ending{Err: outcome, Trailer: pushback(res, outcome)})
+		x.call.End(call.Completion{Err: outcome, Trailer: pushback(res, outcome)})
 	}
 	return res, err
 }

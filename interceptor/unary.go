@@ -72,7 +72,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(req) == nil {
 				u.call.NotReplayable()
 			}
-			u.call.End(call.Ending{Err: err, Trailer: u.Trailer()})
+			u.call.End(call.Completion{Err: err, Trailer: u.Trailer()})
 			u.recycle()
 			return err
 		}
@@ -99,7 +99,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		u.results.Deliver(out.Err == nil || cc == nil)
 		if out.Untouched {
-			u.call.End(call.Ending{Err: out.Err, Trailer: u.Trailer()})
+			u.call.End(call.Completion{Err: out.Err, Trailer: u.Trailer()})
 			u.recycle()
 		}
 		return out.Err

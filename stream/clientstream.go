@@ -69,7 +69,7 @@ func (c *clientStream) open(target string) error {
 		c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
-		c.call.End(call.Ending{Err: err})
+		c.call.End(call.Completion{Err: err})
 		c.primary.results.Deliver(c.opener.cc == nil)
 		return err
 	}

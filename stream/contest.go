@@ -125,7 +125,7 @@ func (k *contest) run(into any) *streamAttempt {
 	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
-		e := call.Ending{Err: err, Age: k.Age(), AskedAt: k.askedAt}
+		e := call.Completion{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
 		}
@@ -163,7 +163,7 @@ func (k *contest) Book(r *race.Report) {
 		k.BookHeaders(r)
 		return
 	}
-	c.end(call.Ending{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
+	c.end(call.Completion{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
 // choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. If m has

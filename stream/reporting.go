@@ -77,7 +77,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 		return
 	}
 	h := r.headersWaited()
-	e := call.Ending{Err: failureOf(err), Age: r.call.Age(), AskedAt: askedAt}
+	e := call.Completion{Err: failureOf(err), Age: r.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
@@ -90,7 +90,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 	r.end(e)
 }
 
-func (r *reporting) end(e call.Ending) {
+func (r *reporting) end(e call.Completion) {
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.booked = true

@@ -92,7 +92,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 		st.opener.options = attempt.NewOptions(slices.Clone(opts))
 	}
 	if st.primary.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
-		st.call.End(call.Ending{Err: err})
+		st.call.End(call.Completion{Err: err})
 		return nil, err
 	}
 	st.chosen.Store(&st.primary)

@@ -42,7 +42,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 			c.Inspect(nil, nil, nil)
 			plan := c.Plan()
 			time.Sleep(took)
-			c.End(hcall.Ending{})
+			c.End(hcall.Completion{})
 			return plan.Delay
 		}
 		names := func() (names []string) {

@@ -214,7 +214,7 @@ func policy(delay string) hedge.Option {
 // fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
 	c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil, hedge.Off())
-	c.End(hcall.Ending{Err: status.Error(codes.Unavailable, "")})
+	c.End(hcall.Completion{Err: status.Error(codes.Unavailable, "")})
 }
 
 // failHedge lets a hedge fail.

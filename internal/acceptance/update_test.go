@@ -272,7 +272,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 			if tc.cut {
 				hedgetest.CutShort(&c, c.Age())
 			} else {
-				c.End(hcall.Ending{Err: tc.err})
+				c.End(hcall.Completion{Err: tc.err})
 			}
 			if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
 				t.Errorf("p25 %v, want %v", got, tc.want)
@@ -299,7 +299,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 				hedgetest.Update(t, s, append(opts, update)...)
 				for range 60 { // which teach that calls take 60 ms
 					c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-					c.End(hcall.Ending{Age: 60 * ms})
+					c.End(hcall.Completion{Age: 60 * ms})
 				}
 			})
 			hedgetest.Call(t, s, target, method, 200*ms)
@@ -408,7 +408,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 	hedgetest.Update(t, s, asking("the second")...)
 	c.Inspect(nil, nil, nil)
-	c.End(hcall.Ending{})
+	c.End(hcall.Completion{})
 	if asked != "the first's class the first's cost " {
 		t.Errorf("asked were %s", asked)
 	}

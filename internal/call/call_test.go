@@ -75,8 +75,8 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 				}
 				group.Wait()
 			}
-			each(tc.failures, func(c *call.Call) { c.End(call.Ending{Err: status.Error(codes.Unavailable, "")}) })
-			each(tc.successes, func(c *call.Call) { c.End(call.Ending{}) })
+			each(tc.failures, func(c *call.Call) { c.End(call.Completion{Err: status.Error(codes.Unavailable, "")}) })
+			each(tc.successes, func(c *call.Call) { c.End(call.Completion{}) })
 			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
 				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
 			}
@@ -89,10 +89,10 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
-		begin(t.Context(), s, c.target, c.method, hedge.Off()).End(call.Ending{Err: status.Error(codes.NotFound, ""),
+		begin(t.Context(), s, c.target, c.method, hedge.Off()).End(call.Completion{Err: status.Error(codes.NotFound, ""),
 			Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
 	}
-	begin(t.Context(), s, "a", "/x/A", hedge.Off()).End(call.Ending{})
+	begin(t.Context(), s, "a", "/x/A", hedge.Off()).End(call.Completion{})
 	for i, want := range []float64{9, 9, 9} {
 		if row := s.Methods()[i]; row.ThrottleTokens != want {
 			t.Errorf("%s%s: %v tokens, want %v", row.Target, row.Method, row.ThrottleTokens, want)

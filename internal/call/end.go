@@ -18,9 +18,9 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Ending describes how a call ended for its caller. A stream ends with its first message, or
+// Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
-type Ending struct {
+type Completion struct {
 	Race    *race.Report // of a race that Call.End ends; nil without one, and after BookHeaders
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
@@ -39,7 +39,7 @@ type Ending struct {
 const Grace = time.Millisecond
 
 // Book implements [race.Policy]. The end of the race ends the call.
-func (c *Call) Book(r *race.Report) { c.End(Ending{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
+func (c *Call) Book(r *race.Report) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
 
 // BookHeaders takes the report of a race that response headers decided. End must be called for the
 // first message, or the end of the stream.
@@ -50,7 +50,7 @@ func (c *Call) BookHeaders(r *race.Report) {
 }
 
 // End counts the end of the call, and learns from it. It must be called once.
-func (c *Call) End(e Ending) {
+func (c *Call) End(e Completion) {
 	if c.method == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (c *Call) End(e Ending) {
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
-	d := ended{Ending: e, call: c, headers: c.byHeaders != nil}
+	d := ended{Completion: e, call: c, headers: c.byHeaders != nil}
 	d.gone = e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if d.headers {
 		d.Race = c.byHeaders
@@ -103,7 +103,7 @@ func (c *Call) End(e Ending) {
 
 // ended is a call that has ended.
 type ended struct {
-	Ending
+	Completion
 	call    *Call
 	headers bool // response headers decided Race; Err and Age describe the first message
 	gone    bool // the caller had gone

@@ -93,10 +93,10 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
-// Record adds an event and the actions that the machine returned for it, at the age now of the
+// Note adds an event and the actions that the machine returned for it, at the age now of the
 // call. decided reports whether the race was decided before. err is the error of an Ended event or
-// of the caller's context. Record must not be called after the step that delivered the outcome.
-func (r *Report) Record(decided bool, e Event, a Actions, err error, now time.Duration) {
+// of the caller's context. Note must not be called after the step that delivered the outcome.
+func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
 	case NotReplayable:
 		r.NotReplayable = true

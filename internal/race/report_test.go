@@ -47,7 +47,7 @@ func reports(h history) (r, recorded race.Report) {
 				r.LoserPanics++
 			}
 		}
-		recorded.Record(f.decided, o.e, o.a, errorOf(o), o.at)
+		recorded.Note(f.decided, o.e, o.a, errorOf(o), o.at)
 		if f = f.then(h.rules, o); o.a.Decided {
 			r.Winner, r.DecidedAt, r.Committed = int(f.winner), o.at, o.e.Kind == race.Committed
 		}

@@ -74,7 +74,7 @@ func (x *runner) step(e Event, err error) Actions {
 	now, decided, final := time.Since(x.plan.Start), x.machine.decided, x.machine.delivered
 	a := x.machine.Step(e, now)
 	if !final {
-		x.report.Record(decided, e, a, err, now)
+		x.report.Note(decided, e, a, err, now)
 	}
 	switch {
 	case a.Arm:

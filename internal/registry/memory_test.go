@@ -84,7 +84,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 							took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
 						}
 						c.Inspect(j, nil, nil)
-						c.End(hcall.Ending{Age: took})
+						c.End(hcall.Completion{Age: took})
 						if tc.hedged {
 							c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), took, true) })
 							c.Teach(func(l *trigger.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
@@ -108,7 +108,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 		s := hedgetest.All(t)
 		book := func(name string) {
 			c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
-			c.End(hcall.Ending{})
+			c.End(hcall.Completion{})
 		}
 		names := func() string {
 			var all []string
@@ -274,11 +274,11 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 						t.Errorf("%d hedges of the first call of all", sent)
 					}
 				}
-				c.End(hcall.Ending{})
+				c.End(hcall.Completion{})
 				for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
 					time.Sleep(time.Minute)
 					c := hcall.Begin((*registry.Registry)(s), t.Context(), "busy", method, nil)
-					c.End(hcall.Ending{})
+					c.End(hcall.Completion{})
 				}
 			}
 			sent := s.Stats().Hedges - before.Hedges

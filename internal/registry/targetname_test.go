@@ -36,7 +36,7 @@ func TestWithTargetName(t *testing.T) {
 		for range 50 {
 			hedgetest.Call(t, s, target, method, 0)
 			c := call.Begin((*registry.Registry)(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
-			c.End(call.Ending{})
+			c.End(call.Completion{})
 		}
 	}
 	rows := s.Methods()

@@ -76,7 +76,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 							hedgetest.Admit(&c, 1)
 						}
 						time.Sleep(took)
-						c.End(call.Ending{})
+						c.End(call.Completion{})
 					}
 				})
 			}
