@@ -78,7 +78,8 @@ func TestReport(t *testing.T) {
 	summary := read(t, folder, "SUMMARY.md")
 	wantLines(t, summary, `.*\]\(docs/results/overview.png\)\n\n\| workload `, "### Where something else is better\n",
 		"### Weak spots\n", `\| \[correlated\]\(docs/results/correlated.md\) \| one request in ten is slow`)
-	if rows := regexp.MustCompile(`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).
+	if rows := regexp.MustCompile(
+		`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).
 		FindAllString(summary, -1); len(rows) != 6 {
 		t.Errorf("the overview shows %d workloads, want 6 without the peer, which did not run:\n%s", len(rows), summary)
 	}

@@ -241,7 +241,8 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 			Calls: 3000, Concurrency: 10, Seed: 1, Options: []hedge.Option{hedge.WithDryRun(true),
 				hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
 		row := rows[0]
-		if len(row.Forecasts) != 4 || ended.Hedges()+int(row.Hedges+row.Hedged) > 0 || (row.DryRun == 0) != (tc.budget == 0) ||
+		if len(row.Forecasts) != 4 || ended.Hedges()+int(row.Hedges+row.Hedged) > 0 ||
+			(row.DryRun == 0) != (tc.budget == 0) ||
 			!within(row.Forecasts[0].UnhedgedTail, []time.Duration{row.P50, row.P90, row.P99}[tc.tail], 0.05) {
 			t.Errorf("%v, budget %v: %v forecast; %+v", tc.trigger, tc.budget, row.Forecasts, row)
 		}

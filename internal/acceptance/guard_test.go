@@ -191,7 +191,8 @@ func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 			}))
 			hedgetest.Call(t, s, simulation.Target, simulation.Method, tc.takes)
 			_, learned := s.Latency(simulation.Target, simulation.Method, 0.5)
-			if got := s.Stats(); sent != tc.sent || learned != (tc.counts == 0) || got.ClientBusy != tc.counts || asked.Load() > 0 != tc.asked ||
+			if got := s.Stats(); sent != tc.sent || learned != (tc.counts == 0) || got.ClientBusy != tc.counts ||
+				asked.Load() > 0 != tc.asked ||
 				slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
 				t.Errorf("sent at %v, asked %d times, held back for %v; learned: %t; %+v", sent, asked.Load(), reasons, learned,
 					got)

@@ -66,7 +66,8 @@ func (s *triton) ModelStreamInfer(st inferServer) error {
 // client returns a client of the server, in memory.
 func (s *triton) client(t *testing.T, scheduler *hedge.Scheduler) inferencepb.GRPCInferenceServiceClient {
 	return inferencepb.NewGRPCInferenceServiceClient(testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
-		return s.ModelStreamInfer(&grpc.GenericServerStream[inferRequest, inferencepb.ModelStreamInferResponse]{ServerStream: st})
+		return s.ModelStreamInfer(
+			&grpc.GenericServerStream[inferRequest, inferencepb.ModelStreamInferResponse]{ServerStream: st})
 	}, hedgetest.Interceptors(scheduler)...))
 }
 

@@ -76,14 +76,16 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 			}
 		}
 	}
-	for _, every := range []time.Duration{10, 60, 200, 310, 660, 30, 90, 120, 180, 220, 240, 290, 400, 1300}[:longtest.Size(5, 14)] {
+	for _, every := range []time.Duration{10, 60, 200, 310, 660, 30, 90, 120, 180, 220, 240, 290, 400,
+		1300}[:longtest.Size(5, 14)] {
 		for _, n := range longtest.First(1, []int{8, 50}) {
 			causes = append(causes, cause{fmt.Sprintf("%d s between bursts", every), 100,
 				func(w *world) { w.refuses = bursts(n, every*second) }})
 		}
 	}
 	for _, tc := range append(causes,
-		cause{"bursts that are much longer than hedges could cause", 2, func(w *world) { w.refuses = bursts(51, 336*second) }},
+		cause{"bursts that are much longer than hedges could cause", 2,
+			func(w *world) { w.refuses = bursts(51, 336*second) }},
 		cause{"one in 100 is too large", 100, func(w *world) { w.large = .01 }},
 		cause{"a third are too large", 100, func(w *world) { w.large = .3 }}) {
 		short, sum := 3, 0.0

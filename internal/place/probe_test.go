@@ -108,7 +108,8 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 	}{
 		{"slow", usual, 20 * ms, time.Second, 0, 40 * ms, 20 * ms, 0},
 		{"other methods", usual, 25 * ms, 1250 * ms, 40, 50 * ms, 25 * ms, 25 * ms / 2},
-		{"a long call", 2 * time.Second, 3 * time.Second, time.Minute, 0, 2*usual + 500*ms, 2*usual + 500*ms, 2*usual + 500*ms},
+		{"a long call", 2 * time.Second, 3 * time.Second, time.Minute, 0,
+			2*usual + 500*ms, 2*usual + 500*ms, 2*usual + 500*ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			whileSilent(t, func(b silentBackend) {

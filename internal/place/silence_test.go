@@ -177,7 +177,8 @@ func TestCount_Silent(t *testing.T) {
 			_, one := enter(t, "a", "b", "c")
 			_, two := enter(t, "a", "a") // a pool of two
 			all := append(two, one[:2]...)
-			want := []stats.SilentBackend{{Address: "a", Connections: 3, Since: began}, {Address: "b", Connections: 1, Since: began}}
+			want := []stats.SilentBackend{{Address: "a", Connections: 3, Since: began},
+				{Address: "b", Connections: 1, Since: began}}
 			for _, late := range tc.late {
 				time.Sleep(late - time.Since(began))
 				told := false

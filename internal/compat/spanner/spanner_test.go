@@ -81,7 +81,8 @@ func start(t *testing.T) *service {
 	t.Cleanup(func() { _ = s.database.Close() })
 	for i := range backends {
 		l, address := testserver.NewListener(), fmt.Sprint("backend-", i)
-		server := grpc.NewServer(grpc.UnknownServiceHandler(s.proxy), grpc.ForceServerCodec(raw{}), grpc.WaitForHandlers(true))
+		server := grpc.NewServer(grpc.UnknownServiceHandler(s.proxy), grpc.ForceServerCodec(raw{}),
+			grpc.WaitForHandlers(true))
 		go func() { _ = server.Serve(l) }()
 		t.Cleanup(server.Stop)
 		s.listeners[address] = l
