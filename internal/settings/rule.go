@@ -21,11 +21,21 @@ type Rule struct {
 // ForTarget applies the rules for a target. In their patterns only * is special, and matches any
 // characters.
 func (c *Config) ForTarget(name string) *Config {
-	matches := func(p string) bool {
-		ok, _ := regexp.MatchString("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(p), `\*`, ".*")+"$", name)
-		return ok
-	}
+	matches := func(p string) bool { return matchName(p, name) }
 	return c.apply(c.TargetRules, matches, func(p string) int { return len(p) - strings.Count(p, "*") })
+}
+
+// matchName compiles no regexp: it runs for each rule and each new method, with Registry.mu held.
+func matchName(pattern, name string) bool {
+	part, rest, more := strings.Cut(pattern, "*")
+	name, ok := strings.CutPrefix(name, part)
+	for ok && more {
+		if part, rest, more = strings.Cut(rest, "*"); !more {
+			return strings.HasSuffix(name, part)
+		}
+		_, name, ok = strings.Cut(name, part)
+	}
+	return ok && name == ""
 }
 
 // ForMethod applies the rules for a method to the configuration of its target, which was made from

@@ -307,3 +307,38 @@ func TestOptions_TheCallersSlicesAreItsOwn(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestTargetPatterns checks which targets a pattern matches, and that rules for other targets cost a
+// new method next to nothing: they are compared with Registry.mu held.
+func TestTargetPatterns(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, matching, other string // names, separated by spaces
+	}{
+		{"*", "a dns:///a:1 \xff a\nb", ""},
+		{"**", "a", ""},
+		{"a*", "a ab a/b a\xff", "ba A"},
+		{"*a*a", "aa baba", "a ab"},
+		{"a*b*b", "abb aXbXb", "ab bab abbX"},
+		{"a.b", "a.b", "aXb a.b. xa.b"},
+		{`(a|b)+[c]?\*$`, `(a|b)+[c]?\$ (a|b)+[c]?\x$`, "a ac"},
+		{"a\ufffdb", "a\ufffdb", "a\xffb"},
+	} {
+		c := settings.DefaultConfig()
+		c.TargetRules = []settings.Rule{{Pattern: tc.pattern, Apply: func(c *settings.Config) { c.Off = true }}}
+		for _, name := range strings.Split(tc.matching, " ") {
+			if !c.ForTarget(name).Off {
+				t.Errorf("%q does not match %q", tc.pattern, name)
+			}
+		}
+		for _, name := range strings.Fields(tc.other) {
+			if c.ForTarget(name).Off {
+				t.Errorf("%q matches %q", tc.pattern, name)
+			}
+		}
+	}
+	c := settings.DefaultConfig()
+	c.TargetRules = slices.Repeat([]settings.Rule{{Pattern: "dns:///*.b*"}}, 100)
+	if n := testing.AllocsPerRun(10, func() { c.ForTarget("dns:///other") }); n > 10 {
+		t.Errorf("100 rules for other targets: %v allocations", n)
+	}
+}
