@@ -106,7 +106,8 @@ func WithMethods(patterns ...string) Option {
 
 // WithIdempotentOnly hedges the methods with the protobuf option idempotency_level =
 // NO_SIDE_EFFECTS or IDEMPOTENT, and the methods of [WithReadOnlyMethods]. With [WithMethods], a
-// method must satisfy both options. Its descriptor must be linked into the program.
+// method must satisfy both options. Its descriptor must be linked into the program:
+// stats.Counts.NoDescriptor counts calls of methods without one.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", forScheduler, nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
@@ -133,10 +134,11 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 }
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
-// hedged although its caller calls Header first, as Bigtable's client does. By default such a stream
-// cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The option applies to the
-// full methods that match one of the patterns, with the syntax of [WithMethods]. At least one
-// pattern is required. Repeated options add their patterns.
+// hedged although its caller calls Header first, as Bigtable's client does. By default such a
+// stream cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The next RecvMsg
+// returns the message that Header has waited for. The option applies to the full methods that match
+// one of the patterns, with the syntax of [WithMethods]. At least one pattern is required. Repeated
+// options add their patterns.
 //
 // Do not use the option if the client must act on the headers before the server sends its first
 // message: Header would never return. The option has no effect on methods with a hedgingPolicy.
@@ -150,12 +152,15 @@ func WithWaitForMessage(patterns ...string) Option {
 }
 
 // WithSingleRequest hedges bidirectional methods that match one of the patterns like server
-// streams. It is for callers that send one message and then wait for many, such as those of Triton's
-// and KServe's ModelStreamInfer. Another option must select the methods. Patterns have the syntax of
-// [WithMethods]; at least one is required, and repeated options add their patterns.
+// streams; by default they are not hedged. It is for callers that send one message and then wait
+// for many, such as those of Triton's and KServe's ModelStreamInfer. Another option must select the
+// methods. Patterns have the syntax of [WithMethods]; at least one is required, and repeated
+// options add their patterns.
 //
-// A second message from the caller makes the primary win, or goes to the hedge that has won. While
-// more than one in 16 streams of a method has a second message, the method is not hedged.
+// A hedge sends the first message again, and closes its side when the caller does. A second message
+// from the caller makes the primary win, or goes to the hedge that has won, and counts in
+// stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
+// the method is not hedged, and its calls count in NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }
@@ -169,8 +174,9 @@ func WithSingleRequest(patterns ...string) Option {
 // only those are hedged, and those without a policy have a learned delay.
 //
 // A method with a policy has up to maxAttempts attempts, primary included, at most 5;
-// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. With a budget of 400
-// percent only the policy limits its hedges, as in gRPC.
+// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
+// throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
+// the policy limits them, as in gRPC.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -212,8 +218,9 @@ func WithControl(percent float64) Option {
 // default is false. stats.Counts.DryRun counts the calls that would have been hedged.
 //
 // After 200 calls of a method, stats.Method.Forecasts predicts its tail and its extra load at
-// budgets of 2, 5, 10 and 20 percent, for hedges as fast as primaries and independent of them. The
-// tail is the percentile of [TargetPercentile], or p99 with a trigger other than [Auto].
+// budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] is, for hedges as fast as
+// primaries and independent of them. The tail is the percentile of [TargetPercentile], or p99 with
+// a trigger other than [Auto].
 func WithDryRun(on bool) Option {
 	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on })
 }
@@ -231,8 +238,9 @@ func WithOff(off bool) Option {
 // package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
-// On a connection without the policy no hedge is sent: a service config from the resolver replaces
-// the one of grpc.WithDefaultServiceConfig. The option does not apply to [Do].
+// On a connection without the policy no hedge is sent. A service config from the resolver replaces
+// the one of grpc.WithDefaultServiceConfig, with the policy, unless grpc.WithDisableServiceConfig
+// is given. The option does not apply to [Do].
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
@@ -305,11 +313,12 @@ func WithMaxMethods(methods int) Option {
 }
 
 // WithTargetName sets the function that names a connection's target; by default the name is the
-// target itself. Targets of one name share all their state. It is for clients that generate a new
-// target for each connection, as etcd's does.
+// target itself. Targets of one name share their budget, their latencies and their rows of
+// [stats.Method]. It is for clients that generate a new target for each connection, as etcd's does.
 //
 // name must not be nil, must be deterministic, and must be safe for concurrent use. Its panic is a
-// panic of the call. Names are truncated to 1,024 bytes.
+// panic of the call. Names are truncated to 1,024 bytes. The policy of package balancer always uses
+// the connection's own target.
 func WithTargetName(name func(target string) string) Option {
 	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
 	return option("WithTargetName", forScheduler, err, func(c *settings.Config) { c.TargetName = name })
@@ -319,9 +328,10 @@ func WithTargetName(name func(target string) string) Option {
 // output of [Scheduler.WriteSnapshot]. A method in the snapshot has no warm-up. The snapshots of
 // repeated options are merged: see docs/snapshot.md.
 //
-// [New] reads r to its end. It returns the error of r, and an error if the snapshot is empty,
-// truncated, longer than 64 MiB, or has a value out of range. If a snapshot has more methods than
-// half of [WithMaxMethods], those with the most calls are restored. r must not be nil.
+// [New] reads r to its end, so a second New needs another reader. It returns the error of r, and an
+// error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If a
+// snapshot has more methods than half of [WithMaxMethods], those with the most calls are restored.
+// r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
 	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })

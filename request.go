@@ -17,8 +17,9 @@ import (
 // "(other)". Nil, the default, means no classes.
 //
 // A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
-// bytes. A class with too few calls uses the latencies of the method. A class without a call for 15
-// minutes is removed when a new class needs its place.
+// bytes. A class with too few calls uses the latencies of the method. All classes share the
+// target's budget. A class without a call for 15 minutes is removed when a new class needs its
+// place. Learned classes outlive a [Scheduler.Update].
 //
 // of runs on the caller's goroutine, once per unary call and once for the request of a server
 // stream, and its run time adds to the latency. It must be safe for concurrent use, and must not
@@ -50,8 +51,9 @@ var sizes = func() (names [registry.MaxClasses]string) {
 // cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
 // counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
 //
-// Choose the unit so that a typical call costs about 1. of runs on the caller's goroutine, once for
-// each call that can be hedged, and must meet the conditions of [WithClass].
+// Choose the unit so that a typical call costs about 1. The burst is at least the price of the
+// costliest call of the last 30 to 60 seconds. of runs on the caller's goroutine, once for each
+// call that can be hedged, and must meet the conditions of [WithClass]. The request of [Do] is nil.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
 	return option("WithCost", anywhere, nil, func(c *settings.Config) { c.Cost = of })
 }
@@ -60,10 +62,11 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // acceptable is called when an attempt has ended, and returns false if another attempt may give a
 // better answer: the answer is then rejected. Nil, the default, accepts every answer.
 //
-// After a rejected answer the next hedge is due at once, and the call waits for it and for the
-// attempts in flight. The caller gets the first accepted answer. Without one, the caller gets the
-// first rejected reply, or else the first rejected status. No failure replaces a rejected reply, not
-// even the end of the caller's context.
+// After a rejected answer the next hedge is due at once, within the budget, and the call waits for
+// it and for the attempts in flight. The caller gets the first accepted answer. Without one, the
+// caller gets the first rejected reply, or else the first rejected status. No failure replaces a
+// rejected reply, not even the end of the caller's context. stats.Counts.Rejected counts rejected
+// answers.
 //
 // acceptable is called with:
 //
@@ -80,7 +83,7 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 // acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs on
 // the goroutine of the attempt, also for attempts that turn out to have lost, with the caller's
-// context. Its panic is a panic of the attempt.
+// context, and its run time adds to the latency. Its panic is a panic of the attempt.
 func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return option("WithAcceptable", anywhere, nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

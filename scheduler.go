@@ -21,7 +21,7 @@ type Scheduler registry.Registry
 // is ignored.
 //
 // The environment variable HEDGE_DISABLED starts the scheduler paused: any value, except an empty
-// one and those that [strconv.ParseBool] reads as false.
+// one and those that [strconv.ParseBool] reads as false. stats.Method.PausedBy reports it.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -39,8 +39,9 @@ func New(opts ...Option) (*Scheduler, error) {
 }
 
 // Update replaces the whole configuration, as if [New] had made the scheduler with these options: an
-// option that is not given has its default. Learned latencies, budgets, counts and pauses stay.
-// Calls that begin after Update returns have the new configuration; earlier calls keep theirs.
+// option that is not given has its default, so repeat options such as [WithClass]. Learned
+// latencies, budgets, counts and pauses stay. Calls that begin after Update returns have the new
+// configuration; earlier calls keep theirs.
 //
 // [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay as New set
 // them, and need not be repeated. A different window or number of methods is an error. A trace,
@@ -81,7 +82,8 @@ func (s *Scheduler) Update(opts ...Option) error {
 func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(s) }
 
 // Pause stops hedging until Resume: no call begun later is hedged, no primary is moved past a
-// silent backend, and calls in flight get no more hedges. Latencies are still learned.
+// silent backend, and calls in flight get no more hedges. Latencies are still learned. To stop
+// hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
 func (s *Scheduler) Pause() { s.registry().Pause().Store(registry.ByPause) }
 
 // Resume ends the effect of Pause, and of the environment variable HEDGE_DISABLED.

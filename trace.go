@@ -20,9 +20,11 @@ type Trace struct {
 	// HedgeSent is called just before a hedge is sent, on the hedge's goroutine. If the call is
 	// decided at that moment, CallDecided may be called first.
 	HedgeSent func(stats.HedgeSent)
-	// HedgeHeldBack is called when a hedge is due and is not sent, once per hedge and reason.
+	// HedgeHeldBack is called when a hedge is due and is not sent, once per hedge and reason, also
+	// for a server's pushback, and for a request or reply that cannot be copied.
 	HedgeHeldBack func(stats.HedgeHeldBack)
-	// AttemptLost is called for each loser, unless the caller gave up before the call was decided.
+	// AttemptLost is called for each loser, unless the caller gave up, or its deadline passed,
+	// before the call was decided.
 	AttemptLost func(stats.AttemptLost)
 	// CallDecided is called on the caller's goroutine when a call with at least one hedge ends,
 	// after AttemptLost. A stream is decided by its first message, or by any other end of its race.

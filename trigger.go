@@ -28,7 +28,8 @@ type Trigger struct{ in settings.Trigger }
 // Reducing Tail Latency" (SPAA 2017), and states its limits.
 //
 // A choice needs 100 calls; before, a method is hedged at its 90th percentile. All choices of a
-// scheduler together use at most about 1% of a core.
+// scheduler together use at most about 1% of a core: with thousands of methods, choices are less
+// frequent.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
 	for _, opt := range opts {

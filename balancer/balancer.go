@@ -10,13 +10,15 @@
 // Every attempt goes to a connection that the child policy returns for it. For a hedge the child is
 // asked up to 16 times, until it returns a connection that the call has not used. If it returns
 // none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend; with
-// hedge.WithOtherBackendOnly it is not sent.
+// hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
+// fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo].
 //
 // Put an outlier_detection below this policy, not above: it then counts no error for an attempt that
 // was canceled because another attempt won.
 //
 // Two backends are the same if they have the same address and server name and, with several
-// connections to each address, the same connection number.
+// connections to each address, the same connection number. Backends that gRPC's retries use count
+// as used.
 //
 // # Silence
 //
@@ -50,7 +52,8 @@ import (
 // Name is the name of the policy in a service config. Its configuration has one required field,
 // childPolicy: a list of policies as in loadBalancingConfig. The first registered one becomes the
 // child. The optional fields are connections (1 to 8, default 1), spread (default false, needs
-// connections above 1) and silence (default true). A later configuration may name another child.
+// connections above 1) and silence (default true). A later configuration may name another child,
+// which takes effect when it is ready, or when the current child no longer is.
 const Name = "hedge_other_backend"
 
 // ServiceConfig is the service config that puts the policy above round_robin, for

@@ -57,7 +57,8 @@ import (
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt, with a context that ends when the body has been read or closed, or with the context
 // of the request. If all attempts fail, RoundTrip returns the primary's response or error. Losers
-// are canceled at once. Hooks of [net/http/httptrace] see the primary.
+// are canceled at once: over HTTP/2 their streams are reset, and over HTTP/1.1 their connections
+// are closed. Hooks of [net/http/httptrace] see the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
 	base = cmp.Or(base, http.DefaultTransport)
 	r := (*registry.Registry)(s)
@@ -79,7 +80,8 @@ type Option func(*transport)
 
 // WithName names requests by a function, so that requests of different latency are learned apart.
 // It applies to paths that are not full methods and match no pattern. of must return few different
-// names, such as "/shop/Search", without identifiers from the path. An empty name means the HTTP
+// names, such as "/shop/Search", without identifiers from the path. [hedge.WithMethods] and
+// [hedge.WithMethodOptions] can have patterns of these names. An empty name means the HTTP
 // method, and so does a nil of, the default. of must be safe for concurrent use, and must not change
 // the request.
 func WithName(of func(*http.Request) string) Option {

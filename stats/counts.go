@@ -41,7 +41,7 @@ type Counts struct {
 	// Paused is the number of calls begun, and of hedges due, while hedging was paused.
 	Paused int64
 	// OfHedges is the number of hedges not sent because their call was made on behalf of a hedge:
-	// see docs/configuration.md.
+	// see docs/configuration.md. The call gets no more hedges.
 	OfHedges int64
 	// Off is the number of calls with the option hedge.Off or hedge.WithOff.
 	Off int64
@@ -51,7 +51,7 @@ type Counts struct {
 	// because their descriptor is not linked into the program. NotSelected does not include them.
 	NoDescriptor int64
 	// Throttled is the number of hedges not sent because at most half of the target's throttle
-	// tokens were left.
+	// tokens were left. The call gets no more hedges.
 	Throttled int64
 	// Guarded is the number of hedges held back because hedges exhaust a rate limit: see [Guard].
 	Guarded int64

@@ -58,7 +58,8 @@ type Outcome struct {
 	// Reason is the reason why the last due hedge was not sent, or why the call could not be
 	// hedged. It is empty if every due hedge was sent.
 	Reason Reason
-	// Rejected reports whether the outcome is a rejected answer: see hedge.WithAcceptable.
+	// Rejected reports whether the outcome is a rejected answer: see hedge.WithAcceptable. It is
+	// false for a call that could not be hedged: its answer is not judged.
 	Rejected bool
 }
 

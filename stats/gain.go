@@ -7,7 +7,8 @@ import (
 )
 
 // Gain is the gain of hedging a method, measured against a control group that is never hedged: see
-// hedge.WithControl. An update that changes how the method is hedged starts a new comparison.
+// hedge.WithControl. An update that changes how the method is hedged starts a new comparison; an
+// update that only replaces a function does not.
 type Gain struct {
 	// Over is the time covered: periods of two minutes, at most 16. Calls is the number of calls
 	// that ended in that time and may be hedged, with or without hedges. Control is the number of

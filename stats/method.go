@@ -29,7 +29,8 @@ type Method struct {
 	Resets Resets // shared by all methods of the target
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
 	// select it: [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge].
-	// Choice then predicts no effect, and Forecasts is nil.
+	// Choice then predicts no effect, and Forecasts is nil. It is empty if most calls can be
+	// hedged.
 	Unhedgeable Reason
 	// Rules are the matching patterns of hedge.WithTargetOptions and hedge.WithMethodOptions. If
 	// two set the same option, the later one is in force.
@@ -60,7 +61,7 @@ type Class struct {
 // Budget is the state of the target's budget and throttle, which all its methods share.
 type Budget struct {
 	// Tokens is the number of hedges that the budget pays for now, and Burst its capacity at the
-	// current call rate. Savings pay for Saved more while hedges win.
+	// current call rate. Savings pay for Saved more, up to four times Burst, while hedges win.
 	Tokens, Burst, Saved float64
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent
 	// while more than half of ThrottleMax is left. Both are 0 without a throttle.
@@ -146,7 +147,7 @@ type Forecast struct {
 // docs/guard.md. Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that
 // are sent, of the method or of all methods of the target. The share recovers within eight minutes.
 type Guard struct {
-	Share float64 // of due hedges, 0 to 1, that may be sent
+	Share float64 // of due hedges, 0 to 1, that may be sent; 1 if none is held back
 	// Since is the start of the reduction, and Reason its cause. Both are zero without one.
 	Since  time.Time
 	Reason GuardReason
@@ -176,7 +177,8 @@ func (r GuardReason) String() string {
 // causes. Such servers close a connection on which a client resets more than a few hundred streams
 // per minute, and the calls in flight fail. docs/servers.md lists them.
 type Resets struct {
-	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit.
+	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit; 0
+	// without the option.
 	Limit int
 	Per   time.Duration
 	// Learned is the maximum number of hedges per minute, since a server closed a connection at
