@@ -100,6 +100,51 @@ func TestSilence_SwitchedOff(t *testing.T) {
 	}
 }
 
+// In TestSilence_OfAShard one of the two backends that the child picks hangs for 40 seconds. Primaries
+// move to the other one, and none to the third backend, which the child does not pick. Once all are
+// moved, only calls that may be hedged are probes. When these have ended, other calls find that the
+// backend answers.
+func TestSilence_OfAShard(t *testing.T) {
+	longtest.Simulation(t)
+	synctest.Test(t, func(t *testing.T) {
+		const hangs, ends, last = 5 * time.Second, 45 * time.Second, 165 * time.Second
+		s, began := hedgetest.New(t, hedge.WithReadOnlyMethods(testpb.TestService_Unary_FullMethodName)), time.Now()
+		var outside atomic.Int64
+		_, client := play(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+			if a.Backend == 2 {
+				outside.Add(1)
+			}
+			if at := time.Since(began); a.Backend == stalled && at > hangs && at < ends {
+				return testserver.Plan{Ending: testserver.Hang}
+			}
+			return testserver.Plan{Delay: 2 * ms}
+		}}, s, over(shard))
+		var failed, there atomic.Int64 // of writes
+		var mixed kind = func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
+			at := time.Since(began)
+			if req.Id%7 == 0 && at < ends-5*time.Second { // the last read comes before the backend answers
+				return c.Unary(ctx, req)
+			}
+			reply, err := c.UnaryIdempotent(ctx, req)
+			if err != nil && at > hangs+20*time.Second { // all are moved by now
+				failed.Add(1)
+			}
+			if err == nil && reply.Backend == stalled && at > last-30*time.Second {
+				there.Add(1)
+			}
+			return reply, err
+		}
+		all := mixed.traffic(t, client, simulation.Client{Rate: 30, Lasts: last, Deadline: time.Second, Seed: 1},
+			codes.DeadlineExceeded)
+		moved := s.Methods()[0].Moved // of the target
+		if failed.Load() > 0 || outside.Load() > 0 || moved < 100 || there.Load() < int64(len(all)/25) {
+			t.Errorf("%d writes failed as probes, %d attempts met a backend that the child does not pick, %d primaries "+
+				"moved; of %d calls %d met the backend afterwards", failed.Load(), outside.Load(), moved, len(all), there.Load())
+		}
+	})
+}
+
 // simulated skips a simulation that only HEDGE_TESTS=long needs.
 func simulated(t *testing.T) {
 	longtest.Simulation(t)

@@ -12,6 +12,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
@@ -249,6 +250,13 @@ var control = []struct {
 			return read(res, err) + res.Request.URL.Path
 		}},
 	{name: "a redirect of a body that cannot be read again", serve: redirects, client: sends("PUT", text, withoutGetBody)},
+	{name: "cookies", serve: func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "yes"})
+		fmt.Fprint(w, r.Cookies())
+	}, client: func(t *testing.T, s *server, c *http.Client) string {
+		c.Jar, _ = cookiejar.New(nil)
+		return get(t, s, c) + get(t, s, c)
+	}},
 	{name: "Expect", once: true, serve: echo, client: sends("POST", text, expects)},
 	{name: "Connection: close", serve: func(w http.ResponseWriter, r *http.Request) { // over HTTP/2 it is GOAWAY
 		w.Header().Set("Connection", "close")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,11 +20,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/hedgehttp"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	_ "github.com/grpchedge/hedge/proto" // the descriptor of its service
-	"github.com/grpchedge/hedge/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -357,8 +358,8 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		if c := scheduler.Stats(); c.Hedges == 0 || c == (stats.Counts{}) {
-			t.Errorf("%+v", c)
+		if c := scheduler.Stats(); c.HedgeWins == 0 || c.PrimaryWins == 0 {
+			t.Errorf("HTTP/2 %v: only hedges have won, or only primaries: %+v", h2, c)
 		}
 	}
 }
@@ -391,7 +392,8 @@ type pool struct {
 
 func (p *pool) CloseIdleConnections() { p.closed = true }
 
-// TestTransport_SaysWhatToDo checks the log record of an HTTP target without a selected request.
+// TestTransport_SaysWhatToDo checks the log record of an HTTP target without a selected request, and
+// the debug page. Neither takes it for a target of gRPC.
 func TestTransport_SaysWhatToDo(t *testing.T) {
 	var log strings.Builder
 	s := hedgetest.All(t, hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -400,10 +402,19 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 		req, _ := http.NewRequest("POST", "https://host/orders", nil)
 		outcome(t, hedgehttp.Transport(s, base), req)
 	}
-	for _, want := range []string{"target=https://host", "methods=[POST]", "WithAllMethods"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("%q is not in %s", want, log.String())
+	got := log.String()
+	for _, format := range []string{"text", "html"} {
+		page := httptest.NewRecorder()
+		debug.Handler(s).ServeHTTP(page, httptest.NewRequest("GET", "/?format="+format, nil))
+		got += page.Body.String()
+	}
+	for _, want := range []string{"target=https://host", "methods=[POST]", "WithAllMethods", "<h2>https://host</h2>"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %s", want, got)
 		}
+	}
+	if strings.Contains(got, "gRPC") {
+		t.Errorf("it speaks of gRPC: %s", got)
 	}
 }
 

@@ -22,9 +22,9 @@ import (
 
 // TestRule02_Matrix pairs every outcome of a primary, or a hedge, with a success, an answer and a
 // failure of the other, in both orders, of a method that may change something and of one that only
-// reads. The first deciding outcome ends
-// the call: an answer of the primary, a success of the hedge, and any answer of the hedge where the
-// method only reads. Without one the primary's error does, when both have failed.
+// reads. The first deciding outcome ends the call: an answer of the primary, a success of the hedge,
+// and any answer of the hedge where the method only reads. Without one the primary's error does, when
+// both have failed.
 func TestRule02_Matrix(t *testing.T) {
 	const early, late = 20 * ms, 40 * ms
 	var scenes []scene

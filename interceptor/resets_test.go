@@ -129,11 +129,14 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 				})
 				time.Sleep(time.Minute)
 				most := int64(2)
-				if conns := cluster.ConnCounts(); tc.limit == testserver.LimitLikeNode { // a new one for 1,000 resets
+				conns := cluster.ConnCounts()
+				if tc.limit == testserver.LimitLikeNode { // a new one for 1,000 resets
 					most += conns.Resets / 1000
 				}
-				if got := cluster.ConnCounts().Connections; got > most || s.Stats().HedgeWins < 10 {
-					t.Errorf("%d connections, want at most %d; %+v", got, most, s.Stats())
+				if ended := conns.Cuts + conns.GoAways; conns.Connections > most || (ended > 0) != (tc.set == nil) ||
+					s.Stats().HedgeWins < 10 {
+					t.Errorf("%+v, want at most %d connections, and the server to end some: %t; %+v", conns, most,
+						tc.set == nil, s.Stats())
 				}
 			})
 		}

@@ -62,6 +62,27 @@ func aHedge() context.Context {
 		metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 }
 
+// BenchmarkServe measures the cost of calls over one connection, for client and server together: of a
+// call that is served, and of a hedge that is turned away.
+func BenchmarkServe(b *testing.B) {
+	bound, err := shed.New(shed.WithMaxHedges(0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := testpb.NewTestServiceClient(testserver.StartT(b, testserver.Config{CountsOnly: true,
+		ServerOptions: []grpc.ServerOption{grpc.UnaryInterceptor(bound.Unary)}}).ClientT(b))
+	hedged, _ := metadata.FromIncomingContext(aHedge())
+	for name, ctx := range map[string]context.Context{
+		"empty call": b.Context(), "turned away": metadata.NewOutgoingContext(b.Context(), hedged),
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				_, _ = client.Unary(ctx, &testpb.Request{})
+			}
+		})
+	}
+}
+
 func TestNew_Errors(t *testing.T) {
 	for want, o := range map[string]shed.Option{
 		"hedge: shed.WithMaxHedges(-1): ":  shed.WithMaxHedges(-1),

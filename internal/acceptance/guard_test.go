@@ -151,6 +151,9 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 			if then > most {
 				t.Errorf("%s: %.2f%% of calls fail after the first minute, want at most %v", name, then, most)
 			}
+			if cuts := cluster.ConnCounts().Cuts; (cuts > 0) != (name == "hedged") {
+				t.Errorf("%s: the server has cut %d connections", name, cuts)
+			}
 		})
 	}
 }

@@ -1,6 +1,13 @@
 package compat_test
 
 import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,9 +18,11 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/timeout"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -77,6 +86,52 @@ func TestRetryPolicy(t *testing.T) {
 		}
 		if s := w.scheduler.Stats(); s.Hedges != 1 || s.HedgeWins != 1 || !slices.Equal(seen, []string{"", "1", "1", "1,1"}) {
 			t.Errorf("%+v, %q", s, seen)
+		}
+	})
+}
+
+// tickets are credentials that are good for one RPC each.
+type tickets struct{ sold atomic.Int64 }
+
+func (k *tickets) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": fmt.Sprint(k.sold.Add(1))}, nil
+}
+func (k *tickets) RequireTransportSecurity() bool { return true }
+
+// TestCredentials has servers that ask for the client's certificate, a policy that makes two
+// connections to each, and tickets: each attempt has one of its own.
+func TestCredentials(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachKind(t, "", func(t *testing.T, call call) {
+		sheet := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"},
+			NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+		signed, err := x509.CreateCertificate(rand.Reader, &sheet, &sheet, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, _ := x509.ParseCertificate(signed)
+		pool := x509.NewCertPool()
+		pool.AddCert(leaf)
+		mutual := credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{{Certificate: [][]byte{signed}, PrivateKey: key}},
+			RootCAs:      pool, ClientCAs: pool, ServerName: "test", ClientAuth: tls.RequireAndVerifyClientCert,
+		})
+		w := start(t, chain{server: []grpc.ServerOption{grpc.Creds(mutual)}, dial: []grpc.DialOption{
+			grpc.WithTransportCredentials(mutual), grpc.WithPerRPCCredentials(&tickets{}), grpc.WithDefaultServiceConfig(
+				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}], ` +
+					`"connections": 2}}]}`)}}, slowPrimary)
+		o := call(w, t.Context(), request())
+		o.check(t, w, 1, codes.OK)
+		synctest.Wait()
+		var shown []string
+		for _, r := range w.Records() {
+			shown = append(shown, r.Metadata.Get("authorization")...)
+		}
+		if slices.Sort(shown); !slices.Equal(shown, []string{"1", "2"}) || w.scheduler.Methods()[0].Connections != 4 {
+			t.Errorf("tickets %v, %d connections", shown, w.scheduler.Methods()[0].Connections)
 		}
 	})
 }

@@ -58,10 +58,8 @@ func TestAuto_UselessHedges(t *testing.T) {
 	}
 }
 
-// TestAuto_Deadlines has a deadline of 1 s and a backend that is 3 s slower, so the latency of the
-
-// A deadline ends calls, and does not end the objective: where 5% of attempts miss a deadline three
-// medians away, hedges prevent as many failures as the best percentile or fixed delay does.
+// In TestAuto_ANearDeadline 5% of attempts miss a deadline three medians away. Hedges prevent as many
+// failures as the best percentile or fixed delay does.
 func TestAuto_ANearDeadline(t *testing.T) {
 	longtest.Computation(t)
 	w := world{name: "deadline", law: ofRequest(func(_, a *rand.Rand) float64 {
