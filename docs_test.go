@@ -1,6 +1,7 @@
 package hedge_test
 
 import (
+	"errors"
 	"go/build"
 	"io/fs"
 	"os"
@@ -84,6 +85,47 @@ func ruleTests(t *testing.T) map[string][]string {
 		tests[rule] = slices.Compact(names)
 	}
 	return tests
+}
+
+// TestDocs_CommandsRunSomething checks that each -run or -bench of the documentation matches a test or
+// a benchmark of some module.
+func TestDocs_CommandsRunSomething(t *testing.T) {
+	var names []string
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz|Benchmark)\w*)`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range function.FindAllSubmatch(source, -1) {
+			names = append(names, string(m[1]))
+		}
+		return err
+	})
+	pages, bad := filepath.Glob("docs/*.*")
+	if err := errors.Join(err, bad); err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`-(run|bench)\s+('[^']+'|[^\s`+"`"+`)"]+)`).FindAllStringSubmatch(string(text), -1) {
+			commands++
+			pattern, _, _ := strings.Cut(strings.Trim(m[2], "',"), "/")
+			of := regexp.MustCompile(pattern)
+			if none := strings.EqualFold(pattern, "xxx"); !none && !slices.ContainsFunc(names, func(name string) bool {
+				return strings.HasPrefix(name, "Benchmark") == (m[1] == "bench") && of.MatchString(name)
+			}) {
+				t.Errorf("%s: %s matches nothing", page, m[0])
+			}
+		}
+	}
+	if commands < 50 {
+		t.Errorf("%d commands were found", commands)
+	}
 }
 
 const module = "github.com/grpchedge/hedge"

@@ -3,6 +3,7 @@ package interceptor_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -74,7 +75,7 @@ func listen(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...gr
 
 // BenchmarkUnary is the cost of a call that needs no hedge, over an invoker that does nothing:
 // inside a cancellable context and a timer, which no hedging can do without; hedged, with a delay
-// that was learned; and watched.
+// that was learned, and with rules for others; and watched.
 func BenchmarkUnary(b *testing.B) {
 	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -82,6 +83,13 @@ func BenchmarkUnary(b *testing.B) {
 	}
 	defer conn.Close()
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
+	hedged := []hedge.Option{hedge.WithMinDelay(time.Second)}
+	rules := hedged
+	for n := range 100 {
+		rules = append(rules, hedge.WithMethodOptions(fmt.Sprintf("/other.Svc%d/*", n), hedge.WithMaxHedges(1)),
+			hedge.WithTargetOptions(fmt.Sprintf("dns:///other-%d*", n), hedge.WithMaxHedges(1)))
+	}
 	for name, with := range map[string]grpc.UnaryClientInterceptor{
 		"contextAndTimer": func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -90,9 +98,9 @@ func BenchmarkUnary(b *testing.B) {
 			defer time.AfterFunc(time.Second, func() { cancel() }).Stop()
 			return invoker(ctx, method, req, reply, cc, opts...)
 		},
-		// Calls this short would be hedged after the least delay, within the benchmark's own noise.
-		"hedged":  interceptor.Unary(hedgetest.All(b, hedge.WithMinDelay(time.Second))),
-		"watched": interceptor.Unary(hedgetest.All(b, hedge.WithMaxHedges(0))),
+		"hedged":            interceptor.Unary(hedgetest.All(b, hedged...)),
+		"hedged, 200 rules": interceptor.Unary(hedgetest.All(b, rules...)),
+		"watched":           interceptor.Unary(hedgetest.All(b, hedge.WithMaxHedges(0))),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

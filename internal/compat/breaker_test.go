@@ -93,5 +93,8 @@ func TestBreaker(t *testing.T) {
 		if outside != 0 || exempt != 0 {
 			t.Errorf("%s: %d calls fail outside and %d inside, with CANCELED as no failure; want none", tc.name, outside, exempt)
 		}
+		if tc.few && inside == 0 {
+			t.Errorf("%s: no call fails inside: no breaker has met a loser", tc.name)
+		}
 	}
 }
