@@ -113,7 +113,7 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 }
 
 // TestRollout takes the stages of docs/rollout.md by its own configurations, 15 minutes each. After
-// each stage the queries of its section return the method.
+// each stage the queries of its section return the method. Each way back sends no hedge.
 func TestRollout(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/rollout.md")
 	if err != nil {
@@ -126,8 +126,15 @@ func TestRollout(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, hedge.WithOff(true), b.telemetry(t))
 		latency, rng := testserver.DistributionT(t, "straggler"), rand.New(rand.NewPCG(1, 2))
-		hedges := func() (sent int64, scrapes []string) {
-			const rate, minutes = 100, 15
+		update := func(text string) {
+			opts, err := config.Parse([]byte(text))
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			hedgetest.Update(t, s, opts...)
+		}
+		hedges := func(minutes int) (sent int64, scrapes []string) {
+			const rate = 100
 			before := s.Stats().Hedges
 			var calls sync.WaitGroup
 			var mu sync.Mutex // for rng
@@ -149,12 +156,8 @@ func TestRollout(t *testing.T) {
 		}
 		for _, fence := range fences {
 			if kind, text := fence[1], fence[2]; kind == "json" {
-				opts, err := config.Parse([]byte(text))
-				if err != nil {
-					t.Fatalf("%s: %v", text, err)
-				}
-				hedgetest.Update(t, s, opts...)
-				sent, scrapes := hedges()
+				update(text)
+				sent, scrapes := hedges(15)
 				row := s.Methods()[0]
 				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent,
 					row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
@@ -165,6 +168,22 @@ func TestRollout(t *testing.T) {
 		}
 		if len(fences) != 8 {
 			t.Errorf("%d stages and lists of queries", len(fences))
+		}
+		for _, back := range []string{`"off": true`, `"methodOptions": {"/shop.Catalog/Get": {"off": true}}`,
+			`"targetOptions": {"dns:///catalog": {"off": true}}`, `"dryRun": true`, `"control": 100`} {
+			update(`{"readOnlyMethods": ["/shop.Catalog/*"], ` + back + `}`)
+			if n, _ := hedges(1); n != 0 {
+				t.Errorf("%s: %d hedges", back, n)
+			}
+		}
+		s.Pause()
+		update(`{"readOnlyMethods": ["/shop.Catalog/*"]}`)
+		if n, _ := hedges(1); n != 0 {
+			t.Errorf("paused: %d hedges", n)
+		}
+		s.Resume()
+		if n, _ := hedges(1); n < 60 {
+			t.Errorf("resumed: %d hedges of 6,000 calls", n)
 		}
 	})
 	for _, stage := range stages {
