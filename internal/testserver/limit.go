@@ -51,8 +51,6 @@ var (
 		Debug: "Maximum number of RST frames reached"}
 	// LimitLikeApache is about Apache httpd's limit.
 	LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
-	// LimitLikeNode is about the limit of Node.js and nghttpx.
-	LimitLikeNode = Limit{Resets: 1000}
 	// LimitThousandRequests is nginx's limit, which has nothing to do with resets.
 	LimitThousandRequests = Limit{Requests: 1000}
 )
