@@ -19,10 +19,6 @@ type Limit struct {
 	// Per is the time that Resets is for; 0 is the whole life of the connection.
 	Per time.Duration
 
-	// Requests is how many requests a connection may make; the last one ends it, in the manner of
-	// CloseAfterCalls whatever Close says. 0 sets no limit.
-	Requests int
-
 	// Close is how a connection ends that sent too many resets.
 	Close Closing
 
@@ -44,24 +40,15 @@ const (
 	CloseSilently
 )
 
-// What servers and proxies do by default, as far as a client can tell.
-var (
-	// LimitLikeArmeria is Armeria's limit, and Netty's with other numbers.
-	LimitLikeArmeria = Limit{Resets: 400, Per: time.Minute, Close: CloseCalm,
-		Debug: "Maximum number of RST frames reached"}
-	// LimitLikeApache is about Apache httpd's limit.
-	LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
-	// LimitThousandRequests is nginx's limit, which has nothing to do with resets.
-	LimitThousandRequests = Limit{Requests: 1000}
-)
+// LimitLikeApache is about Apache httpd's limit, as far as a client can tell.
+var LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
 
 func (l *Limit) validate() error {
 	switch {
 	case l == nil:
 		return nil
-	case l.Resets < 0 || l.Requests < 0 || l.Per < 0:
-		return fmt.Errorf("testserver: limit of %d resets in %v and %d requests: numbers must be at least 0",
-			l.Resets, l.Per, l.Requests)
+	case l.Resets < 0 || l.Per < 0:
+		return fmt.Errorf("testserver: limit of %d resets in %v: numbers must be at least 0", l.Resets, l.Per)
 	case l.Close < CloseAfterCalls || l.Close > CloseSilently:
 		return fmt.Errorf("testserver: limit closes in manner %d: there is none", l.Close)
 	case l.Close == CloseSilently && l.Debug != "":

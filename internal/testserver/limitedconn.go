@@ -21,14 +21,13 @@ type limitedConn struct {
 	counts *connCounters
 
 	// For Read, which one goroutine at a time calls.
-	in       *bufio.Reader
-	head     []byte // bytes of the preface or of a frame's head, to pass on before what follows
-	left     int    // bytes of the frame that are still to be passed on
-	began    bool   // the preface was read
-	resets   resets
-	requests int
-	last     uint32 // the highest stream that the client opened
-	final    uint32 // the last stream that is served, once that is decided; 0 before
+	in     *bufio.Reader
+	head   []byte // bytes of the preface or of a frame's head, to pass on before what follows
+	left   int    // bytes of the frame that are still to be passed on
+	began  bool   // the preface was read
+	resets resets
+	last   uint32 // the highest stream that the client opened
+	final  uint32 // the last stream that is served, once that is decided; 0 before
 
 	mu      sync.Mutex // guards what follows, and that the writes of both ends of a frame are not parted
 	out     frames
@@ -108,9 +107,6 @@ func (c *limitedConn) request(stream uint32) {
 	}
 	c.last = stream
 	c.counts.requests.Add(1)
-	if c.requests++; c.requests == c.limit.Requests {
-		c.end(CloseAfterCalls)
-	}
 }
 
 func (c *limitedConn) reset() {
