@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -106,8 +105,24 @@ func (c *Config) PatternOf(fullMethod string) string {
 	return cmp.Or(firstMatch(c.ReadOnly, fullMethod), firstMatch(c.Methods, fullMethod))
 }
 
-// special matches what does not stand for itself: an escaped character, a class, a wildcard.
-var special = regexp.MustCompile(`(?s)\\(.)|\[(?:\\.|[^\]\\])*\]|[*?]`)
-
-// literals counts the characters of a pattern that stand for themselves.
-func literals(p string) int { return len(special.ReplaceAllString(p, "$1")) }
+// literals counts the characters of a pattern that stand for themselves. Characters in brackets do
+// not. It is called under the registry's lock.
+func literals(p string) (n int) {
+	inClass := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case inClass && c != '\\':
+			inClass = c != ']'
+		case c == '[':
+			inClass = true
+		case c == '\\':
+			i++
+			if !inClass {
+				n++
+			}
+		case c != '*' && c != '?':
+			n++
+		}
+	}
+	return n
+}
