@@ -385,7 +385,8 @@ func compare(t *testing.T, option hedge.Option,
 	plain, hedged, c := results[0], results[1], s.Stats()
 	t.Logf("%d calls: p99 %v, without hedging %v; %d hedges, %d won, %d failures, %d without", hedged.calls,
 		hedged.p99, plain.p99, c.Hedges, c.HedgeWins, hedged.failed, plain.failed)
-	if hedged.failed > plain.failed || c.Hedges == 0 {
+	few := hedged.calls < 200 // on a busy machine: hardly more than the warm-up
+	if hedged.failed > plain.failed || c.Hedges == 0 && !few {
 		t.Errorf("%d failures, %d without hedging, %+v", hedged.failed, plain.failed, c)
 	}
 }
