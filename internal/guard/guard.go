@@ -4,9 +4,7 @@
 package guard
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,9 +62,11 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
-	return slices.MinFunc([]stats.Guard{m.own.state(now), whole.state(now)}, func(a, b stats.Guard) int {
-		return cmp.Compare(a.Share, b.Share)
-	})
+	g, of := m.own.state(now), whole.state(now)
+	if of.Share < g.Share {
+		return of
+	}
+	return g
 }
 
 // lock locks m.Target.mu, advances the method and the target to now, and returns the target's hold.
