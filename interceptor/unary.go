@@ -143,9 +143,9 @@ func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	kept := new(struct { // not in u, which is reused: an interceptor may keep the options
+	kept := new(struct { // not in u, which is reused, because an interceptor may keep the options
 		trailer
-		options [2]grpc.CallOption // here, which saves an allocation
+		options [2]grpc.CallOption // here to save an allocation
 	})
 	u.trailer = &kept.trailer
 	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
