@@ -144,7 +144,7 @@ func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 type attempt struct {
 	*exchange
 	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
-	req    *http.Request           // a copy, as the transport may break the contract and write to its headers
+	req    *http.Request           // a copy: the transport may break the contract and write to its headers
 
 	res     *http.Response
 	err     error       // of the transport
@@ -153,7 +153,7 @@ type attempt struct {
 	settled atomic.Bool // see settle
 }
 
-// send sends the request by rt and waits for the answer.
+// send sends the request through rt and waits for the answer.
 func (a *attempt) send(rt http.RoundTripper) error {
 	req := a.req
 	if a.body != nil {
