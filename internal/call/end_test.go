@@ -13,9 +13,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestEnd_HedgedCallsWithoutAnAnswer ends hedged calls without an answer. A call that fails, or misses
-// its deadline, shows that hedges do not pay: savings stop paying for them, and the trigger expects less of
-// them. A call that its caller gave up shows nothing.
+// TestEnd_HedgedCallsWithoutAnAnswer ends hedged calls without an answer. A call that fails, or
+// misses its deadline, shows that hedges do not pay: savings stop paying for hedges, and the
+// trigger expects less of them. A call that its caller gave up shows nothing.
 func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code   codes.Code
@@ -28,15 +28,15 @@ func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 	} {
 		end := func(c *call.Call, age time.Duration) {
 			err := status.Error(tc.code, "")
-			r := race.Report{Hedges: 1, Err: err, DecidedAt: age, DeliveredAt: age, CallerGone: tc.gone, GaveUp: tc.gaveUp,
-				GoneAt: age}
+			r := race.Report{Hedges: 1, Err: err, DecidedAt: age, DeliveredAt: age}
+			r.CallerGone, r.GaveUp, r.GoneAt = tc.gone, tc.gaveUp, age
 			r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: age, End: race.NonFatal, Err: err}
 			r.Attempts[1] = r.Attempts[0]
 			r.Attempts[1].SentAt = c.Delay
 			c.Book(&r)
 		}
 		hedgetest.Run(t, name+", savings", func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithBudgetPercent(10), hedge.WithGuard(false))
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithBudgetPercent(10))
 			for range 1000 {
 				begin(t.Context(), s, target, method)
 				time.Sleep(100 * ms)
