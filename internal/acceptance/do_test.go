@@ -89,8 +89,8 @@ func TestNewContext(t *testing.T) {
 // TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first
 // one on, to three servers where one attempt in ten takes 300 ms, with nothing tuned. Each loser
 // that had not answered sees its context end within 50 ms of the moment at which its caller had the
-// outcome, by the servers' own count. After the last call nothing runs, and the servers stop at
-// once.
+// outcome, by the servers' own count, if the machine lets the process run. After the last call
+// nothing runs, and the servers stop at once.
 func TestRule07_OneLife(t *testing.T) {
 	const callers = 20
 	calls := uint64(longtest.Size(400, 1_000))
@@ -104,7 +104,7 @@ func TestRule07_OneLife(t *testing.T) {
 	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
-	stalled := testserver.StandstillT(t)
+	ticks := testserver.TicksT(t)
 	running := goleak.IgnoreCurrent()
 
 	type decision struct {
@@ -138,8 +138,8 @@ func TestRule07_OneLife(t *testing.T) {
 	group.Wait()
 	ended := time.Now()
 	cluster.GracefulStop()
-	if took, most := time.Since(ended), 100*ms+stalled(); took > most {
-		t.Errorf("the servers took %v to stop, want at most %v", took, most)
+	if took := ticks(ended, time.Now()); took > 100 {
+		t.Errorf("the servers took %d ms to stop, want at most 100", took)
 	}
 	if err := conn.Close(); err != nil {
 		t.Error(err)
@@ -163,14 +163,14 @@ func TestRule07_OneLife(t *testing.T) {
 		}
 		losers++
 		// Without a cancellation it answered while that was on its way.
-		if after := r.Ended.Sub(o.at); r.Ended.IsZero() || after > 50*ms+stalled() {
-			t.Errorf("attempt %d of call %d ended %v after the outcome, cancelled: %t", r.Number, r.ID, after, r.WasCancelled())
+		if after := ticks(o.at, r.Ended); r.Ended.IsZero() || after > 50 {
+			t.Errorf("attempt %d of call %d ended %d ms after the outcome, cancelled: %t", r.Number, r.ID, after, r.WasCancelled())
 		}
 	}
 	if losers < 20 {
 		t.Errorf("%d losers, too few to say anything", losers)
 	}
-	t.Logf("%d losers that had not answered; the machine stood still for %v", losers, stalled())
+	t.Logf("%d losers that had not answered", losers)
 }
 
 // kept is a value's record of the attempt that made it.
