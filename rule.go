@@ -69,7 +69,8 @@ func ruling(
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
 			Apply: func(c *settings.Config) {
-				with, _ := applied(*c, opts) // the scheduler may have the same method pattern: then both apply
+				// The scheduler may have the same method pattern, and then both apply.
+				with, _ := applied(*c, opts)
 				*c = with.Config
 			},
 		})
