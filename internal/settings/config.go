@@ -97,7 +97,7 @@ const (
 )
 
 // learning returns the part of the configuration that package trigger needs.
-func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
+func (c *Config) learning() *trigger.Config {
 	l := c.Config
 	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger
 	switch c.Trigger.Kind {
@@ -106,7 +106,7 @@ func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
 	case AutoTrigger:
 		l.Target = c.Trigger.Quantile
 	}
-	l.MinDelay, l.Pace = min(c.MinDelay, race.Longest), pace
+	l.MinDelay = min(c.MinDelay, race.Longest)
 	return &l
 }
 

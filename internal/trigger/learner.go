@@ -39,6 +39,7 @@ type Learner struct {
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
 	Budget   *budget.Bucket  // the target's
+	Pace     *Pace           // shared by all learners of a scheduler; nil: no limit
 	Epoch    time.Time       // origin of the learner's times
 	Panicked func()          // the computation of an estimate panicked
 	Looked   func(time.Time) // the window was evaluated; called without locks
@@ -126,7 +127,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		return
 	}
 	choosing := c.Auto && known >= PredictFrom
-	paced := c.Auto && known >= earlyFrom && c.Pace.take(at)
+	paced := c.Auto && known >= earlyFrom && l.owner.Pace.take(at)
 	if choosing && !paced {
 		l.schedule.nextSize.Store(math.MaxInt64)
 		l.schedule.nextTime.Store(at + int64(c.interval()/10))
@@ -141,7 +142,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	l.run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
-			defer func() { c.Pace.took(at, time.Since(began)) }()
+			defer func() { l.owner.Pace.took(at, time.Since(began)) }()
 			l.choose(c, now)
 		})
 	})

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -63,9 +64,10 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
 
 func choicesWait(t *testing.T, busy bool) {
 	c := config()
-	c.BudgetPercent, c.Pace = 40, &trigger.Pace{}
-	l, epoch := manual(c)
-	choices := 0
+	c.BudgetPercent = 40
+	l, epoch, choices := &trigger.Learner{}, time.Unix(1e9, 0), 0
+	var pace trigger.Pace
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Pace: &pace, Epoch: epoch})
 	l.Run(func(choose func()) { choices++; choose() })
 	of, random := testserver.DistributionT(t, "ttft"), simulation.Generator(1, 1, 1)
 	calls := func(from, to time.Duration) {
@@ -74,8 +76,8 @@ func choicesWait(t *testing.T, busy bool) {
 		}
 	}
 	if busy {
-		c.Pace.Take(0)
-		c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
+		pace.Take(0)
+		pace.Took(0, 200*ms) // uses up 20 s of Pace
 	}
 	if calls(0, 90*ms); choices > 0 {
 		t.Errorf("%d choices from fewer than a hundred calls", choices)
