@@ -14,10 +14,9 @@ import (
 // Off returns a call option that leaves the call unhedged. Its latency is not learned.
 func Off() grpc.CallOption { return call.OffOption{} }
 
-// After returns a call option that hedges the call at age d, instead of the learned delay. It
-// hedges calls of methods that no option of [New] selects too, so use it only for calls that may
-// run twice. d may be below [WithMinDelay]; 0 or less sends all hedges at once. [WithMaxHedges] and
-// the budget still apply.
+// After returns a call option that hedges the call at age d instead of the learned delay, even if
+// no option of [New] selects its method. Use it only for calls that may run twice. d may be below
+// [WithMinDelay]; 0 or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
 func After(d time.Duration) grpc.CallOption { return call.AfterOption{Delay: max(d, 0)} }
 
 // Report returns a call option that fills in outcome, for a unary call or a stream. Read outcome
@@ -33,14 +32,14 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 // NewContext returns a context that applies the call options [Off] and [After] to every call made
 // with it or with a context derived from it, for example by [Do] or a generated wrapper. Other
 // options, and nil, are ignored. Options of a call override options of its context, and options of
-// a derived context override its parent's. They are not sent to the server. Once a process has
-// called NewContext, each call looks up one value in its context.
+// a derived context override its parent's. The options are not sent to the server. Once a process
+// has called NewContext, each call looks up one value in its context.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 	return call.NewContext(ctx, opts)
 }
 
-// PreviousAttempts returns the attempt that a server's handler serves, by the handler's context: 0
-// for the primary, n for hedge n. It returns 0 if the metadata has no valid number. Retries of gRPC
-// set the same metadata key, so the result is above 0 for them too. A hedge sent while its primary
-// is in flight has the metadata hedge-primary-in-flight: 1, which retries do not have.
+// PreviousAttempts returns the number of the attempt that a server's handler serves, given the
+// handler's context: 0 for the primary, n for hedge n. It returns 0 if the metadata has no valid
+// number. gRPC's retries set the same metadata key, so their number is above 0 too. A hedge sent
+// while its primary is in flight has the metadata hedge-primary-in-flight: 1, which retries lack.
 func PreviousAttempts(ctx context.Context) int { return rpc.PreviousAttempts(ctx) }

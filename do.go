@@ -12,20 +12,21 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Do hedges any function as the interceptors hedge gRPC calls. fn makes one attempt. Do returns the
-// value and the error of the attempt that decided the call. The scheduler learns latencies by
-// target and method, with one budget per target. The options that select methods, such as
-// [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
+// Do hedges any function the way the interceptors hedge gRPC calls. fn makes one attempt. Do
+// returns the value and the error of the attempt that decided the call. The scheduler learns
+// latencies by target and method, with one budget per target. The options that select methods, such
+// as [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
 // [WithNonFatalCodes]. If s is nil, Do only calls fn. Do may be called concurrently.
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. An attempt's context is
 // canceled when another attempt wins, so fn must be safe to run several times at once, and must
 // return promptly once its context ends. A losing fn may still be running after Do has returned,
-// and its value is dropped: if it must be closed, let fn close it by [context.AfterFunc].
+// and its value is dropped. If a value must be closed, let fn register that with
+// [context.AfterFunc].
 //
 // The context of the attempt that decided the call stays valid after Do has returned, until ctx
-// ends. So a value may depend on its context, as an [net/http.Response] does while its body is
-// read. The garbage collector frees the context with the value.
+// ends. So a value may depend on its context, as a [net/http.Response] does while its body is read.
+// The garbage collector frees the context with the value.
 //
 // Note: code that continues after fn has returned must keep a reference to the attempt's context,
 // or to a context derived from it. A goroutine with only its Done channel may wait forever, and a
@@ -48,7 +49,7 @@ func Do[T any](
 	attempts, end := weakChild(ctx)
 	returned := false
 	defer func() {
-		if !returned { // an attempt panicked: there is no value that needs a context
+		if !returned { // an attempt panicked: no value needs a context
 			end(nil)
 		}
 	}()
@@ -104,8 +105,8 @@ func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
 func (a *doAttempt[T]) Served() bool { return true }
 
 // weakChild returns a child of ctx that ctx refers to only weakly, so that it need not be canceled:
-// a long-lived parent would collect an ordinary child per call. It ends when ctx does, with the same
-// error and cause.
+// a long-lived parent would accumulate one ordinary child per call. It ends when ctx does, with the
+// same error and cause.
 func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	if ctx.Done() == nil || ctx.Err() != nil { // ctx does not refer to its children
 		return context.WithCancelCause(ctx)
@@ -114,7 +115,7 @@ func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 }
 
 // weakParent is the parent of a weak child. Both live as long as the child, or a context derived
-// from it, is referenced. Then a cleanup removes the callback from the caller's context.
+// from it, is referenced. After that, a cleanup removes the callback from the caller's context.
 type weakParent struct {
 	context.Context
 	done chan struct{}

@@ -34,7 +34,7 @@ import (
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records
 // in ten seconds; suppressed, in the next record, counts the rest. The logger is called
-// concurrently, and without locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
+// concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
 	err := refuse(l == nil, "WithLogger(nil): must not be nil")
 	return option("WithLogger", forScheduler, err, func(c *settings.Config) {
@@ -79,7 +79,7 @@ type state struct {
 	heldBack int
 }
 
-// heldBack has the messages of the beginning and the end of each state.
+// heldBack has the messages for the start and the end of each state.
 var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered"},
 	stats.Throttled:       {"hedge throttle active", "hedge throttle released"},
@@ -125,7 +125,7 @@ func (j *journal) note(event any) {
 	}
 }
 
-// heldBack counts a hedge held back, and reports whether to log the beginning of the state.
+// heldBack counts a hedge held back, and reports whether to log the start of the state.
 func (j *journal) heldBack(key stateKey) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

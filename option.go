@@ -25,10 +25,10 @@ type Option interface {
 type config struct {
 	settings.Config
 	given map[string]scope   // the options that were given
-	made  []func(*Scheduler) // of WithTrace
+	made  []func(*Scheduler) // by WithTrace
 }
 
-// scope is where an option can be given.
+// scope states where an option can be given.
 type scope uint8
 
 const (
@@ -85,11 +85,11 @@ func refuse(outOfRange bool, format string, args ...any) error {
 	return fmt.Errorf("hedge: "+format, args...)
 }
 
-// Which methods may be hedged.
+// Options that select methods.
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that
 // they have no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
-// have the syntax of [WithMethods]. If both options are given, the methods of both are hedged.
+// have the syntax of [WithMethods]. With both options, the methods of both are hedged.
 //
 // A hedge of a read-only method may end the call with a final status, such as the NOT_FOUND of a
 // replica that lags behind: see [WithNonFatalCodes].
@@ -112,8 +112,8 @@ func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", forScheduler, nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
-// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run
-// twice: a server may execute a hedged write twice.
+// WithAllMethods hedges every method that no other option excludes. Every method must be safe to
+// run twice: a hedged write may be applied twice.
 func WithAllMethods() Option {
 	return option("WithAllMethods", forScheduler, nil, func(c *settings.Config) { c.All = true })
 }
@@ -134,33 +134,31 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 }
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
-// hedged although its caller calls Header first, as Bigtable's client does. By default such a
-// stream cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The next RecvMsg
-// returns the message that Header has waited for. The option applies to the full methods that match
-// one of the patterns, with the syntax of [WithMethods]. At least one pattern is required. Repeated
-// options add their patterns.
+// hedged even if its caller calls Header first, as Bigtable's client does. By default such a stream
+// cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The next RecvMsg returns
+// that message. The option applies to the full methods that match one of the patterns, with the
+// syntax of [WithMethods]. At least one pattern is required. Repeated options add their patterns.
 //
-// Do not use the option if the client must act on the headers before the server sends its first
-// message: Header would never return. The option has no effect on methods with a hedgingPolicy.
+// Do not use the option if the server sends its first message only after the client has acted on
+// the headers: Header would never return. The option has no effect on methods with a hedgingPolicy.
 //
 // Interceptors chained after hedging see the first message as the method's response type, if its
 // descriptor is linked in and no call option selects a codec, and as an opaque message otherwise.
 // Their changes to a typed message are kept. They must not select another codec. If
-// [WithAcceptable] would have to judge an opaque message, Header waits only for headers.
+// [WithAcceptable] would get an opaque message, Header waits only for headers.
 func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
 }
 
-// WithSingleRequest hedges bidirectional methods that match one of the patterns like server
-// streams; by default they are not hedged. It is for callers that send one message and then wait
-// for many, such as those of Triton's and KServe's ModelStreamInfer. Another option must select the
-// methods. Patterns have the syntax of [WithMethods]; at least one is required, and repeated
-// options add their patterns.
+// WithSingleRequest hedges matching bidirectional methods like server streams; by default they are
+// not hedged. It is for callers that send one message and receive many, such as those of Triton's
+// and KServe's ModelStreamInfer. Another option must select the methods. Patterns have the syntax
+// of [WithMethods]; at least one is required, and repeated options add their patterns.
 //
 // A hedge sends the first message again, and closes its side when the caller does. A second message
 // from the caller makes the primary win, or goes to the hedge that has won, and counts in
 // stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
-// the method is not hedged, and its calls count in NotReplayable.
+// the method is not hedged, and its calls count in stats.Counts.NotReplayable.
 func WithSingleRequest(patterns ...string) Option {
 	return adding("WithSingleRequest", patterns, func(c *settings.Config) *[]string { return &c.SingleRequest })
 }
@@ -171,7 +169,7 @@ func WithSingleRequest(patterns ...string) Option {
 // options applies.
 //
 // Alone, the option selects the methods with a policy. With another option that selects methods,
-// only those are hedged, and those without a policy have a learned delay.
+// only its methods are hedged, with a learned delay if they have no policy.
 //
 // A method with a policy has up to maxAttempts attempts, primary included, at most 5;
 // [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
@@ -185,7 +183,7 @@ func WithServiceConfig(json string) Option {
 	return option("WithServiceConfig", notForMethods, err, func(c *settings.Config) { c.ServiceConfig = parsed })
 }
 
-// How many hedges are sent.
+// Options that limit the number of hedges.
 
 // WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. With 0 no call
 // is hedged, and latencies are still learned. A call that fails because its server closed the
@@ -206,7 +204,7 @@ func WithBudgetPercent(p float64) Option {
 
 // WithControl sets the size of the control group, in percent of the calls that may be hedged: 0 to
 // 100; the default is 0. Calls of the control group, drawn at random, are never hedged, so that
-// [stats.Gain] can measure the gain of the others. With one percent of 100 calls per second, the
+// [stats.Gain] can measure the gain of the others. At one percent of 100 calls per second, the
 // half-width of the 95% confidence interval of p99 is a quarter after ten minutes and an eighth
 // after half an hour, or more if slow calls are clustered.
 func WithControl(percent float64) Option {
@@ -231,16 +229,16 @@ func WithOff(off bool) Option {
 	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off })
 }
 
-// When a hedge is not sent, and how a race ends.
+// Options that hold hedges back, or decide how a race ends.
 
 // WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used.
-// The default is false. The connection must have the load-balancing policy hedge_other_backend of
+// The default is false. The connection must use the load-balancing policy hedge_other_backend of
 // package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
-// On a connection without the policy no hedge is sent. A service config from the resolver replaces
-// the one of grpc.WithDefaultServiceConfig, with the policy, unless grpc.WithDisableServiceConfig
-// is given. The option does not apply to [Do].
+// On a connection without the policy no hedge is sent. Note: a service config from the resolver
+// replaces that of grpc.WithDefaultServiceConfig, and so the policy, unless
+// grpc.WithDisableServiceConfig is given. The option does not apply to [Do].
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
@@ -259,9 +257,9 @@ func WithGuard(on bool) Option {
 // A primary that fails with a non-fatal status while a hedge is in flight does not end the race. A
 // primary that fails before any hedge was sent returns its error at once: hedging is not a retry.
 //
-// A hedge of a read-only method ends the race with a final status too, if a gRPC server sent it, and
-// a hedge of any other method only with OK: its NOT_FOUND may be the effect of the primary's own
-// deletion. If no attempt succeeds, the caller gets the primary's error.
+// A hedge of a read-only method can also end the race with a final status that a gRPC server sent.
+// A hedge of any other method can end it only with OK: its NOT_FOUND may be the effect of the
+// primary's own deletion. If no attempt succeeds, the caller gets the primary's error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
@@ -293,15 +291,15 @@ func WithWindow(d time.Duration) Option {
 }
 
 // WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. The
-// same method of two targets counts twice. Above the limit the least used methods are removed with
-// all their latencies, as is a method without a call for 15 minutes. [stats.Counts] keeps the
+// same method of two targets counts twice. Above the limit, the least used methods are removed with
+// all their latencies, as is any method without a call for 15 minutes. [stats.Counts] keeps the
 // counts. If more methods are in use than the limit, each is removed before it is learned.
 //
 // The limit bounds the memory of a scheduler:
 //
-//	3.3 KB           a method with a few calls
+//	2.7 KB           a method with a few calls
 //	27 KB            a busy method
-//	66 KB            a busy method with latencies from 1 ms to 1 s
+//	65 KB            a busy method with latencies from 1 ms to 1 s
 //	0.7 MB           a method with latencies of every length
 //	2 KB             a target
 //	20 to 330 MB     5,000 methods
@@ -313,11 +311,11 @@ func WithMaxMethods(methods int) Option {
 }
 
 // WithTargetName sets the function that names a connection's target; by default the name is the
-// target itself. Targets of one name share their budget, their latencies and their rows of
-// [stats.Method]. It is for clients that generate a new target for each connection, as etcd's does.
+// target itself. Targets with the same name share a budget, latencies and rows of [stats.Method].
+// It is for clients that generate a new target for each connection, as etcd's does.
 //
-// name must not be nil, must be deterministic, and must be safe for concurrent use. Its panic is a
-// panic of the call. Names are truncated to 1,024 bytes. The policy of package balancer always uses
+// name must not be nil, must be deterministic, and must be safe for concurrent use. If it panics,
+// the call panics. Names are truncated to 1,024 bytes. The policy of package balancer always uses
 // the connection's own target.
 func WithTargetName(name func(target string) string) Option {
 	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
@@ -328,21 +326,21 @@ func WithTargetName(name func(target string) string) Option {
 // output of [Scheduler.WriteSnapshot]. A method in the snapshot has no warm-up. The snapshots of
 // repeated options are merged: see docs/snapshot.md.
 //
-// [New] reads r to its end, so a second New needs another reader. It returns the error of r, and an
-// error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If a
-// snapshot has more methods than half of [WithMaxMethods], those with the most calls are restored.
-// r must not be nil.
+// [New] reads r to its end, so a second New needs another reader. New returns the error of r, and
+// an error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If
+// a snapshot has more methods than half of [WithMaxMethods], those with the most calls are
+// restored. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
 	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
 }
 
-// WriteSnapshot writes the learned latencies for [WithSnapshot] of another scheduler. A snapshot is
-// one protobuf message, a hedge.snapshot.Snapshot, of 1 to 8 KB per method: see docs/snapshot.md.
-// Concatenated snapshots are one merged snapshot.
+// WriteSnapshot writes the learned latencies, for [WithSnapshot] of another scheduler. A snapshot
+// is one protobuf message, a hedge.snapshot.Snapshot, of 1 to 8 KB per method: see
+// docs/snapshot.md. Concatenated snapshots form one merged snapshot.
 //
 // WriteSnapshot may be called concurrently with calls. It takes about 0.1 ms per method, and leaves
-// out names that are empty or not valid UTF-8. It returns the error of w, which may then have
+// out names that are empty or not valid UTF-8. It returns the error of w, which may by then have
 // received a part; [New] rejects a part. A nil or zero Scheduler writes an empty snapshot.
 func (s *Scheduler) WriteSnapshot(w io.Writer) error {
 	if err := s.registry().WriteSnapshot(w); err != nil {

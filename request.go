@@ -13,8 +13,8 @@ import (
 
 // WithClass learns latencies, and chooses delays, for each class of a method's requests, such as a
 // tenant or a length of prompt. of returns the class of a request, or "" for none; [BySize] is an
-// example. Once a request of the method has a class, requests without one are of the class
-// "(other)". Nil, the default, means no classes.
+// example. Once a request of the method has a class, requests without one get the class "(other)".
+// Nil, the default, means no classes.
 //
 // A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
 // bytes. A class with too few calls uses the latencies of the method. All classes share the
@@ -23,7 +23,7 @@ import (
 //
 // of runs on the caller's goroutine, once per unary call and once for the request of a server
 // stream, and its run time adds to the latency. It must be safe for concurrent use, and must not
-// change the request. Its panic is a panic of the call. The request of [Do] is nil.
+// change the request. If it panics, the call panics. The request of [Do] is nil.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
 	return option("WithClass", anywhere, nil, func(c *settings.Config) { c.Class = of })
 }
@@ -46,9 +46,9 @@ var sizes = func() (names [registry.MaxClasses]string) {
 	return names
 }()
 
-// WithCost sets the cost of a request, in calls: 0 to 10,000; the default is 1. The budget then is
-// a share of the cost of all calls: each call earns the share of its cost, and each hedge takes the
-// cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
+// WithCost sets the cost of a request, in calls: 0 to 10,000; the default is 1. The budget is then
+// a share of the cost of all calls: each call earns that share of its cost, and each hedge takes
+// the cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
 // counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
 //
 // Choose the unit so that a typical call costs about 1. The burst is at least the price of the
@@ -59,8 +59,8 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 }
 
 // WithAcceptable inspects answers, for replicas that lag behind and servers that degrade.
-// acceptable is called when an attempt has ended, and returns false if another attempt may give a
-// better answer: the answer is then rejected. Nil, the default, accepts every answer.
+// acceptable is called when an attempt has ended. It returns false to reject the answer because
+// another attempt may give a better one. Nil, the default, accepts every answer.
 //
 // After a rejected answer the next hedge is due at once, within the budget, and the call waits for
 // it and for the attempts in flight. The caller gets the first accepted answer. Without one, the
@@ -79,11 +79,11 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //   - other failures.
 //   - streams decided by their response headers: with a hedgingPolicy, or with a caller that calls
 //     Header first (see [WithWaitForMessage]) or while RecvMsg waits.
-//   - calls that cannot be hedged, for example because their method is being learned.
+//   - calls that cannot be hedged, for example while their method is being learned.
 //
-// acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs on
-// the goroutine of the attempt, also for attempts that turn out to have lost, with the caller's
-// context, and its run time adds to the latency. Its panic is a panic of the attempt.
+// acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs
+// with the caller's context on the goroutine of the attempt, even for attempts that turn out to
+// have lost, and its run time adds to the latency. If it panics, the attempt panics.
 func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return option("WithAcceptable", anywhere, nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

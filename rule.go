@@ -21,8 +21,8 @@ import (
 // specific pattern wins: one without wildcards, then the one with more characters that are not
 // wildcards, then the later one in the alphabet. A repeated pattern is an error.
 //
-// With [WithBudgetPercent] the method gets its own budget, which only its calls fill. Both budgets,
-// the method's and the target's, pay for each of its hedges.
+// With [WithBudgetPercent] the method gets its own budget, which only its calls fill. Its hedges
+// are paid for twice: from the method's budget and from the target's.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return ruling("WithMethodOptions", methods, checkPattern("WithMethodOptions", methods), opts, "method",
 		func(c *settings.Config) *[]settings.Rule { return &c.MethodRules })
@@ -30,9 +30,9 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 
 // WithTargetOptions applies options to the targets that match a pattern. They override options of
 // the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
-// the pattern, * matches any characters, slashes included. All options of a method can be set, and
-// [WithServiceConfig], [WithResetLimit] and [WithMethodOptions]. Any other option is an error.
-// Several matching patterns combine as in [WithMethodOptions].
+// the pattern, * matches any characters, slashes included. The options of [WithMethodOptions] can
+// be set, and [WithServiceConfig], [WithResetLimit] and WithMethodOptions itself. Any other option
+// is an error. Several matching patterns combine as in [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(
 		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),
@@ -46,7 +46,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 func ruling(
 	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
 ) Option {
-	opts = slices.Clone(opts) // the rule is applied to methods that are first called later
+	opts = slices.Clone(opts) // the rule is applied when a method is first called
 	own, needed := forScheduler, notForMethods
 	if of == "method" {
 		own, needed = notForMethods, anywhere
@@ -71,7 +71,7 @@ func ruling(
 			OwnBudget: of == "method" && budget,
 			Apply: func(c *settings.Config) {
 				with := config{Config: *c, given: map[string]scope{}}
-				apply(&with, opts) // a method's pattern may be the scheduler's too, and then both count
+				apply(&with, opts) // the scheduler may have the same method pattern, and then both apply
 				*c = with.Config
 			},
 		})

@@ -38,9 +38,9 @@ func New(opts ...Option) (*Scheduler, error) {
 	return s, nil
 }
 
-// Update replaces the whole configuration, as if [New] had made the scheduler with these options: an
-// option that is not given has its default, so repeat options such as [WithClass]. Learned
-// latencies, budgets, counts and pauses stay. Calls that begin after Update returns have the new
+// Update replaces the whole configuration, as if [New] had made the scheduler with these options:
+// an option that is not given has its default, so repeat options such as [WithClass]. Learned
+// latencies, budgets, counts and pauses are kept. Calls that begin after Update returns use the new
 // configuration; earlier calls keep theirs.
 //
 // [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay as New set
@@ -86,11 +86,11 @@ func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(
 // hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
 func (s *Scheduler) Pause() { s.registry().Pause().Store(registry.ByPause) }
 
-// Resume ends the effect of Pause, and of the environment variable HEDGE_DISABLED.
+// Resume undoes Pause, and the environment variable HEDGE_DISABLED.
 func (s *Scheduler) Resume() { s.registry().Pause().Store("") }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the
-// window. It reports false for a method without latencies and for q out of range. target is the
+// window. It reports false for a method without latencies, and for q out of range. target is the
 // result of grpc.ClientConn.Target, or its name from [WithTargetName]. method is the full method,
 // such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {

@@ -12,16 +12,16 @@ import (
 // not called. A call without a due hedge calls none of them.
 //
 // The functions may be called concurrently and without locks held, so they may use the scheduler. A
-// function that blocks delays its call only, and Made delays New. A panic in it surfaces there too,
-// or counts in stats.Counts.LoserPanics if the call was already decided.
+// function that blocks delays its call only, and Made delays New. A panic in it surfaces in that
+// call too, or counts in stats.Counts.LoserPanics if the call was already decided.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
 	// HedgeSent is called just before a hedge is sent, on the hedge's goroutine. If the call is
 	// decided at that moment, CallDecided may be called first.
 	HedgeSent func(stats.HedgeSent)
-	// HedgeHeldBack is called when a hedge is due and is not sent, once per hedge and reason, also
-	// for a server's pushback, and for a request or reply that cannot be copied.
+	// HedgeHeldBack is called when a hedge is due and is not sent, once per hedge and reason. A
+	// server's pushback is a reason, and so is a request or reply that cannot be copied.
 	HedgeHeldBack func(stats.HedgeHeldBack)
 	// AttemptLost is called for each loser, unless the caller gave up, or its deadline passed,
 	// before the call was decided.

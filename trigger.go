@@ -55,8 +55,8 @@ func Percentile(q float64) Trigger {
 	return Trigger{settings.Trigger{Kind: settings.PercentileTrigger, Quantile: q}}
 }
 
-// Fixed hedges a call at age d, from the first call of a method on. d must not be negative, and may
-// be below [WithMinDelay]. With 0 all hedges are sent at once.
+// Fixed hedges a call at age d, starting with the first call of a method. d must not be negative,
+// and may be below [WithMinDelay]. With 0 all hedges are sent at once.
 func Fixed(d time.Duration) Trigger {
 	return Trigger{settings.Trigger{Kind: settings.FixedTrigger, Delay: d}}
 }
@@ -84,8 +84,8 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("Auto(TargetPercentile(%v))", t.in.Quantile)
 }
 
-// WithMinDelay sets the minimum of every learned delay: 0 or more; the default is 1 ms. Without it,
-// scheduling noise would cause hedges of methods with latencies of microseconds.
+// WithMinDelay sets the minimum of every learned delay: 0 or more; the default is 1 ms. Without a
+// minimum, scheduling noise would cause hedges of methods with latencies of microseconds.
 func WithMinDelay(d time.Duration) Option {
 	err := refuse(d < 0, "WithMinDelay(%v): must not be negative", d)
 	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = d })

@@ -13,8 +13,8 @@
 // hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
 // fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo].
 //
-// Put an outlier_detection below this policy, not above: it then counts no error for an attempt that
-// was canceled because another attempt won.
+// Put an outlier_detection below this policy, not above it: then it counts no error for an attempt
+// that was canceled because another one won.
 //
 // Two backends are the same if they have the same address and server name and, with several
 // connections to each address, the same connection number. Backends that gRPC's retries use count
@@ -22,17 +22,17 @@
 //
 // # Silence
 //
-// A connection is silent from its second late call, with no answer between the two, to its next
-// answer. A share of its primaries, unhedged calls included, then goes to other connections that
-// the child returns. The others probe the silent connection. If hedging is paused or off for a
-// call, the child alone places the call. The field "silence": false turns all of it off.
+// A connection is silent after two late calls with no answer between them, until its next answer. A
+// share of its primaries, unhedged calls included, then goes to other connections that the child
+// returns. The rest stay, and probe it. If hedging is paused or off for a call, the child alone
+// places the call. The field "silence": false turns this off.
 //
 // # Several connections
 //
-// With "connections": n, 2 to 8, the policy runs n copies of the child, and each copy makes
-// connections of its own. Primaries use the first copy that is ready, or all in turn with "spread":
-// true. A hedge goes to another address if the child returns one, and otherwise over a connection
-// that its call has not used, which counts as another backend. Set a keepalive.
+// With "connections": n, 2 to 8, the policy runs n copies of the child, each with its own
+// connections. Primaries use the first copy that is ready, or all in turn with "spread": true. A
+// hedge goes to another address if the child returns one, and otherwise over a connection that its
+// call has not used, which counts as another backend. Set a keepalive.
 //
 // docs/other-backends.md has the details.
 package balancer

@@ -69,8 +69,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return watched(info.Ctx, r, got), nil
 }
 
-// wake asks the other copies for the pick of the first primary at b, and gives their picks back.
-// Copies that are idle then connect, and so do children that connect for a pick.
+// wake asks the other copies for a pick when the first primary goes to b, and releases their picks.
+// Idle copies then connect, as do children that connect only for a pick.
 func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 	if _, done := p.woken.LoadOrStore(b, nil); done {
 		return

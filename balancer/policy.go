@@ -108,7 +108,7 @@ func (p *policy) changed(c *child) {
 	}
 }
 
-// publish passes the state of the current copies to the parent. mu must be held.
+// publish reports the state of the current copies to the parent. mu must be held.
 func (p *policy) publish() {
 	p.show()
 	state, picks := connectivityOf(p.current), &picker{place: p.place}
@@ -121,7 +121,7 @@ func (p *policy) publish() {
 			picks.copies = append(picks.copies, c.state.Picker)
 		}
 	}
-	if len(picks.copies) == 0 { // this version knows none of the states
+	if len(picks.copies) == 0 { // no state that this version knows
 		picks.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	}
 	p.place.SetPicker(picks.forHedge)

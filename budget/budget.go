@@ -1,5 +1,5 @@
-// Package budget pays for hedges from a token bucket that a target's own calls fill, so that hedges
-// stay a fixed share of the calls, at one call per second and at a hundred thousand, without a
+// Package budget pays for hedges from a token bucket that a target's own calls fill. Hedges thus
+// stay a fixed share of the calls, at one call per second or a hundred thousand, without a
 // configured rate.
 //
 // In every interval:

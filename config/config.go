@@ -24,10 +24,10 @@ import (
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
-// Parse returns the options of a JSON object, for [hedge.New] and [hedge.Scheduler.Update]. It
-// returns an error with line and column for malformed JSON, an unknown or repeated field, and a
-// value of the wrong type; and an error with the option for a value out of range and for a field
-// that cannot be set there. null is the same as no field. Parse may be called concurrently.
+// Parse returns the options of a JSON object, for [hedge.New] and [hedge.Scheduler.Update]. Its
+// errors give line and column for malformed JSON, an unknown or repeated field, and a value of the
+// wrong type; and the option for a value out of range and a field that cannot be set there. null is
+// the same as no field. Parse may be called concurrently.
 //
 // New and Update check the options together: for example, one of them must select methods.
 func Parse(data []byte) ([]hedge.Option, error) {
@@ -46,7 +46,7 @@ func Parse(data []byte) ([]hedge.Option, error) {
 }
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the
-// number of enclosing rules. Rules beyond two are not read, because they are an error anyway.
+// number of enclosing rules. Rules nested deeper than two are an error anyway, and are not read.
 func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	duration := func(field, text string) time.Duration {
 		d, e := time.ParseDuration(text)

@@ -4,8 +4,8 @@
 //	http.Handle("/debug/hedge/", debug.Handler(s))
 //
 // For each target and method the page has a sentence on the current state, the latency with and
-// without hedging, and the last ten minutes. It updates itself, loads nothing from elsewhere, and
-// changes nothing. It names targets and methods, so protect it like other pages under /debug/.
+// without hedging, and the last ten minutes. The page updates itself, loads nothing from elsewhere,
+// and changes nothing. It names targets and methods, so protect it like other pages under /debug/.
 // Import it as hedgedebug beside another package debug, such as runtime/debug.
 package debug
 
@@ -41,7 +41,7 @@ var (
 	text = texttemplate.Must(texttemplate.New("page.txt").Funcs(functions).ParseFS(assets, "page.txt"))
 )
 
-// Handler returns a handler of GET and HEAD requests, to be registered under any path. A browser
+// Handler returns a handler for GET and HEAD requests, to be registered under any path. A browser
 // gets the page, a request for application/json gets JSON, and other clients, such as curl, get
 // text. These query parameters override this:
 //
@@ -109,7 +109,7 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// accepted returns the format for a request without ?format=.
+// accepted returns the format of a request without ?format=.
 func accepted(accept string) string {
 	switch {
 	case strings.Contains(accept, "text/html"):

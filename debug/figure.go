@@ -15,7 +15,7 @@ import (
 
 type figure struct{ Name, Value string }
 
-// Figures returns the numbers of a method, and of its target, with one line each.
+// Figures returns the numbers of a method and of its target, one line each.
 func (r row) Figures() (f []figure) {
 	t, c, g := r.Stats, r.Stats.Choice, cmp.Or(r.Stats.Gain, &stats.Gain{})
 	add := func(holds bool, name, format string, args ...any) {
@@ -86,7 +86,7 @@ func otherCounts(s stats.Counts) (rows []named) {
 	return rows
 }
 
-// plain quotes a name with control characters, which a terminal would obey.
+// plain quotes a name that has control characters, because a terminal would obey them.
 func plain(name string) string {
 	if quoted := strconv.Quote(name); strings.Trim(quoted, `"`) != name {
 		return quoted

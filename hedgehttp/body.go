@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 )
 
-// streams reports whether a response answers with the first byte of its body: a server flushes its
-// headers before it has an answer.
+// streams reports whether a response answers with the first byte of its body: a server flushes the
+// headers of a stream before it has an answer.
 func (t *transport) streams(res *http.Response) bool {
 	if res.Body == nil || res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols {
 		return false
@@ -52,8 +52,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// unheard is the body of a response that was not hedged, and answers with the first byte of its
-// body. If the caller closes the body before, the call teaches nothing.
+// unheard is the body of an unhedged response that answers with its first byte. If the caller
+// closes the body before that, nothing is learned.
 type unheard struct {
 	io.ReadCloser
 	call    *call.Call

@@ -125,11 +125,12 @@ func (x *exchange) Primary() error { return x.primary.send(x.base) }
 
 func (x *exchange) Replayable() bool { return true }
 
-func (x *exchange) Hedge(int, context.CancelCauseFunc) race.Attempt {
+func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	// Not the race's context: a rejected response that wins is read after the race has ended that.
 	ctx, cancel := context.WithCancelCause(x.caller.Context())
 	// The copy is made now, because the caller may get its request back before Run.
-	h := &attempt{exchange: x, cancel: cancel, req: x.caller.Clone(ctx)}
+	h := &attempt{exchange: x, req: x.caller.Clone(ctx)}
+	h.cancel = func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
 	return h
 }
@@ -143,7 +144,7 @@ func (x *exchange) Trailer() metadata.MD { return x.primary.Trailer() }
 type attempt struct {
 	*exchange
 	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
-	req    *http.Request           // a copy, as the transport may break the contract and write to its headers
+	req    *http.Request           // a copy: the transport may break the contract and write to its headers
 
 	res     *http.Response
 	err     error       // of the transport
@@ -152,7 +153,7 @@ type attempt struct {
 	settled atomic.Bool // see settle
 }
 
-// send sends the request by rt and waits for the answer.
+// send sends the request through rt and waits for the answer.
 func (a *attempt) send(rt http.RoundTripper) error {
 	req := a.req
 	if a.body != nil {

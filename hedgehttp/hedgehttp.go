@@ -1,4 +1,4 @@
-// Package hedgehttp hedges HTTP requests with a [http.RoundTripper] around another one: see
+// Package hedgehttp hedges HTTP requests with an [http.RoundTripper] around another one: see
 // [Transport].
 //
 //	s, err := hedge.New(hedge.WithAllMethods())
@@ -8,8 +8,8 @@
 //	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
 //
 // With these options it hedges GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an
-// Idempotency-Key. One scheduler can hedge gRPC calls too. A streamed response, such as server-sent
-// events, answers with the first byte of its body.
+// Idempotency-Key. The same scheduler can hedge gRPC calls. A streamed response, such as
+// server-sent events, answers with the first byte of its body.
 package hedgehttp
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/grpchedge/hedge/internal/registry"
 )
 
-// Transport returns an [http.RoundTripper] that sends requests by base and hedges them as s
+// Transport returns an [http.RoundTripper] that sends requests through base and hedges them as s
 // decides. A nil base is [http.DefaultTransport]. If s is nil, Transport returns base. The
 // RoundTripper is safe for concurrent use if base is, and passes CloseIdleConnections on.
 //
@@ -43,7 +43,7 @@ import (
 //   - the result of the function of [WithName]
 //   - its HTTP method
 //
-// A body of up to 1 MiB is read before the request is sent, if the request has GetBody or a
+// A body of up to 1 MiB is read before the request is sent, if the request has a GetBody or a
 // ContentLength. A request with any other body is sent once.
 //
 // A transport error, and the statuses 429, 500, 502, 503 and 504, count as the codes Unavailable,
@@ -78,12 +78,12 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 // Option is an option of [Transport]. A nil option is ignored.
 type Option func(*transport)
 
-// WithName names requests by a function, so that requests of different latency are learned apart.
-// It applies to paths that are not full methods and match no pattern. of must return few different
-// names, such as "/shop/Search", without identifiers from the path. [hedge.WithMethods] and
-// [hedge.WithMethodOptions] can have patterns of these names. An empty name means the HTTP
-// method, and so does a nil of, the default. of must be safe for concurrent use, and must not change
-// the request.
+// WithName names requests with a function, so that requests of different latency are learned
+// separately. It applies to paths that are not full methods and match no pattern. of must return
+// few different names, such as "/shop/Search", without identifiers from the path.
+// [hedge.WithMethods] and [hedge.WithMethodOptions] can have patterns of these names. An empty name
+// means the HTTP method, and so does a nil of, the default. of must be safe for concurrent use, and
+// must not change the request.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
@@ -97,9 +97,9 @@ func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
 
-// WithHedgeTransport sends hedges by rt, which must be safe for concurrent use: over one HTTP/2
-// connection a hedge waits behind the lost packet that delays its primary. Nil, the default, sends
-// hedges by the base transport.
+// WithHedgeTransport sends hedges through rt, which must be safe for concurrent use: over one
+// HTTP/2 connection a hedge waits behind the lost packet that delays its primary. Nil, the default,
+// sends hedges through the base transport.
 func WithHedgeTransport(rt http.RoundTripper) Option {
 	return func(t *transport) { t.hedges = rt }
 }

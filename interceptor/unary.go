@@ -1,5 +1,6 @@
-// A call has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come
-// from the attempt that won. Call options keep their meaning.
+// Package interceptor hedges unary gRPC calls and, with [DialOptions], server streams. A call has
+// exactly one outcome: reply, header, trailer, peer and error all come from the attempt that won.
+// Call options keep their meaning.
 package interceptor
 
 import (
@@ -36,15 +37,15 @@ import (
 // If a hedge panics before the call is decided, the caller's goroutine panics with a
 // *[hedge.Panic], which has the hedge's stack.
 //
-// Unary hedges calls with protobuf messages, generated or of dynamicpb, with these limits:
+// Unary hedges calls with protobuf messages, generated or from dynamicpb, within these limits:
 //
-//   - A request has at most 1 MiB: the copy of a larger one could delay an answer that has arrived.
+//   - A request has at most 1 MiB: copying a larger one could delay an answer that has arrived.
 //   - With a codec other than gRPC's own, the reply must be empty, because such codecs may keep old
 //     content.
 //   - Messages of the older API, of github.com/golang/protobuf and gogo, need gRPC's own codec, an
 //     empty reply, and no fields that protobuf does not encode.
 //
-// Other calls are left to their primary, and count in Stats.NotReplayable.
+// Other calls are left to their primary, and count in stats.Counts.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change
 // the request. Their changes to a reply reach the caller.
@@ -143,9 +144,9 @@ func (u *unary) trailerOption() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}
-	kept := new(struct { // not in u, which is reused: an interceptor may keep the options
+	kept := new(struct { // not in u, which is reused, because an interceptor may keep the options
 		trailer
-		options [2]grpc.CallOption // here, which saves an allocation
+		options [2]grpc.CallOption // here to save an allocation
 	})
 	u.trailer = &kept.trailer
 	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}

@@ -20,8 +20,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the most series of an instrument, beside those of other. OpenTelemetry's SDK drops
-// series beyond 2,000.
+// maxSeries is the maximum number of series of an instrument, besides those of other.
+// OpenTelemetry's SDK drops series beyond 2,000.
 const maxSeries = 1900
 
 type metrics struct {
@@ -97,7 +97,7 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. which names the value if the gauge has several.
+// report reports a value of a gauge. which names the value if the gauge has several.
 type report func(gauge string, value float64, which ...string)
 
 // report returns a report under l. Method other has no gauges. A gauge of several values, nine at
@@ -154,8 +154,8 @@ var providers struct {
 	metrics map[uintptr]weak.Pointer[metrics]
 }
 
-// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as
-// OpenTelemetry's no-op provider, has new metrics each time.
+// metricsOf returns the metrics of the provider of o. A provider that is not a pointer, such as
+// OpenTelemetry's no-op provider, gets new metrics each time.
 func metricsOf(o Options) (*metrics, error) {
 	address := uintptr(0)
 	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
@@ -242,8 +242,8 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 		}
 	}
 
-	// Method other has the rest of the schedulers' own counts, such as those of a method that was
-	// removed from memory since the last reading. The sum was read before the methods.
+	// Method other gets the rest of the schedulers' own counts, such as those of a method removed
+	// from memory since the last reading. The sum was read before the methods.
 	sum, all := m.gone, m.methods.all()
 	for _, w := range m.schedulers {
 		add(&sum, w.sum)

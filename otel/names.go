@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods. Further methods share those of method other.
+// names has the attributes of the first methods. Later methods share those of method other.
 type names struct {
 	most int
 
@@ -33,7 +33,7 @@ func (n *names) allow(most int) {
 	n.most = max(n.most, most)
 }
 
-// other is the name that gRPC's plugin gives to methods that it does not tell apart.
+// other is the name that gRPC's plugin gives to methods that it does not distinguish.
 const other = "other"
 
 // of returns the attributes of a method, or of a target if key has no method.
@@ -79,7 +79,7 @@ func newLabels(of stats.Names, number int) *labels {
 	l := &labels{number: number, single: of.Method != other}
 	prefix := "grpc."
 	if strings.HasPrefix(of.Target, "http://") || strings.HasPrefix(of.Target, "https://") { // of package hedgehttp
-		l.protocol, prefix = 1, "http.hedge." // the names http.target and http.method have another meaning
+		l.protocol, prefix = 1, "http.hedge." // http.target and http.method already have another meaning
 	}
 	l.attributes = []attribute.KeyValue{attribute.String(prefix+"target", of.Target)}
 	if of.Method != "" {
@@ -89,7 +89,7 @@ func newLabels(of stats.Names, number int) *labels {
 	return l
 }
 
-// with returns the attributes and one more of hedging.
+// with returns the attributes plus one of hedging.
 func (l *labels) with(name, value string) metric.MeasurementOption {
 	more := attribute.String(protocols[l.protocol]+".hedge."+name, value)
 	return metric.WithAttributes(append(slices.Clip(l.attributes), more)...)

@@ -1,4 +1,5 @@
-// Package hedgeotel reports hedging to OpenTelemetry, beside gRPC's own plugin and by its names.
+// Package hedgeotel reports hedging to OpenTelemetry, alongside gRPC's own plugin and under its
+// names.
 //
 //	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters})
 //	if err != nil {
@@ -14,7 +15,7 @@
 //	}
 //	conn, err := grpc.NewClient(target, append(hedgeotel.DialOptions(s, plugin), creds)...)
 //
-// It is a module of its own, so that users of package hedge alone do not depend on OpenTelemetry.
+// It is a separate module, so that users of package hedge alone do not depend on OpenTelemetry.
 //
 // # Metrics
 //
@@ -23,14 +24,14 @@
 // package hedgehttp have the same instruments under http.client.
 //
 // The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the
-// target, with the values of gRPC's plugin: see [stats.Names]. Schedulers with the same
-// MeterProvider add up, and no counter falls.
+// target, with the values of gRPC's plugin: see [stats.Names]. The counts of schedulers with the
+// same MeterProvider add up, and no counter falls.
 //
 // # Traces
 //
-// The span in the caller's context, with [DialOptions] that of gRPC's plugin, gets an event when a
-// hedge is sent or held back, and when a hedged call is decided. Attempts are gRPC's own spans. With
-// otelgrpc in place of gRPC's plugin, see [TracerProvider].
+// The span in the caller's context (with [DialOptions], the span of gRPC's plugin) gets an event
+// when a hedge is sent or held back, and when a hedged call is decided. Attempts are gRPC's own
+// spans. With otelgrpc in place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
 import (
@@ -55,13 +56,13 @@ import (
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the most pairs of a target and a method with metrics of their own, 1,900 at
-	// most; 0 means 1,000. Further pairs have the grpc.method "other". If schedulers share a
+	// MaxMethods is the maximum number of pairs of target and method with their own metrics, at
+	// most 1,900; 0 means 1,000. Further pairs have the grpc.method "other". If schedulers share a
 	// MeterProvider, the largest value applies.
 	MaxMethods int
 }
 
-// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics
+// New returns an option for hedge.New that makes the scheduler report to OpenTelemetry. The metrics
 // end when the last scheduler with the MeterProvider is garbage collected.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
@@ -110,7 +111,7 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 }
 
 // DialOptions returns gRPC's OpenTelemetry plugin, the dial options between, and the hedging
-// interceptors of s, in this order. So grpc.client.call.duration is the caller's latency,
+// interceptors of s, in this order, so that grpc.client.call.duration is the caller's latency,
 // grpc.client.attempt.duration the latency of each attempt, and a call has one span with a child
 // for each attempt. Pass interceptors for retries, timeouts and logging as between: each sees a
 // call once. Do not add the hedging interceptors a second time. See also [TracerProvider].
@@ -121,14 +122,14 @@ func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...gr
 	return interceptor.DialOptions(s, append([]grpc.DialOption{opentelemetry.DialOption(plugin)}, between...)...)
 }
 
-// TracerProvider returns a provider for a tracer of attempts inside of the hedging interceptors,
-// such as the stats.Handler of otelgrpc:
+// TracerProvider returns a provider for a tracer of attempts inside the hedging interceptors, such
+// as the stats.Handler of otelgrpc:
 //
 //	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
 //
-// The span of a losing attempt, with a context that ended with the cause [hedge.ErrLost], has the
-// attribute hedge.lost and is no error. p makes the spans. A nil p is OpenTelemetry's global
-// provider. [DialOptions] does the same for gRPC's own plugin.
+// The span of a loser, whose context ended with the cause [hedge.ErrLost], has the attribute
+// hedge.lost and is not an error. p makes the spans. A nil p is OpenTelemetry's global provider.
+// [DialOptions] does the same for gRPC's own plugin.
 func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
 	if p == nil {
 		p = otel.GetTracerProvider()

@@ -1,6 +1,6 @@
-// Package shed has interceptors for a gRPC server that turn hedges away while the server is busy. A
-// hedge is a copy of a call that another server may be serving already, so turning it away costs
-// only the chance to save time.
+// Package shed has gRPC server interceptors that turn hedges away while the server is busy. A hedge
+// is a copy of a call that another server may be serving already, so turning it away costs only the
+// chance to save time.
 //
 //	bound, err := shed.New()
 //	if err != nil {
@@ -31,7 +31,7 @@ import (
 	"github.com/grpchedge/hedge/internal/runqueue"
 )
 
-// A server is busy in two cases.
+// A server is busy in either of two cases.
 const (
 	// Goroutines wait for a processor for more than busyWait on average.
 	busyWait = time.Millisecond
@@ -43,7 +43,7 @@ const (
 )
 
 // Bound turns hedges away while its server is busy. It fails them with RESOURCE_EXHAUSTED and the
-// trailer grpc-retry-pushback-ms: 0, by which a client that follows gRFC A6 sends the next attempt
+// trailer grpc-retry-pushback-ms: 0, on which a client that follows gRFC A6 sends the next attempt
 // at once. Its methods may be called concurrently. Several servers of a process may share one
 // Bound.
 //
@@ -111,9 +111,9 @@ func (b *Bound) InFlight() int { return int(b.inFlight.Load()) }
 // Shed returns the number of hedges turned away.
 func (b *Bound) Shed() int64 { return b.shed.Load() }
 
-// Unary is a [grpc.UnaryServerInterceptor]. Put it first in the chain, so that a hedge that is
-// turned away costs least. Unary does not call the handler if the call, hedge or not, is already
-// canceled: it may have waited for a processor.
+// Unary is a [grpc.UnaryServerInterceptor]. Put it first in the chain, so that turning a hedge away
+// costs least. Unary does not call the handler if the call, hedge or not, is already canceled: it
+// may have waited for a processor.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
@@ -169,8 +169,8 @@ var (
 	turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")
 )
 
-// enter counts a hedge in, or reports that the server is busy. A hedge that is turned away is not
-// counted even for a moment.
+// enter counts a hedge in flight, or returns false if the server is busy. A hedge that is turned
+// away never counts as in flight.
 func (b *Bound) enter() bool {
 	if !b.isBusy() && (b.busy == nil || !b.busy()) {
 		for n := b.inFlight.Load(); n < b.most; n = b.inFlight.Load() {

@@ -1,6 +1,6 @@
 // Package sketch estimates the distribution of latencies over a sliding window of time. A quantile
-// is within 1% of the latency, from 1 µs to 10 min. A call that was cut short is recorded as a lower
-// bound and does not bias the quantiles: see [Distribution].
+// is within 1% of the latency, from 1 µs to 10 min. A call that was cut short is recorded as a
+// lower bound, and does not bias the quantiles: see [Distribution].
 //
 //	w := sketch.New(30 * time.Second)
 //
@@ -30,7 +30,7 @@ import (
 //
 // Durations outside 1 µs to 10 min are clipped. Times should come from one clock, such as
 // [time.Now], in any order. A call in a step that has left the window is dropped. A time more than
-// two windows behind the latest means that the clock was set back, and the window follows it. An
+// two windows behind the latest means that the clock was set back; the window then follows it. An
 // empty window takes 180 bytes, any window at most 140 KB.
 //
 // All methods are safe for concurrent use, without a lock. Create a window with [New].
@@ -65,8 +65,8 @@ func (d *Distribution) Quantile(q float64) (time.Duration, bool) { return d.in.Q
 
 // DDSketch returns the distribution as a sketch of DataDog's library, which can be merged, encoded
 // and sent. Its values are nanoseconds, within 1%. Its counts need not be whole: a call that was
-// cut short counts among the calls that lasted longer. On 32-bit machines DataDog's library
-// computes no values with this mapping.
+// cut short counts among the calls that lasted longer. On 32-bit machines DataDog's library cannot
+// compute values with this mapping.
 func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.in.Counts().DDSketch() }
 
 // FromDDSketch returns the distribution of a sketch of nanoseconds, with any mapping. The sketch's

@@ -27,8 +27,8 @@ type Counts struct {
 
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
-	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a first
-	// hedge counts if that is so at twice its delay.
+	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a
+	// first hedge counts if that is still so at twice its delay.
 	BudgetExhausted int64
 	// NotDrawn is the number of due hedges left out at random, by Choice.Probability.
 	NotDrawn int64
@@ -36,7 +36,8 @@ type Counts struct {
 	NotReady int64
 	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back.
 	NoOtherBackend int64
-	// DeadlineNear is the number of hedges unlikely to answer before the call's deadline.
+	// DeadlineNear is the number of hedges not sent because they would hardly answer before the
+	// call's deadline.
 	DeadlineNear int64
 	// Paused is the number of calls begun, and of hedges due, while hedging was paused.
 	Paused int64
@@ -58,10 +59,10 @@ type Counts struct {
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which
 	// a server delays or forbids the next attempt, or with HTTP's Retry-After.
 	PushedBack int64
-	// NotReplayable is the number of calls that cannot be hedged because of their request or reply
-	// (see interceptor.Unary), of streams with an incomplete request when a hedge was due, or of a
-	// method with second messages too often (see hedge.WithSingleRequest), and of HTTP requests that
-	// are sent once (see package hedgehttp). gRPC requests are examined when a hedge is due.
+	// NotReplayable is the number of calls that cannot be hedged because of their request or reply:
+	// see interceptor.Unary, and hedgehttp.Transport for HTTP requests. It includes streams whose
+	// request was incomplete when a hedge was due, and streams of methods with too many second
+	// messages (see hedge.WithSingleRequest). gRPC requests are examined when a hedge is due.
 	NotReplayable int64
 	// ResetsSpent is the number of hedges held back by the limit of resets: see [Resets].
 	ResetsSpent int64
@@ -74,8 +75,8 @@ type Counts struct {
 	// does not include them. Other late calls of a dry run count by their reasons. Hedges caused by
 	// a failure are not counted.
 	DryRun int64
-	// EarlyHeaders is the number of streams with a caller that called Header first, and with
-	// headers at least 1 ms, and an eighth of the latency, before the first message: see
+	// EarlyHeaders is the number of streams whose caller called Header first and got headers at
+	// least 1 ms, and an eighth of the latency, before the first message: see
 	// hedge.WithWaitForMessage.
 	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming calls, and of bidirectional calls without
@@ -91,11 +92,10 @@ type Counts struct {
 	// InvalidCosts is the number of calls with a negative or non-finite cost from hedge.WithCost.
 	// Each costs 1.
 	InvalidCosts int64
-	// LoserPanics is the number of losers that panicked, too late for the panic to reach the
-	// caller.
+	// LoserPanics is the number of losers that panicked too late for the panic to reach the caller.
 	LoserPanics int64
-	// TriggerPanics is the number of panics in the computation of a method's delay. Each is a
-	// defect of this library. The previous delay stays in force.
+	// TriggerPanics is the number of panics in the computation of a method's delay. Each is a bug
+	// in this library. The previous delay stays in force.
 	TriggerPanics int64
 }
 

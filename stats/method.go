@@ -47,7 +47,7 @@ type Learned struct {
 	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the
 	// last 1,000; 0 without latencies.
 	P50, P90, P99 time.Duration
-	// Choice is zero with another trigger than hedge.Auto, and while too few calls are known.
+	// Choice is zero with a trigger other than hedge.Auto, and while too few calls are known.
 	Choice Choice
 }
 
@@ -61,7 +61,8 @@ type Class struct {
 // Budget is the state of the target's budget and throttle, which all its methods share.
 type Budget struct {
 	// Tokens is the number of hedges that the budget pays for now, and Burst its capacity at the
-	// current call rate. Savings pay for Saved more, up to four times Burst, while hedges win.
+	// current call rate. Savings pay for Saved more hedges, up to four times Burst, while hedges
+	// win.
 	Tokens, Burst, Saved float64
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent
 	// while more than half of ThrottleMax is left. Both are 0 without a throttle.
@@ -75,7 +76,7 @@ type Backends struct {
 	// connections to these.
 	Ready, Connections int
 	// Silent are the backends with connections that have been silent for at least ten seconds, with
-	// a late call in the last minute, the longest silent one first.
+	// a late call in the last minute, longest silence first.
 	Silent []SilentBackend
 	// Moved is the number of primaries, of all methods of the target, that were moved past a silent
 	// connection since its connections were made.
@@ -173,9 +174,9 @@ func (r GuardReason) String() string {
 	return string(r)
 }
 
-// Resets is the limit of a target's hedges where servers count resets, which each hedge's loser
-// causes. Such servers close a connection on which a client resets more than a few hundred streams
-// per minute, and the calls in flight fail. docs/servers.md lists them.
+// Resets is the limit on a target's hedges if its servers count resets, of which each hedge causes
+// one, its loser's. Such servers close a connection on which a client resets more than a few
+// hundred streams per minute, and the calls in flight fail. docs/servers.md lists them.
 type Resets struct {
 	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit; 0
 	// without the option.
@@ -186,9 +187,9 @@ type Resets struct {
 	// connection again.
 	//
 	// If the server reports the reason (ENHANCE_YOUR_CALM), Learned starts at half of the hedges of
-	// the minute before, and doubles in an hour. Two closes within a minute without a reason, at
-	// five hedges per second or more, set half of the hedges of the second before, doubled in four
-	// minutes.
+	// the minute before, and doubles in an hour. Two closes within a minute without a reason, each
+	// at five hedges per second or more, set Learned to half the rate of the second before. It then
+	// doubles in four minutes.
 	Learned      int
 	Since, Until time.Time
 }

@@ -163,8 +163,8 @@ func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
 
-// unmarked is the stream of a hedge. The caller gets its Context if the hedge wins: without the
-// marks of a hedge, which a stats handler may have copied into the context.
+// unmarked is the stream of a hedge. If the hedge wins, the caller gets its Context, without the
+// marks of a hedge, which a stats handler may have copied into it.
 type unmarked struct {
 	grpc.ClientStream
 	context func() context.Context

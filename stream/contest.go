@@ -124,7 +124,7 @@ func (k *contest) run(into any) *streamAttempt {
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
-	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else the first message is to come
+	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the first message is still to come
 		e := call.Completion{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
@@ -155,8 +155,8 @@ func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.A
 
 func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
-// Book ends the call by the report of its race. If headers decided it, the first message is to
-// come.
+// Book ends the call with the report of its race. If headers decided it, the first message is still
+// to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
 	if k.goal == responseHeaders && r.Err == nil && !r.Panicked {

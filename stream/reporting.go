@@ -26,7 +26,7 @@ type reporting struct {
 type headerWait struct {
 	came        bool          // headers came
 	over        bool          // the stream ended without headers
-	askedAt, at time.Duration // the call of Header, and its return
+	askedAt, at time.Duration // when Header was called, and when it returned
 }
 
 func (r *reporting) setCall(c *call.Call) {
@@ -70,7 +70,7 @@ func (r *reporting) headersWaited() headerWait {
 	return r.headers
 }
 
-// endWith ends the call by the first message of st, or the end of the stream, after the choice.
+// endWith ends the call with the first message of st, or the end of the stream, after the choice.
 // RecvMsg was called at the age askedAt, and has just returned err.
 func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
 	if r.booked {

@@ -1,7 +1,7 @@
-// If no first message has arrived after the learned delay, a second stream is opened. The stream
-// that delivers first wins, and all further messages come from it. The other one is reset on the
-// wire at once. Messages, header, trailer and status that the caller sees all come from one
-// attempt.
+// Package stream hedges server-streaming gRPC calls by the time to their first message. If none has
+// arrived after the learned delay, a second stream is opened. The stream that delivers first wins,
+// and the other is reset on the wire at once. Messages, header, trailer and status all come from
+// the winner.
 package stream
 
 import (
@@ -28,18 +28,18 @@ import (
 //
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is
 // called while RecvMsg waits, it returns the primary's headers as soon as they arrive, and the
-// primary wins. If a hedge has won before, Header returns the headers of that hedge. If the
+// primary wins. If a hedge has already won, Header returns the headers of that hedge. If the
 // primary's first message was rejected (see [hedge.WithAcceptable]), Header waits for the decision.
 //
 // A Context obtained before the decision ends with the stream, or at the primary's deadline. It has
 // the values of the winner, for example the peer, or of the primary until there is a winner.
 //
-// For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the
-// response headers, as gRPC defines it. If headers come at once, the stream is never hedged.
+// For a method with a hedgingPolicy (see [hedge.WithServiceConfig]), attempts always race for the
+// response headers, as gRPC defines. If headers come at once, the stream is never hedged.
 //
-// interceptor.Unary lists the requests and messages that can be hedged. Client-streaming and
-// bidirectional calls are not hedged, except by [hedge.WithSingleRequest]. Calls that are not hedged
-// count in Stats.PassedThrough.
+// interceptor.Unary lists the requests and messages that can be hedged. Client-streaming calls, and
+// bidirectional ones without [hedge.WithSingleRequest], are not hedged, and count in
+// stats.Counts.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
@@ -77,8 +77,8 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	}
 }
 
-// openUnhedged opens a stream that is not hedged, but has a latency that is learned or failures that
-// count.
+// openUnhedged opens a stream that is not hedged. If needed, its latency is learned and its
+// failures count.
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn,
 	method string, streamer grpc.Streamer, opts []grpc.CallOption) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
