@@ -96,12 +96,16 @@ func run(w io.Writer) error {
 	meters := metric.NewMeterProvider(metric.WithReader(exporter))
 	defer meters.Shutdown(context.Background())
 
-	s, err := newScheduler(file, snapshot, meters)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	s, err := newScheduler(data, snapshot, meters)
 	if err != nil {
 		return err
 	}
 	updated := make(chan error)
-	go watch(ctx, file, s, updated)
+	go watch(ctx, file, data, s, updated)
 	var seen seen
 	conn, err := dial(s, meters, replicas, &seen)
 	if err != nil {
@@ -134,13 +138,9 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// newScheduler returns a scheduler with the options of the file and the knowledge of the previous
-// process. Logs and metrics belong to the scheduler: updates keep them.
-func newScheduler(file, snapshot string, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
+// newScheduler returns a scheduler with the options of the file's data and the knowledge of the
+// previous process. Logs and metrics belong to the scheduler: updates keep them.
+func newScheduler(data []byte, snapshot string, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
 	options, err := hedgeconfig.Parse(data)
 	if err != nil {
 		return nil, err
@@ -197,13 +197,12 @@ func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, s
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-// watch updates the scheduler when the content of the file changes, and sends the error. A mistake
-// in the file changes nothing. A program that has a library for watching files uses that instead of
-// a ticker.
-func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
+// watch updates the scheduler when the content of the file is no longer last, and sends the error. A
+// mistake in the file changes nothing, nor does a file that cannot be read. A program that has a
+// library for watching files uses that instead of a ticker.
+func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	last, _ := os.ReadFile(file)
 	for {
 		select {
 		case <-ticker.C:
