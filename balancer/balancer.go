@@ -100,10 +100,10 @@ func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfi
 		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
 	}
 	if c.Connections < 1 || c.Connections > maxConnections {
-		return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, c.Connections, maxConnections)
+		return nil, fmt.Errorf("hedge: %s: connections: %d: must be 1 to %d", Name, c.Connections, maxConnections)
 	}
 	if c.Spread && c.Connections == 1 {
-		return nil, fmt.Errorf("hedge: %s: spread: needs connections above 1", Name)
+		return nil, fmt.Errorf("hedge: %s: spread: must have connections above 1", Name)
 	}
 	return c, nil
 }

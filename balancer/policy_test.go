@@ -245,9 +245,9 @@ func TestConfig(t *testing.T) {
 		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`, `childPolicy: test_fake_a: mark: bad`},
 		{`{"childPolicy": 7}`, `json: cannot unmarshal number`},
 		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `connections: 0, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `connections: 9, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `spread: needs connections above 1`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `connections: 0: must be 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `connections: 9: must be 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `spread: must have connections above 1`},
 		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "spread": true, "silence": false}`, ``},
 		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
 	} {

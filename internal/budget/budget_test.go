@@ -301,7 +301,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 		b, now, owed, paid := budget.New(10), 10*time.Second, 0, 0
 		earn(b, 20_000, 0, now)
 		drain(b, now)
-		for b.Owe(at(now), 1) {
+		for b.Borrow(at(now), 1) {
 			owed++
 		}
 		first, free := time.Duration(0), time.Duration(0) // until a hedge is paid, and until the bucket lends
@@ -311,7 +311,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 			case due && b.Spend(at(now+quiet), 1):
 				paid++
 				first = cmp.Or(first, quiet)
-			case b.Owe(at(now+quiet), 1):
+			case b.Borrow(at(now+quiet), 1):
 				free = quiet
 			}
 		}

@@ -1,3 +1,5 @@
+// Package settings holds the values of the options, and resolves them for each method of a target:
+// the rules that apply to it, and whether it is selected.
 package settings
 
 import (
@@ -62,7 +64,7 @@ func (s *Settings) Compared() string {
 	l.Pace = nil
 	c.Control, c.Applied = 0, nil
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
-	// What these say of the method is in s.
+	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
 	return fmt.Sprint(c, l, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
@@ -86,12 +88,12 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
 	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
-		c.Off && !c.SaysWhich(), true
+		c.Off && !c.SelectsMethods(), true
 }
 
-// SaysWhich reports whether an option selects the methods that may run twice. Without one, a
+// SelectsMethods reports whether an option selects the methods that may run twice. Without one, a
 // configuration that is off selects all methods, so that they are learned.
-func (c *Config) SaysWhich() bool {
+func (c *Config) SelectsMethods() bool {
 	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
 }
 

@@ -2,8 +2,9 @@
 // when to hedge. Each call reads the estimate with one atomic load.
 //
 // The estimate is recomputed about once a second, and more often while few calls are known. With
-// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load. Without,
-// it is a quantile. docs/trigger.md has the model, its formulas and sources, and its known errors.
+// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load.
+// Otherwise it is a quantile. docs/trigger.md has the model, its formulas and sources, and its
+// known errors.
 package trigger
 
 import (
@@ -38,10 +39,10 @@ type Learner struct {
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
-	Budget   *budget.Bucket  // the target's
-	Epoch    time.Time       // origin of the learner's times
-	Panicked func()          // the computation of an estimate panicked
-	Looked   func(time.Time) // the window was evaluated; called without locks
+	Budget    *budget.Bucket  // the target's
+	Epoch     time.Time       // origin of the learner's times
+	Panicked  func()          // the computation of an estimate panicked
+	Evaluated func(time.Time) // the window was evaluated; called without locks
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -160,8 +161,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		}
 	}()
 	compute()
-	if l.owner.Looked != nil {
-		l.owner.Looked(now)
+	if l.owner.Evaluated != nil {
+		l.owner.Evaluated(now)
 	}
 }
 
