@@ -154,7 +154,7 @@ func TestConnections_LeftAlone(t *testing.T) {
 			time.Sleep(ms)
 			open := d.open()
 			if time.Sleep(20 * time.Minute); open != 8 || len(d.wires) > round*8 {
-				t.Errorf("round %d: %d connections, and %d were made, want 8", round, open, len(d.wires))
+				t.Errorf("round %d: %d connections, %d made, want 8", round, open, len(d.wires))
 			}
 		}
 	})

@@ -94,7 +94,7 @@ func TestSilence_SwitchedOff(t *testing.T) {
 			}
 			before := s.Methods()[0].Moved
 			if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
-				t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				t.Errorf("silence off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 			}
 		})
 	}

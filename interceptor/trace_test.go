@@ -214,12 +214,12 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 				value = p.Value
 			}
 			if value != tc.function {
-				t.Errorf("the caller recovers %v", value)
+				t.Errorf("the caller recovered %v", value)
 			}
 			time.Sleep(time.Minute)
 			for _, a := range st.sent() {
 				if a.ctx.Err() == nil || a.ended.IsZero() {
-					t.Errorf("attempt %d, or its context, goes on", a.number)
+					t.Errorf("attempt %d, or its context, has not ended", a.number)
 				}
 			}
 		})

@@ -186,7 +186,7 @@ func TestBy(t *testing.T) {
 	} {
 		_, after, ok := strings.Cut(got, text)
 		if !ok {
-			t.Fatalf("%q is not in, or not behind the others\n%s", text, got)
+			t.Fatalf("%q is missing, or not after the others\n%s", text, got)
 		}
 		got = after
 	}

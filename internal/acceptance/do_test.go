@@ -168,7 +168,7 @@ func TestRule07_OneLife(t *testing.T) {
 		}
 	}
 	if losers < 20 {
-		t.Errorf("%d losers, too few to say anything", losers)
+		t.Errorf("%d losers are too few for a result", losers)
 	}
 	t.Logf("%d losers that had not answered; the machine stood still for %v", losers, stalled())
 }
@@ -237,7 +237,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 				}
 				mu.Lock()
 				if loser := attempts[1-tc.winner]; loser.ctx != nil && (loser.ctx.Err() == nil || loser.derived.Err() == nil) {
-					t.Error("the loser's context lives on")
+					t.Error("the loser's context has not ended")
 				}
 				mu.Unlock()
 				if time.Sleep(2 * time.Minute); want == context.Canceled {
@@ -264,7 +264,7 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 				synctest.Wait()
 				for n, ctx := range contexts {
 					if p == nil || ctx.Err() == nil {
-						t.Errorf("attempt %d panics, caught %v: the context of %d lives on", panics, p, n)
+						t.Errorf("attempt %d panics, caught %v: the context of %d has not ended", panics, p, n)
 					}
 				}
 			}()

@@ -249,8 +249,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// If a share is lowered, or becomes 0, the tokens live for two seconds. Then one token is left.
-func TestSetPercent_WhatIsHeldPays(t *testing.T) {
+// After the share is lowered, even to 0, the tokens last for two seconds. Then one token is left.
+func TestSetPercent_HeldTokensPay(t *testing.T) {
 	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
 		for after, want := range map[time.Duration]int{0: 20, 1500 * time.Millisecond: 20, 3 * time.Second: 1} {
 			b := budget.New(100)

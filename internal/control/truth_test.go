@@ -163,7 +163,7 @@ func TestGain_HoldsTheTruth(t *testing.T) {
 					continue
 				}
 				if held < float64(least) || wide[i] > 0.2 && held > float64(most) {
-					t.Errorf("interval %d holds the truth %.1f times in 100", i, held)
+					t.Errorf("interval %d contains the truth %.1f times in 100", i, held)
 				}
 			}
 		})
