@@ -58,6 +58,9 @@ func (c *child) alive() bool {
 }
 
 func (c *child) UpdateState(state balancer.State) {
+	if state.Picker == nil { // calls wait
+		state.Picker = base.NewErrPicker(balancer.ErrNoSubConnAvailable)
+	}
 	c.policy.mu.Lock()
 	defer c.policy.mu.Unlock()
 	if c.state = state; c.alive() {

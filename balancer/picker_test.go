@@ -43,6 +43,15 @@ func TestPicker_ChildReturnsNoPick(t *testing.T) {
 	}
 }
 
+// TestPicker_Nil has a child with no picker. Calls wait, as they do without the policy.
+func TestPicker_Nil(t *testing.T) {
+	conn, child, _ := buildReady(t, 1)
+	child.say(connectivity.Connecting, nil)
+	if res, err := conn.pick(t.Context()); err != grpcbalancer.ErrNoSubConnAvailable {
+		t.Errorf("%v, %v", res.SubConn, err)
+	}
+}
+
 // TestPicker_ReservedIsLost loses the connection that was reserved for a hedge before the hedge
 // picks. The hedge uses another one.
 func TestPicker_ReservedIsLost(t *testing.T) {

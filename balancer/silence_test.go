@@ -145,6 +145,44 @@ func TestSilence_OfAShard(t *testing.T) {
 	})
 }
 
+// In TestSilence_LargeRequests a backend hangs for 30 seconds. Requests that are too large for a hedge
+// are not sent there as probes, and other calls find that it answers again.
+func TestSilence_LargeRequests(t *testing.T) {
+	longtest.Simulation(t)
+	synctest.Test(t, func(t *testing.T) {
+		const hangs, moved, ends, last = 5 * time.Second, 15 * time.Second, 35 * time.Second, 50 * time.Second
+		s, began, large := hedgetest.All(t), time.Now(), make([]byte, 1<<20)
+		isLarge := func(id uint64) bool { return id%4 > 0 }
+		var probes, again atomic.Int64
+		_, client := play(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+			at := time.Since(began)
+			if a.Backend != stalled || at < hangs {
+				return testserver.Plan{Delay: 2 * ms}
+			}
+			if at > ends {
+				again.Add(1)
+				return testserver.Plan{Delay: 2 * ms}
+			}
+			if isLarge(a.ID) && at > moved {
+				probes.Add(1)
+			}
+			return testserver.Plan{Ending: testserver.Hang}
+		}}, s, over(roundRobin))
+		var mixed kind = func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
+			_ ...grpc.CallOption) (*testpb.Reply, error) {
+			if isLarge(req.Id) {
+				req.Payload = large
+			}
+			return c.Unary(ctx, req)
+		}
+		mixed.traffic(t, client, simulation.Client{Rate: 30, Lasts: last, Deadline: time.Second, Seed: 1},
+			codes.DeadlineExceeded)
+		if probes.Load() > 0 || again.Load() < 100 {
+			t.Errorf("%d large requests were probes; the backend had %d calls afterwards", probes.Load(), again.Load())
+		}
+	})
+}
+
 // simulated skips a simulation that only HEDGE_TESTS=long needs.
 func simulated(t *testing.T) {
 	longtest.Simulation(t)

@@ -3,17 +3,17 @@ package debug
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/registry"
 )
 
-// chart is a picture of a few curves, drawn as SVG. Its unit is a pixel of the picture.
+// chart is a picture of a few curves over the last ten minutes, drawn as SVG: page.html has its
+// edges and its axis of time. Its unit is a pixel of the picture.
 type chart struct {
-	Title          string // for people who cannot see it
-	Curves         []curve
-	XTicks, YTicks []tick
+	Title  string // for people who cannot see it
+	Curves []curve
+	YTicks []tick
 }
 
 type curve struct {
@@ -26,79 +26,60 @@ type tick struct {
 	Label string
 }
 
-// The edges of a chart, as page.html has them.
 const (
 	chartLeft, chartRight = 48.0, 338.0
 	chartTop, chartBottom = 12.0, 162.0
 )
 
-// axis maps values to pixels, on a linear or logarithmic scale.
-type axis struct {
-	low, high float64
-	from, to  float64
-	log       bool
+// vertical returns the place of a share of the chart's height.
+func vertical(share float64) float64 {
+	return chartBottom - (chartBottom-chartTop)*min(max(share, 0), 1)
 }
 
-func (a axis) at(v float64) float64 {
-	share := (v - a.low) / (a.high - a.low)
-	if a.log {
-		share = math.Log(v/a.low) / math.Log(a.high/a.low)
-	}
-	return a.from + (a.to-a.from)*min(max(share, 0), 1)
-}
-
-const gap = '|' // between the parts of a curve
-
-// line adds a curve through points, with gaps at unknown points.
-func (c *chart) line(class, label string, n int, point func(int) (x, y float64, known bool)) {
-	var points strings.Builder
-	for i := range n {
-		if x, y, known := point(i); known {
-			fmt.Fprintf(&points, "%.1f,%.1f ", x, y)
-		} else {
-			points.WriteByte(gap)
+// add adds a curve through the samples of a row, with gaps where the height is unknown.
+func (c *chart) add(r row, class, label string, height func(registry.Sample) (share float64, known bool)) {
+	var parts []string
+	gap := true
+	for _, s := range r.History {
+		share, known := height(s)
+		if known && gap {
+			parts = append(parts, "")
+		}
+		if gap = !known; known {
+			minutes := min(r.at.Sub(s.At).Minutes(), 10)
+			left := chartRight - (chartRight-chartLeft)*minutes/10
+			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", left, vertical(share))
 		}
 	}
-	if parts := strings.FieldsFunc(points.String(), func(r rune) bool { return r == gap }); len(parts) > 0 {
-		c.Curves = append(c.Curves, curve{Class: class, Label: label, Parts: parts})
+	if len(parts) > 0 {
+		c.Curves = append(c.Curves, curve{class, label, parts})
 	}
 }
 
-var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
-
-func newTimeChart(title string) *chart {
-	return &chart{Title: title, XTicks: []tick{
-		{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"},
-	}}
-}
-
-// history adds a curve through the value of each sample.
-func (c *chart) history(r row, class, label string, y axis, value func(registry.Sample) (v float64, known bool)) {
-	c.line(class, label, len(r.History), func(i int) (float64, float64, bool) {
-		v, known := value(r.History[i])
-		return timeline.at(r.History[i].At.Sub(r.at).Seconds()), y.at(v), known
-	})
-}
-
-// TailChart is the p99 of the last ten minutes.
+// TailChart is the p99 of the last ten minutes, on a logarithmic scale.
 func (r row) TailChart() *chart {
 	const room = 1.5 // at both ends
-	y := axis{low: math.Inf(1), from: chartBottom, to: chartTop, log: true}
+	low, high := math.Inf(1), 0.0
 	for _, s := range r.History {
 		for _, d := range []time.Duration{s.Unhedged, s.Tail} {
 			if d > 0 {
-				y.low, y.high = min(y.low, float64(d)/room), max(y.high, float64(d)*room)
+				low, high = min(low, float64(d)/room), max(high, float64(d)*room)
 			}
 		}
 	}
-	if y.high == 0 {
+	if high == 0 {
 		return nil
 	}
-	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
-	c.YTicks = timeTicks(y)
-	known := func(d time.Duration) (float64, bool) { return float64(d), d > 0 }
-	c.history(r, "without", "without hedging", y, func(s registry.Sample) (float64, bool) { return known(s.Unhedged) })
-	c.history(r, "with", "measured", y, func(s registry.Sample) (float64, bool) { return known(s.Tail) })
+	height := func(d time.Duration) (share float64, known bool) {
+		return math.Log(float64(d)/low) / math.Log(high/low), d > 0
+	}
+	c := &chart{Title: "p99 of the last ten minutes, with and without hedging"}
+	for _, d := range roundTimes(low, high) {
+		share, _ := height(d)
+		c.YTicks = append(c.YTicks, tick{vertical(share), short(d)})
+	}
+	c.add(r, "without", "without hedging", func(s registry.Sample) (float64, bool) { return height(s.Unhedged) })
+	c.add(r, "with", "measured", func(s registry.Sample) (float64, bool) { return height(s.Tail) })
 	return c
 }
 
@@ -112,36 +93,36 @@ func (r row) LoadChart() *chart {
 	if !known || most == 0 {
 		return nil
 	}
-	c := newTimeChart("hedges per call in the last ten minutes, and the budget")
-	y := axis{high: most * 1.2, from: chartBottom, to: chartTop}
-	step := math.Pow(10, math.Floor(math.Log10(y.high)))
-	if y.high < 2*step {
+	c := &chart{Title: "hedges per call in the last ten minutes, and the budget"}
+	high := most * 1.2
+	step := math.Pow(10, math.Floor(math.Log10(high)))
+	if high < 2*step {
 		step /= 2
 	}
-	for share := 0.0; share <= y.high; share += step {
-		c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%.3g%%", 100*share)})
+	for load := 0.0; load <= high; load += step {
+		c.YTicks = append(c.YTicks, tick{vertical(load / high), fmt.Sprintf("%.3g%%", 100*load)})
 	}
-	c.line("budget", "budget", 2, func(i int) (float64, float64, bool) {
-		return []float64{chartLeft, chartRight}[i], y.at(budget), true
-	})
-	c.history(r, "with", "hedges per call", y, func(s registry.Sample) (float64, bool) { return s.Load, s.Known })
+	at := vertical(budget / high)
+	line := fmt.Sprintf("%.1f,%.1f %.1f,%.1f ", chartLeft, at, chartRight, at)
+	c.Curves = []curve{{"budget", "budget", []string{line}}}
+	c.add(r, "with", "hedges per call", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
 	return c
 }
 
-// timeTicks returns round times on a logarithmic axis, at most about six.
-func timeTicks(a axis) (ticks []tick) {
+// roundTimes returns round times from low to high, in nanoseconds, at most about six.
+func roundTimes(low, high float64) (times []time.Duration) {
 	for _, digits := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
-		ticks = nil
+		times = nil
 		for unit := 1e3; unit < 1e12; unit *= 10 {
 			for _, d := range digits {
-				if v := d * unit; v >= a.low && v <= a.high {
-					ticks = append(ticks, tick{a.at(v), short(time.Duration(v))})
+				if v := d * unit; v >= low && v <= high {
+					times = append(times, time.Duration(v))
 				}
 			}
 		}
-		if len(ticks) <= 6 {
+		if len(times) <= 6 {
 			break
 		}
 	}
-	return ticks
+	return times
 }

@@ -125,11 +125,12 @@ func (x *exchange) Primary() error { return x.primary.send(x.base) }
 
 func (x *exchange) Replayable() bool { return true }
 
-func (x *exchange) Hedge(int, context.CancelCauseFunc) race.Attempt {
+func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	// Not the race's context: a rejected response that wins is read after the race has ended that.
 	ctx, cancel := context.WithCancelCause(x.caller.Context())
 	// The copy is made now, because the caller may get its request back before Run.
-	h := &attempt{exchange: x, cancel: cancel, req: x.caller.Clone(ctx)}
+	h := &attempt{exchange: x, req: x.caller.Clone(ctx)}
+	h.cancel = func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
 	return h
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -188,6 +189,9 @@ func TestTransport_Race(t *testing.T) {
 			}
 			if n := base.open.Load(); n != 0 {
 				t.Errorf("%d bodies were not closed", n)
+			}
+			if n := reflect.ValueOf(ctx).Elem().FieldByName("children").Len(); n != 0 && ctx.Err() == nil {
+				t.Errorf("%d contexts stay with the caller's", n)
 			}
 		})
 	}

@@ -80,6 +80,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
 		u.ctx = u.call.PrimaryContext(ctx, target)
+		u.call.Record.SetRequest(req, attempt.Replayable)
 		u.opts, u.results = u.options.Attempt(u.trailerOptions()...)
 
 		plan := u.call.Plan()

@@ -53,6 +53,9 @@ func (o *Options) Replayable(req any) bool {
 	return older || fits(m)
 }
 
+// Replayable is [Options.Replayable] with gRPC's own codec.
+func Replayable(req any) bool { return new(Options).Replayable(req) }
+
 func fits(m proto.Message) (small bool) {
 	safely(func() { small = m != nil && proto.Size(m) <= MaxCopy })
 	return small

@@ -27,11 +27,14 @@ type Record struct {
 
 	others    []*Backend // further picks of the primary, and all picks of hedges
 	lastHedge *Backend   // the last pick for a hedge
-	late      int        // the number of attempts that were late: see NoteLate
+	late      int32      // the number of attempts that were late: see NoteLate
 	repeated  bool       // a hedge was sent to a backend that the call had used
 
 	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
 	only  *exclusive            // not nil if hedges go only to backends that the call has not used
+
+	request    any            // of a unary call; nil for a stream, which is picked before its request is known
+	replayable func(any) bool // reports whether a hedge could send the request
 }
 
 // Primary returns the context of the primary of a call on a connection with the given target, and
@@ -45,6 +48,14 @@ func Primary(ctx context.Context, target string, again *atomic.Int64, only bool)
 		p.record.only = new(exclusive)
 	}
 	return p, &p.record
+}
+
+// SetRequest sets the request of a unary call, before the call's first pick, and the function that
+// reports whether a hedge could send it. r may be nil.
+func (r *Record) SetRequest(request any, replayable func(any) bool) {
+	if r != nil {
+		r.request, r.replayable = request, replayable
+	}
 }
 
 // Hedge returns the context of a hedge of r's call.

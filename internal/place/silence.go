@@ -198,10 +198,10 @@ func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent str
 	}
 	r.Lock()
 	defer r.Unlock()
-	if n <= r.late {
+	if n <= int(r.late) {
 		return ""
 	}
-	r.late = n
+	r.late = int32(n)
 	b := r.lastHedge
 	if n == 1 {
 		b = r.answering()
@@ -257,8 +257,12 @@ type probe struct {
 }
 
 // Probe reports whether the primary of r may use this connection: always if the connection is not
-// silent, and otherwise if a probe is due. r is nil for a primary that cannot be hedged.
+// silent, and otherwise if a probe is due. r is nil for a primary that cannot be hedged; one with a
+// request that no hedge could send is treated alike.
 func (s *silence) Probe(now time.Time, r *Record) bool {
+	if r != nil && r.replayable != nil && !r.replayable(r.request) {
+		r = nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {

@@ -47,8 +47,9 @@ func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy, all := enter(t, "a")
 		b := all[0]
-		r := newRecord(t)
-		for _, r := range []*place.Record{r, nil} {
+		r, large := newRecord(t), newRecord(t)
+		large.SetRequest(nil, func(any) bool { return false })
+		for _, r := range []*place.Record{r, large, nil} {
 			if !b.Probe(time.Now(), r) {
 				t.Error("a connection that is not silent refuses a primary")
 			}
@@ -72,8 +73,8 @@ func TestSilence_Probes(t *testing.T) {
 			low, high int
 		}{
 			{time.Second, []*place.Record{r}, 10, 10},
-			{time.Minute - 50*ms, []*place.Record{nil}, 0, 0}, // primaries that may be hedged came a moment ago
-			{time.Second, []*place.Record{nil}, 1, 1},
+			{time.Minute - 50*ms, []*place.Record{nil, large}, 0, 0}, // primaries that may be hedged came a moment ago
+			{time.Second, []*place.Record{large}, 1, 1},
 			{time.Minute, []*place.Record{nil}, 8, 14}, // they come no more
 			{time.Second, []*place.Record{nil, r}, 0, 1},
 			{time.Minute - 50*ms, []*place.Record{nil}, 0, 0},

@@ -68,37 +68,34 @@ func (m *Method) Traffic() guard.Traffic {
 // a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
 // is left. A nil Throttle limits nothing. It is safe for concurrent use.
 type Throttle struct {
-	made   rpc.Throttle
-	max    int64
-	tokens atomic.Int64
+	rpc.Throttle
+	tokens atomic.Int64 // thousandths
 }
-
-const milli = 1000 // as in gRPC, the unit is a thousandth of a token
 
 // throttleFor returns the throttle for a configuration: old, if it has the same one.
 func throttleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 	switch {
 	case c == nil:
 		return nil
-	case old != nil && old.made == *c:
+	case old != nil && old.Throttle == *c:
 		return old
 	}
-	t := &Throttle{made: *c, max: int64(c.Tokens) * milli}
-	t.tokens.Store(t.max)
+	t := &Throttle{Throttle: *c}
+	t.tokens.Store(t.MilliTokens)
 	return t
 }
 
 // Throttles reports whether no hedge may be sent.
-func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.max }
+func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.MilliTokens }
 
-func (t *Throttle) Failed() { t.add(-milli) }
+func (t *Throttle) Failed() { t.add(-1000) }
 
-func (t *Throttle) Succeeded() { t.add(int64(t.made.MilliRatio)) }
+func (t *Throttle) Succeeded() { t.add(t.MilliRatio) }
 
 func (t *Throttle) add(d int64) {
 	for {
 		old := t.tokens.Load()
-		count := min(max(old+d, 0), t.max)
+		count := min(max(old+d, 0), t.MilliTokens)
 		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
 			return
 		}
@@ -110,5 +107,5 @@ func (t *Throttle) Tokens() (tokens, most float64) {
 	if t == nil {
 		return 0, 0
 	}
-	return float64(t.tokens.Load()) / milli, float64(t.max) / milli
+	return float64(t.tokens.Load()) / 1000, float64(t.MilliTokens) / 1000
 }

@@ -212,13 +212,8 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 func (r *Registry) WriteSnapshot(to io.Writer) error {
 	var all []*Method
 	if r.Made() {
-		r.mu.Lock()
-		all = slices.Clone(r.methods)
-		r.mu.Unlock()
+		all = r.all()
 	}
-	slices.SortFunc(all, func(a, b *Method) int {
-		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))
-	})
 	bytes, targets := 0, uint32(0)
 	write := func(part *snapshotpb.Snapshot) error { // concatenated messages are one merged message
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
@@ -258,12 +253,10 @@ func (m *Method) message(now time.Time) *snapshotpb.Method {
 	if len(latency) == 0 || isInvalid(m.Name) {
 		return nil
 	}
+	classes := map[string]sketch.Counts{}
 	m.classes.mu.Lock()
-	classes := maps.Clone(m.classes.restored)
+	maps.Copy(classes, m.classes.restored)
 	m.classes.mu.Unlock()
-	if classes == nil {
-		classes = map[string]sketch.Counts{}
-	}
 	for _, c := range m.classes.all() {
 		classes[c.name] = c.Learner.Primaries(now)
 	}

@@ -29,24 +29,27 @@ func (r *Registry) Stats() stats.Counts {
 	return sum
 }
 
+// all returns every method, sorted by target and method.
+func (r *Registry) all() []*Method {
+	r.mu.Lock()
+	all := slices.Clone(r.methods)
+	r.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Method) int {
+		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
 // Methods returns a row for each method, sorted by target and method.
 func (r *Registry) Methods() []stats.Method {
 	if !r.Made() {
 		return nil
 	}
-	now := time.Now()
-	r.mu.Lock()
-	methods := slices.Clone(r.methods)
-	r.mu.Unlock()
-
-	ready := r.census(methods)
-	rows := make([]stats.Method, 0, len(methods))
+	now, methods := time.Now(), r.all()
+	ready, rows := r.census(methods), make([]stats.Method, 0, len(methods))
 	for _, m := range methods {
 		rows = append(rows, m.stats(now, ready[m.Target.Name]))
 	}
-	slices.SortFunc(rows, func(a, b stats.Method) int {
-		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Method, b.Method))
-	})
 	return rows
 }
 

@@ -211,8 +211,9 @@ func (t *Target) CallBegins(selected bool) {
 	case selected:
 		t.unselected.Store(selectedOnce)
 	case n < firstCallsSeen && t.unselected.Add(1) == firstCallsSeen:
-		c := t.registry.config.Load()
-		settings.Emit(c.Traces, t.nothingSelected(c))
+		if n, nothing := t.NothingSelected(); nothing {
+			settings.Emit(t.registry.config.Load().Traces, n)
+		}
 	}
 }
 
@@ -222,18 +223,14 @@ func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
 	if seen := t.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
 		return n, false
 	}
-	return t.nothingSelected(t.registry.config.Load()), true
-}
-
-func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
-	why := "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
+	c, why := t.registry.config.Load(), "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
 	}
 	if strings.HasPrefix(t.Name, "http://") || strings.HasPrefix(t.Name, "https://") { // of package hedgehttp
 		why = "no option selects a request of the first 100: see WithAllMethods and WithReadOnlyMethods"
 	}
-	n := settings.NothingSelected{Target: t.Name, Why: why}
+	n.Target, n.Why = t.Name, why
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true
@@ -241,7 +238,7 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 	slices.Sort(n.Methods)
 	n.More = max(len(n.Methods)-maxSeen, 0)
 	n.Methods = n.Methods[:len(n.Methods)-n.More]
-	return n
+	return n, true
 }
 
 // NoteNames records the names of the method and its target for metrics: see stats.Names. conn is

@@ -186,10 +186,10 @@ func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 
 const maxTokens = 1000
 
-// Throttle is the retryThrottling.
+// Throttle is the retryThrottling, in thousandths as in gRPC.
 type Throttle struct {
-	Tokens     int // 1 to maxTokens
-	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
+	MilliTokens int64 // 1,000 to 1,000 maxTokens
+	MilliRatio  int64 // 1 or more, and no more than refills the count at once
 }
 
 func parseThrottle(raw *rawThrottle) (*Throttle, error) {
@@ -208,5 +208,5 @@ func parseThrottle(raw *rawThrottle) (*Throttle, error) {
 	}
 	const rounding = 1e-9 // 1000 × 0.029 is 28.999…
 	milli := 1000*min(*raw.TokenRatio, *raw.MaxTokens) + rounding
-	return &Throttle{int(*raw.MaxTokens), int(milli)}, nil
+	return &Throttle{1000 * int64(*raw.MaxTokens), int64(milli)}, nil
 }

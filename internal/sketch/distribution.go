@@ -118,12 +118,12 @@ func (t *tally) distribution() *Distribution {
 	return d
 }
 
-// Survival is a survival function S over all buckets. It is immutable. The nil
-// Survival stands for calls that take no time.
+// Survival is a survival function S over all buckets. It is immutable.
 type Survival struct {
+	Last int     // the last bucket that holds a call
+	Left float64 // the share of calls beyond the last bucket: all of them were cut short
+
 	beyond [Buckets]float64 // S at the upper edge of each bucket
-	last   int              // the last bucket in which something was answered
-	left   float64          // S beyond the last bucket, if it did not fall to 0 there
 }
 
 // Survival returns the distribution's survival function, or nil if no call was answered. If S does
@@ -133,9 +133,9 @@ func (d *Distribution) Survival() *Survival {
 		return nil
 	}
 	end := d.points[len(d.points)-1]
-	s := &Survival{last: int(end.bucket), left: end.survival}
+	s := &Survival{Last: int(end.bucket), Left: end.survival}
 	beyond, next := 1.0, 0
-	for i := range s.last {
+	for i := range s.Last {
 		if int(d.points[next].bucket) == i {
 			beyond = d.points[next].survival
 			next++
@@ -148,7 +148,7 @@ func (d *Distribution) Survival() *Survival {
 // At returns S(t): within a bucket, the mean of its values at the edges.
 func (s *Survival) At(t time.Duration) float64 {
 	switch i := Bucket(t); {
-	case s == nil || t >= longest:
+	case t >= longest:
 		return 0
 	case t <= shortest:
 		return 1
@@ -158,28 +158,7 @@ func (s *Survival) At(t time.Duration) float64 {
 }
 
 // Beyond returns S at the upper edge of a bucket.
-func (s *Survival) Beyond(bucket int) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.beyond[bucket]
-}
-
-// Last returns the last bucket that holds a call.
-func (s *Survival) Last() int {
-	if s == nil {
-		return 0
-	}
-	return s.last
-}
-
-// Left returns the share of calls beyond the last bucket: all of them were cut short.
-func (s *Survival) Left() float64 {
-	if s == nil {
-		return 0
-	}
-	return s.left
-}
+func (s *Survival) Beyond(bucket int) float64 { return s.beyond[bucket] }
 
 // Distance returns the largest excess of slow calls over expected, and the largest deficit. The
 // greater of the two is the Kolmogorov-Smirnov statistic.

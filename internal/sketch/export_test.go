@@ -93,8 +93,8 @@ func TestCounts_Fade(t *testing.T) {
 			t.Errorf("%v at %v, want %v", got, d, want)
 		}
 	}
-	if f.Total() != 100 || s.Last() != sketch.Bucket(time.Second) {
-		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last())
+	if f.Total() != 100 || s.Last != sketch.Bucket(time.Second) {
+		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last)
 	}
 	f = f.Times(0)
 	if new(sketch.Distribution).Plus(f).Survival() != nil {

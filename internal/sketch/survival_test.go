@@ -43,10 +43,6 @@ func TestSurvivalOfNothing(t *testing.T) {
 	if s := w.Snapshot(at(0)).Survival(); s != nil {
 		t.Error("a survival function exists although no call was answered")
 	}
-	var none *sketch.Survival
-	if none.At(time.Second) != 0 || none.Beyond(0) != 0 || none.Last() != 0 {
-		t.Error("the nil function is not 0")
-	}
 }
 
 func distance(a, b *sketch.Survival) float64 {

@@ -82,7 +82,7 @@ func (s *slot) record(d time.Duration, answered bool) {
 // Snapshot returns the distribution of the window at now, in 5 to 30 µs and up to 32 KB. A
 // concurrent record is either included or not.
 func (w *Window) Snapshot(now time.Time) *Distribution {
-	return w.distribution(now, math.MinInt64, math.MaxInt64)
+	return w.Between(now, math.MinInt64, Latest)
 }
 
 // Steps returns the distributions of the window's non-empty steps at now, by step number. Two
@@ -91,7 +91,7 @@ func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 	all := map[int64]*Distribution{}
 	var present [slots]*slot
 	for _, s := range w.present(now, &present) {
-		if d := w.distribution(now, s.epoch, s.epoch); d.Total() > 0 {
+		if d := w.Between(now, Mark(s.epoch), Mark(s.epoch+1)); d.Total() > 0 {
 			all[s.epoch] = d
 		}
 	}
@@ -106,7 +106,15 @@ const Latest Mark = math.MaxInt64
 
 // Between returns the distribution of the window at now, from the mark from on and before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
-	return w.distribution(now, int64(from), int64(to)-1)
+	var t tally
+	var present [slots]*slot
+	for _, s := range w.present(now, &present) {
+		if at := Mark(s.epoch); from <= at && at < to {
+			s.observed.addTo(&t.answered)
+			s.bounded.addTo(&t.cut)
+		}
+	}
+	return t.distribution()
 }
 
 // Mark returns the mark of the step that contains at.
@@ -114,19 +122,6 @@ func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load
 
 // Step returns the duration of a step: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
-
-// distribution adds up the slots from first to last that are in the window at now.
-func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
-	var t tally
-	var present [slots]*slot
-	for _, s := range w.present(now, &present) {
-		if first <= s.epoch && s.epoch <= last {
-			s.observed.addTo(&t.answered)
-			s.bounded.addTo(&t.cut)
-		}
-	}
-	return t.distribution()
-}
 
 // present returns the slots in the window at now, the newest first, and of a keeping window as many
 // older slots as hold the rest of the calls to keep.

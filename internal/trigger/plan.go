@@ -73,14 +73,17 @@ func Find(p Problem) (HedgePlan, bool) {
 func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
 	plan.Kept = s.kept(plan.Delay)
-	return percentile(q, p.Primary.Last(), func(bucket int) float64 {
+	return percentile(q, p.Primary.Last, func(bucket int) float64 {
 		return s.unanswered(plan, sketch.UpperEdge(bucket), p.Primary.Beyond(bucket))
 	})
 }
 
-// Tail returns the percentile, as a quantile, of unhedged calls.
+// Tail returns the percentile, as a quantile, of unhedged calls; 0 if no call was answered.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
-	return percentile(q, primary.Last(), primary.Beyond)
+	if primary == nil {
+		return 0
+	}
+	return percentile(q, primary.Last, primary.Beyond)
 }
 
 // percentile interpolates in the bucket that holds the percentile. beyond returns the share of calls
@@ -123,19 +126,19 @@ type point struct {
 func (p Problem) search() *search {
 	s := &search{Problem: p, worth: math.Inf(-1)}
 	median := 0
-	for median < p.Primary.Last() && p.Primary.Beyond(median) > 0.5 {
+	for median < p.Primary.Last && p.Primary.Beyond(median) > 0.5 {
 		median++
 	}
 	before := sketch.UpperEdge(median)
-	for b := median + grid; b < p.Primary.Last()+grid; b += grid {
-		b := min(b, p.Primary.Last())
+	for b := median + grid; b < p.Primary.Last+grid; b += grid {
+		b := min(b, p.Primary.Last)
 		middle, edge := (before+sketch.UpperEdge(b))/2, sketch.UpperEdge(b)
 		if share := p.Primary.At(middle); share > rarest {
 			s.points = append(s.points, point{middle, share, math.Log(float64(edge) / float64(before))})
 		}
 		before = edge
 	}
-	if left := p.Primary.Left(); left > rarest {
+	if left := p.Primary.Left; left > rarest {
 		s.points = append(s.points, point{before, left, math.Log(beyond)})
 	}
 	s.unhedged = s.tail(HedgePlan{})
@@ -160,7 +163,7 @@ func (s *search) candidates() []int {
 	floor := sketch.Bucket(max(s.MinDelay, 1))
 	buckets := []int{floor}
 	before := s.Primary.Beyond(floor)
-	for b := floor + 1; b <= s.Primary.Last(); b++ {
+	for b := floor + 1; b <= s.Primary.Last; b++ {
 		beyond := s.Primary.Beyond(b)
 		if beyond < before && beyond < 0.97 {
 			buckets = append(buckets, b)

@@ -1,0 +1,87 @@
+package call_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// TestEnd_HedgedCallsWithoutAnAnswer ends hedged calls without an answer. A call that fails, or misses
+// its deadline, shows that hedges do not pay: savings stop paying for them, and the trigger expects less of
+// them. A call that its caller gave up shows nothing.
+func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code   codes.Code
+		gone   bool
+		gaveUp bool
+	}{
+		"failed":          {codes.Unavailable, false, false},
+		"missed deadline": {codes.DeadlineExceeded, true, false},
+		"given up":        {codes.Canceled, true, true},
+	} {
+		end := func(c *call.Call, age time.Duration) {
+			err := status.Error(tc.code, "")
+			r := race.Report{Hedges: 1, Err: err, DecidedAt: age, DeliveredAt: age, CallerGone: tc.gone, GaveUp: tc.gaveUp,
+				GoneAt: age}
+			r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: age, End: race.NonFatal, Err: err}
+			r.Attempts[1] = r.Attempts[0]
+			r.Attempts[1].SentAt = c.Delay
+			c.Book(&r)
+		}
+		hedgetest.Run(t, name+", savings", func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithBudgetPercent(10), hedge.WithGuard(false))
+			for range 1000 {
+				begin(t.Context(), s, target, method)
+				time.Sleep(100 * ms)
+			}
+			calls := make([]*call.Call, 20)
+			for n := range calls {
+				calls[n] = begin(t.Context(), s, target, method)
+			}
+			for n, c := range calls[:6] {
+				if n < 3 {
+					hedgetest.HedgeWins(c, ms, nil)
+				} else {
+					end(c, ms)
+				}
+			}
+			sent := 0
+			for _, c := range calls[6:] {
+				if send, _ := hedgetest.Admit(c, 1); send {
+					sent++
+				}
+			}
+			if want := map[bool]int{false: 3, true: 5}[tc.gaveUp]; sent != want { // savings pay for two
+				t.Errorf("the budget pays for %d hedges, want %d", sent, want)
+			}
+		})
+		hedgetest.Run(t, name+", trigger", func(t *testing.T) {
+			s := hedgetest.All(t)
+			learn := func() {
+				for n := range 2000 {
+					latency := 10 * ms
+					if n%20 == 0 {
+						latency = 500 * ms
+					}
+					begin(t.Context(), s, target, method).Learner().PrimaryEnded(time.Now(), latency, true)
+					time.Sleep(ms)
+				}
+			}
+			learn()
+			for range 100 {
+				end(begin(t.Context(), s, target, method), 400*ms)
+			}
+			learn()
+			if kept := s.Methods()[0].Choice.Kept; kept > 0.5 != tc.gaveUp {
+				t.Errorf("%.2f of the predicted savings are kept", kept)
+			}
+		})
+	}
+}
