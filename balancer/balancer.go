@@ -2,7 +2,7 @@
 // of their call has used.
 //
 // A stalled backend stalls a hedge as it stalls the primary. Import this package, as hedgebalancer
-// beside gRPC's own package balancer, and wrap the connection's policy:
+// alongside gRPC's own package balancer, and wrap the connection's policy:
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
 //		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)

@@ -113,7 +113,7 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 	}
 }
 
-// A due hedge goes by the latencies that were learned since its call began: the delay that the call
+// A due hedge uses the latencies that were learned since its call began: the delay that the call
 // was given came from the fastest calls of a burst.
 func TestAdmit_UsesTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

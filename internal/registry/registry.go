@@ -32,7 +32,7 @@ type Registry struct {
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
-	mu       sync.Mutex // serialises changes of targets, methods and names
+	mu       sync.Mutex // serializes changes of targets, methods and names
 	named    int        // in names
 	methods  []*Method  // of all targets
 	victims  []*Method  // to remove next: see leastUsed
