@@ -208,7 +208,7 @@ func TestServiceAddress(t *testing.T) {
 			d.connect(t)
 			const probe = 1 << 40
 			unary.must(t, d.client, probe)
-			script, used := standstill(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, probe)[0]
+			script, used := stalling(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, probe)[0]
 			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 				a.Backend -= used // the one that is used is the first of the script
 				return script(a)

@@ -1,6 +1,6 @@
-// Command otherbackend sends hedges to a backend other than that of the previous attempt. One of
-// two backends stalls from time to time, as in a garbage collection. A hedge that goes to the
-// stalled backend is as slow as its primary.
+// Command otherbackend sends a hedge to a backend that no previous attempt has used. One of two
+// backends stalls from time to time, as in a garbage collection. A hedge that goes to the stalled
+// backend is as slow as its primary.
 //
 //	cd examples && go run ./otherbackend
 package main

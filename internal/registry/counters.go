@@ -145,11 +145,11 @@ func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 // hedged.
 func (m *Method) NoteUnhedgeable() {
 	s := m.Settings()
-	if len(s.Traces) == 0 || m.unhedgeableReported.Load() {
+	if len(s.Traces) == 0 || m.notedUnhedgeable.Load() {
 		return
 	}
 	c := m.Counters.read(false)
-	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.unhedgeableReported.Swap(true) {
+	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.notedUnhedgeable.Swap(true) {
 		settings.Emit(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
 	}
 }

@@ -65,7 +65,7 @@ type Method struct {
 	history  history
 	entry    entry
 
-	unhedgeableReported atomic.Bool // see NoteUnhedgeable
+	notedUnhedgeable atomic.Bool // see NoteUnhedgeable
 }
 
 func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }

@@ -159,9 +159,9 @@ func Heap() uint64 {
 	return m.HeapAlloc
 }
 
-// StandstillT returns how long the machine has let nothing run at a time, at most, until the test
+// LongestStallT returns the longest time for which the machine ran nothing, measured until the test
 // ends.
-func StandstillT(t testing.TB) (longest func() time.Duration) {
+func LongestStallT(t testing.TB) (longest func() time.Duration) {
 	const tick = time.Millisecond
 	var most atomic.Int64
 	var group sync.WaitGroup
