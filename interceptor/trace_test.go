@@ -51,7 +51,7 @@ func traceTo(tell func(function string, ctx context.Context, line string)) *hedg
 	}
 }
 
-// TestTrace_WhatHappened makes one call for each story, and reads its events and its outcome.
+// TestTrace_WhatHappened makes one call for each scenario, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
 	never := []hedge.Option{hedgetest.Throttle(1, 0.001)}
 	type story struct {

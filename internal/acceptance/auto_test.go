@@ -195,8 +195,8 @@ func TestChoice_ReportsWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestMethods_ReportsWhatIsInForce goes through what else than the trigger Auto decides, and what
-// cannot be shown as JSON.
+// TestMethods_ReportsWhatIsInForce covers settings that replace the trigger Auto, and values that
+// JSON cannot show.
 func TestMethods_ReportsWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	config := `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`

@@ -26,7 +26,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDo_RejectedValues has the context of a rejected value live on while it may still be
+// TestDo_RejectedValues keeps the context of a rejected value alive while it may still be
 // delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
 	for want, good := range []int{-1, 1} { // the attempt with a good value; -1: none
@@ -179,8 +179,9 @@ type kept struct {
 	ctx, derived context.Context
 }
 
-// TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
-// losers' do not. Do returns the winner's value and error as soon as it has them.
+// TestDo_TheWinnersContextLives: the winner's context lives until its caller's ends, with the same
+// error and cause, and the losers' do not. Do returns the winner's value and error as soon as it
+// has them.
 func TestDo_TheWinnersContextLives(t *testing.T) {
 	failure := errors.New("without a status")
 	for _, tc := range []struct {
@@ -254,7 +255,8 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 	}
 }
 
-// TestDo_APanicEndsEveryContext of the call, since there is no value that one could serve.
+// TestDo_APanicEndsEveryContext: a panic ends every context of the call, because no value needs
+// one.
 func TestDo_APanicEndsEveryContext(t *testing.T) {
 	for panics := range 2 {
 		synctest.Test(t, func(t *testing.T) {

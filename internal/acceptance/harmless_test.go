@@ -359,9 +359,9 @@ func burstBefore(events []event, now time.Duration, share float64, life time.Dur
 	return max(earned, costliest)
 }
 
-// TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its
+// TestBook_DroppedHedgesAreRefunded drops hedges, before the call's next hedge is due or at its
 // end.
-func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
+func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 	s := hedgetest.All(t)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
@@ -378,8 +378,7 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	}
 }
 
-// TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and
-// once.
+// TestBook_FailuresCountOnce has the throttle count a failure when the next hedge is due, and once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
 	for name, tc := range map[string]struct {

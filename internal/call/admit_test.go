@@ -57,9 +57,9 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 	}
 }
 
-// TestAdmit_PaysBackTheOwnBudget: a hedge that the target's budget does not pay takes nothing from
+// TestAdmit_RefundsTheMethodsBudget: a hedge that the target's budget does not pay takes nothing from
 // the budget of its method.
-func TestAdmit_PaysBackTheOwnBudget(t *testing.T) {
+func TestAdmit_RefundsTheMethodsBudget(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithMaxHedges(1),
 		hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))
 	admits := func(method string) bool {

@@ -141,7 +141,7 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	}
 }
 
-// TestResets_WithResetLimit: at most n hedges in any time of per, and as many on average.
+// TestResets_WithResetLimit: at most n hedges in any interval of per, and as many on average.
 func TestResets_WithResetLimit(t *testing.T) {
 	for _, limit := range []guard.ResetLimit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
 		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
