@@ -44,7 +44,7 @@ func (set optionFunc) apply(c *config) error { return set(c) }
 func newConfig(opts []Option) (config, error) {
 	c := config{Config: settings.DefaultConfig(), given: map[string]scope{}}
 	err := apply(&c, opts)
-	if err == nil && !c.SelectsMethods() && !c.Off {
+	if err == nil && !c.SaysWhich() && !c.Off {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
 	return c, err

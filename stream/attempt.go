@@ -84,16 +84,16 @@ func (m *streamAttempt) receiveAhead() error {
 	case m.codec != nil:
 		m.into = new(attempt.Bytes)
 	default:
-		if m.into = newReply(m.stream.opener.method); m.into == nil {
+		if m.into = described(m.stream.opener.method); m.into == nil {
 			m.into = new(emptypb.Empty) // keeps unknown fields
 		}
 	}
 	return m.RecvMsg(m.into)
 }
 
-// newReply returns an empty message of a method's response type, by the descriptors linked into
+// described returns an empty message of a method's response type, by the descriptors linked into
 // the program; nil if the method is not among them.
-func newReply(method string) any {
+func described(method string) any {
 	m := rpc.Descriptor(method)
 	if m == nil {
 		return nil

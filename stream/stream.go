@@ -57,7 +57,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		waits := c.WaitsForMessage(func() bool {
 			of := attempt.NewOptions(opts)
-			return of.Codec() == nil && newReply(method) != nil
+			return of.Codec() == nil && described(method) != nil
 		})
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)

@@ -104,7 +104,7 @@ func TestRule07_OneLife(t *testing.T) {
 	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
-	stalled := testserver.LongestStallT(t)
+	stalled := testserver.StandstillT(t)
 	running := goleak.IgnoreCurrent()
 
 	type decision struct {
@@ -168,9 +168,9 @@ func TestRule07_OneLife(t *testing.T) {
 		}
 	}
 	if losers < 20 {
-		t.Errorf("%d losers are too few for a result", losers)
+		t.Errorf("%d losers, too few to say anything", losers)
 	}
-	t.Logf("%d losers that had not answered; the machine stalled for %v", losers, stalled())
+	t.Logf("%d losers that had not answered; the machine stood still for %v", losers, stalled())
 }
 
 // kept is a value's record of the attempt that made it.

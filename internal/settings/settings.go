@@ -88,12 +88,12 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
 	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
-		c.Off && !c.SelectsMethods(), true
+		c.Off && !c.SaysWhich(), true
 }
 
-// SelectsMethods reports whether an option selects the methods that may run twice. Without one, a
+// SaysWhich reports whether an option selects the methods that may run twice. Without one, a
 // configuration that is off selects all methods, so that they are learned.
-func (c *Config) SelectsMethods() bool {
+func (c *Config) SaysWhich() bool {
 	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
 }
 

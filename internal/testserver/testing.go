@@ -159,9 +159,9 @@ func Heap() uint64 {
 	return m.HeapAlloc
 }
 
-// LongestStallT returns the longest time for which the machine ran nothing, measured until the test
+// StandstillT returns how long the machine has let nothing run at a time, at most, until the test
 // ends.
-func LongestStallT(t testing.TB) (longest func() time.Duration) {
+func StandstillT(t testing.TB) (longest func() time.Duration) {
 	const tick = time.Millisecond
 	var most atomic.Int64
 	var group sync.WaitGroup

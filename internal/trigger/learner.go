@@ -39,10 +39,10 @@ type Learner struct {
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
-	Budget    *budget.Bucket  // the target's
-	Epoch     time.Time       // origin of the learner's times
-	Panicked  func()          // the computation of an estimate panicked
-	Evaluated func(time.Time) // the window was evaluated; called without locks
+	Budget   *budget.Bucket  // the target's
+	Epoch    time.Time       // origin of the learner's times
+	Panicked func()          // the computation of an estimate panicked
+	Looked   func(time.Time) // the window was evaluated; called without locks
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -161,8 +161,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		}
 	}()
 	compute()
-	if l.owner.Evaluated != nil {
-		l.owner.Evaluated(now)
+	if l.owner.Looked != nil {
+		l.owner.Looked(now)
 	}
 }
 
