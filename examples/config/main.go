@@ -28,7 +28,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 )
 
-// The file's contents: at first, after an operator has switched hedging off for one method, and
+// The file's contents at first, after an operator has switched hedging off for one method, and
 // after a mistake.
 const (
 	first = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 10}`
@@ -119,8 +119,8 @@ func read(file string) ([]hedge.Option, error) {
 }
 
 // watch updates the scheduler when the content of the file changes, and sends the error, which is
-// nil if the new configuration is in force. A program with a library for watching files uses that
-// instead of a ticker.
+// nil if the new configuration is in force. A program that has a library for watching files uses
+// that instead of a ticker.
 func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

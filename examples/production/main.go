@@ -133,7 +133,7 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// newScheduler returns a scheduler with the options of the file and the latencies of the previous
+// newScheduler returns a scheduler with the options of the file and the knowledge of the previous
 // process. Logs and metrics belong to the scheduler: updates keep them.
 func newScheduler(file, snapshot string, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
 	data, err := os.ReadFile(file)
@@ -197,8 +197,8 @@ func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, s
 }
 
 // watch updates the scheduler when the content of the file changes, and sends the error. A mistake
-// in the file changes nothing. A program with a library for watching files uses that instead of a
-// ticker.
+// in the file changes nothing. A program that has a library for watching files uses that instead of
+// a ticker.
 func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
