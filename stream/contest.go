@@ -124,7 +124,7 @@ func (k *contest) run(into any) *streamAttempt {
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
-	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the first message is still to come
+	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the message is to come
 		e := call.Completion{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()

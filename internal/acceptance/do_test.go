@@ -26,7 +26,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDo_RejectedValues has the context of a rejected value live on while it may still be
+// TestDo_RejectedValues keeps the context of a rejected value alive while it may still be
 // delivered, and no longer.
 func TestDo_RejectedValues(t *testing.T) {
 	for want, good := range []int{-1, 1} { // the attempt with a good value; -1: none
@@ -179,8 +179,9 @@ type kept struct {
 	ctx, derived context.Context
 }
 
-// TestDo_TheWinnersContextLives until its caller's ends, with the same error and cause, and the
-// losers' do not. Do returns the winner's value and error as soon as it has them.
+// TestDo_TheWinnersContextLives: the winner's context lives until its caller's ends, with the same
+// error and cause, and the losers' do not. Do returns the winner's value and error as soon as it
+// has them.
 func TestDo_TheWinnersContextLives(t *testing.T) {
 	failure := errors.New("without a status")
 	for _, tc := range []struct {
@@ -237,7 +238,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 				}
 				mu.Lock()
 				if loser := attempts[1-tc.winner]; loser.ctx != nil && (loser.ctx.Err() == nil || loser.derived.Err() == nil) {
-					t.Error("the loser's context lives on")
+					t.Error("the loser's context has not ended")
 				}
 				mu.Unlock()
 				if time.Sleep(2 * time.Minute); want == context.Canceled {
@@ -254,7 +255,8 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 	}
 }
 
-// TestDo_APanicEndsEveryContext of the call, since there is no value that one could serve.
+// TestDo_APanicEndsEveryContext: a panic ends every context of the call, because no value needs
+// one.
 func TestDo_APanicEndsEveryContext(t *testing.T) {
 	for panics := range 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -264,7 +266,7 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 				synctest.Wait()
 				for n, ctx := range contexts {
 					if p == nil || ctx.Err() == nil {
-						t.Errorf("attempt %d panics, caught %v: the context of %d lives on", panics, p, n)
+						t.Errorf("attempt %d panics, caught %v: the context of %d has not ended", panics, p, n)
 					}
 				}
 			}()

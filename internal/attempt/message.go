@@ -22,7 +22,7 @@ import (
 const MaxCopy = 1 << 20
 
 // protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
-// returns neither for a type that embeds a message: a copy would lack the fields beside the
+// returns neither for a type that embeds a message: a copy would lack the fields besides the
 // message, which the call's codec may send.
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {

@@ -104,10 +104,10 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 // finish is the attempt's OnFinish. gRPC calls it on the goroutine that ended the attempt.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err })() }
 
-// Deliver passes the results of the winner to the caller, at once if gRPC has ended the attempt.
-// Otherwise gRPC's OnFinish passes them later: for a stream, or if an interceptor has returned
-// early. If answered is set, Deliver always passes the variables at once, because an interceptor
-// may have answered without gRPC. r may be nil.
+// Deliver passes the results of the winner to the caller: at once if gRPC has ended the attempt,
+// and otherwise in gRPC's OnFinish, for a stream, or if an interceptor has returned early. If
+// answered is set, Deliver always passes the variables at once, because an interceptor may have
+// answered without gRPC. r may be nil.
 func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
 
 // Choose is Deliver without the OnFinish callbacks. The caller must run finish, which makes the

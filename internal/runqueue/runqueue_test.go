@@ -85,7 +85,7 @@ func TestBusy(t *testing.T) {
 	}
 	restore := Replace(func() time.Duration { return time.Minute })
 	if !Busy(0, time.Second) || Busy(time.Hour, time.Minute) {
-		t.Error("does not go by the replacement alone")
+		t.Error("Busy does not depend on the replacement alone")
 	}
 	restore()
 }

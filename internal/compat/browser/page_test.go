@@ -163,7 +163,7 @@ func browser(t *testing.T) string {
 		}
 	}
 	if os.Getenv("HEDGE_NEEDS_BROWSER") != "" {
-		t.Fatal("HEDGE_NEEDS_BROWSER is set, and no chromium is installed")
+		t.Fatal("HEDGE_NEEDS_BROWSER is set, but no chromium is installed")
 	}
 	t.Skip("no chromium is installed: on Debian, apt-get install chromium")
 	return ""

@@ -267,7 +267,7 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, arrived, row)
 			}
 			if arrived < calls/2 {
-				t.Errorf("two attempts of only %d of %d calls arrived", arrived, calls)
+				t.Errorf("two attempts arrived for only %d of %d calls", arrived, calls)
 			}
 
 			// The cluster changes under calls. They overlap, because a channel over a ring hash
@@ -285,7 +285,7 @@ func TestMesh(t *testing.T) {
 			call(9999)
 			for _, r := range backends.RecordsOf(9999) {
 				if r.Backend < 2 {
-					t.Errorf("the last call met backend %d, which the second cluster has not", r.Backend)
+					t.Errorf("the last call met backend %d, which the second cluster lacks", r.Backend)
 				}
 			}
 		})
