@@ -87,12 +87,12 @@ var counters = []struct{ name, unit, what string }{
 }
 
 var gauges = []struct{ name, unit, what string }{
-	{"delay", "s", "The age at which a call gets its first hedge now."},
+	{"delay", "s", "The current age at which a call gets its first hedge."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
 	{"gain", "s", "The measurement of a control group: the target percentile with and without hedging, and " +
 		"the time saved per call."},
 	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales."},
-	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
+	{"budget.tokens", "{token}", "Hedges that the target's budget can pay for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
@@ -192,7 +192,7 @@ func newMetrics(o Options) (*metrics, error) {
 			metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
 		errs = append(errs, err)
 		of.losers, err = meter.Float64Histogram(prefix+"hedge.loser.duration", metric.WithUnit("s"),
-			metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
+			metric.WithDescription("How long losing attempts ran before they were canceled."),
 			metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 		errs = append(errs, err)
 		for _, c := range counters {

@@ -49,9 +49,9 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
 		{"-field took", "method,took\nGet,\"5ms\n",
-			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside quotes`},
 		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19),
-			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
+			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside quotes"},
 		{"-field took -where status=OK", "status,took\nNo,5ms\n",
 			"stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took -by method", "method,took\nGet,5ms\n",
@@ -78,7 +78,8 @@ func TestInput_Wrong(t *testing.T) {
 		{"", "rpc_bucket{le=\"1\"} many\n", "stdin:1: found `rpc_bucket{le=\"1\"} many`, expected " + line},
 		{"", "rpc_bucket{le=\"low\"} 3\n",
 			`stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
-		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number of 0 or more"},
+		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number from 0 to 1e+15"},
+		{"", "rpc_bucket{le=\"1\"} 1e300\n", "stdin:1: found 1e+300 calls, expected a number from 0 to 1e+15"},
 		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"} 4\n",
 			`stdin:2: found le="1" of the same series again, expected one scrape`},
 		{"-unit s", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n",
@@ -186,7 +187,7 @@ func TestBy(t *testing.T) {
 	} {
 		_, after, ok := strings.Cut(got, text)
 		if !ok {
-			t.Fatalf("%q is not in, or not behind the others\n%s", text, got)
+			t.Fatalf("%q is missing, or not after the others\n%s", text, got)
 		}
 		got = after
 	}

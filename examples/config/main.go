@@ -63,7 +63,11 @@ func run(w io.Writer) error {
 	go server.Serve(listener)
 	defer server.Stop()
 
-	opts, err := read(file)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	opts, err := hedgeconfig.Parse(data)
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func run(w io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	updated := make(chan error)
-	go watch(ctx, file, s, updated)
+	go watch(ctx, file, data, s, updated)
 
 	client := pb.NewGreeterClient(conn)
 	for _, step := range []struct{ text, content string }{
@@ -109,22 +113,12 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// read returns the options that a file describes.
-func read(file string) ([]hedge.Option, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return hedgeconfig.Parse(data)
-}
-
-// watch updates the scheduler when the content of the file changes, and sends the error, which is
-// nil if the new configuration is in force. A program that has a library for watching files uses
-// that instead of a ticker.
-func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
+// watch updates the scheduler when the content of the file is no longer last, and sends the error,
+// which is nil if the new configuration is in force. A file that cannot be read changes nothing. A
+// program that has a library for watching files uses that instead of a ticker.
+func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	last, _ := os.ReadFile(file)
 	for {
 		select {
 		case <-ticker.C:

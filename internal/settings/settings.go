@@ -1,3 +1,5 @@
+// Package settings holds the values of the options, and resolves them for each method of a target:
+// the rules that apply to it, and whether it is selected.
 package settings
 
 import (
@@ -61,7 +63,7 @@ func (s *Settings) Compared() string {
 	c := *s.Config
 	c.Control, c.Applied = 0, nil
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
-	// What these say of the method is in s.
+	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
 	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)

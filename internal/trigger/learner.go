@@ -2,8 +2,9 @@
 // when to hedge. Each call reads the estimate with one atomic load.
 //
 // The estimate is recomputed about once a second, and more often while few calls are known. With
-// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load. Without,
-// it is a quantile. docs/trigger.md has the model, its formulas and sources, and its known errors.
+// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load.
+// Otherwise it is a quantile. docs/trigger.md has the model, its formulas and sources, and its
+// known errors.
 package trigger
 
 import (

@@ -47,7 +47,7 @@ func TestPace_AStoppedProcess(t *testing.T) {
 				p.Took(0, stopped)
 			}
 			if !p.Take(stopped + 30*time.Second) {
-				t.Errorf("stopped for %v in %d choices: the next one waits for more than half a minute", stopped, choices)
+				t.Errorf("stopped for %v during %d choices: the next choice waits for more than half a minute", stopped, choices)
 			}
 		}
 	}
@@ -86,12 +86,12 @@ func choicesWait(t *testing.T, busy bool) {
 	if d := l.Estimate().Delay; !busy && (choices < 2 || choices > 6 || d > 50*ms) {
 		t.Errorf("%d choices, the delay is %v, want it below the slow attempts", choices, d)
 	} else if busy && (choices > 0 || d < 150*ms) {
-		t.Errorf("%d choices in the turn of others, the delay is %v, want the 90th percentile", choices, d)
+		t.Errorf("%d choices in other learners' turn, the delay is %v, want the 90th percentile", choices, d)
 	}
 	if calls(190*ms, 15*time.Second); busy && choices > 0 {
-		t.Errorf("%d choices in the turn of others", choices)
+		t.Errorf("%d choices in other learners' turn", choices)
 	}
 	if calls(15*time.Second, 30*time.Second); choices < 5 {
-		t.Errorf("%d choices, of which ten seconds were its own turn", choices)
+		t.Errorf("%d choices, in ten seconds of its own turn", choices)
 	}
 }

@@ -54,6 +54,9 @@ const (
 	maxEdges = 1 << 14
 	// maxBuckets bounds the buckets of one series.
 	maxBuckets = 1000
+	// maxCount bounds the calls of one bucket, so that sums of them are exact enough, and printed
+	// as whole numbers.
+	maxCount = 1e15
 )
 
 // readHistogram reads the buckets of one Prometheus histogram in text form, and adds up its series.
@@ -204,8 +207,9 @@ func (s *scrape) addEdge(h *histogram, found sample, line int) error {
 	switch {
 	case !ok:
 		return s.in.wrong(line, le, `the upper edge of a bucket, such as le="0.1" or le="+Inf"`)
-	case !(found.value >= 0) || math.IsInf(found.value, 1):
-		return s.in.wrong(line, strconv.FormatFloat(found.value, 'g', -1, 64)+" calls", "a number of 0 or more")
+	case !(found.value >= 0 && found.value <= maxCount):
+		return s.in.wrong(line, strconv.FormatFloat(found.value, 'g', -1, 64)+" calls",
+			fmt.Sprintf("a number from 0 to %g", float64(maxCount)))
 	case bucket == s.first, !s.summed && h.find(at) >= 0:
 		return s.in.wrong(line, le+" of the same series again", "one scrape")
 	case len(h.edges) == maxBuckets && h.find(at) < 0:
