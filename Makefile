@@ -7,11 +7,10 @@ BENCHTIME  ?= 1s
 BENCHCOUNT ?= 1
 TESTFLAGS  ?=
 
-# The race detector needs a C compiler; without one the tests run all the same, only less strictly.
+# The race detector needs a C compiler; without one, the tests run without it.
 RACE ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
-# All that is built here is without what debuggers need: that takes a seventh less time. Everything has the same flags, so that it is
-# built once.
+# Builds leave out debug information, which saves a seventh of the time. All have the same flags, so that everything is built once.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -gcflags=all=-dwarf=false)
 
 GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
@@ -86,7 +85,7 @@ lint: ## gofmt, go vet and staticcheck over every module; the exported names are
 	@cd tools && $(GO) run ./figures -check
 	@($(API)) | diff api/v0.txt - || { echo 'the API differs from api/v0.txt: if you mean it, run "make generate" and commit what it writes'; exit 1; }
 
-generate: ## write the stubs of proto/ anew, with the pinned buf and plugins, and the list of exported names
+generate: ## rewrite the stubs of proto/, with the pinned buf and plugins, and the list of exported names
 	@cd proto && $(BUF) lint && $(BUF) generate
 	@($(API)) >api/v0.txt
 

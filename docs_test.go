@@ -26,13 +26,13 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 	}
 	for rule, tests := range ruleTests(t) {
 		if got := named[rule]; !slices.Equal(got, tests) {
-			t.Errorf("docs/rules.md has for rule %s\n\t%s\nwhere there are\n\t`%s`",
+			t.Errorf("docs/rules.md lists for rule %s\n\t%s\nwant\n\t`%s`",
 				rule, strings.Join(got, ", "), strings.Join(tests, "`, `"))
 		}
 		delete(named, rule)
 	}
 	for rule, tests := range named {
-		t.Errorf("docs/rules.md has for rule %s tests that are gone: %v", rule, tests)
+		t.Errorf("docs/rules.md lists tests of rule %s that do not exist: %v", rule, tests)
 	}
 }
 

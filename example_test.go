@@ -52,7 +52,7 @@ func ExampleWithAllMethods() {
 	// <nil>
 }
 
-// The client selects the read-only methods if the .proto files do not.
+// The client selects the read-only methods, because the .proto files do not.
 func ExampleWithReadOnlyMethods() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*")))
 	for _, method := range []string{"/pkg.Svc/GetUser", "/pkg.Svc/DeleteUser"} {
@@ -78,7 +78,7 @@ func ExampleNew() {
 	// hedge: WithMaxHedges(7): must be 0 to 4
 }
 
-// The triggers, and how they print.
+// The triggers, and their printed form.
 func ExampleWithTrigger() {
 	for _, trigger := range []hedge.Trigger{
 		hedge.Auto(), // the default
@@ -478,7 +478,7 @@ func ExampleScheduler_Latency() {
 	// false
 }
 
-// A client that hedges although hedges may exhaust a rate limit.
+// The client hedges even if hedges may exhaust a rate limit.
 func ExampleWithGuard() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false)))
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
@@ -554,7 +554,7 @@ func ExampleWithTrace() {
 	// won by attempt 1 of 2
 }
 
-// Ask what happened to one call.
+// Report the outcome of one call.
 func ExampleReport() {
 	s := must(hedge.New(
 		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
@@ -628,7 +628,7 @@ func ExampleWithTargetOptions() {
 	// hedge: WithTargetOptions("dns:///eu-*"): WithWindow cannot be set for a target
 }
 
-// Off for one method, without changing the other options.
+// One method is off; the other options stay unchanged.
 func ExampleWithOff() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true))))
 	doOnce(s, "/pkg.Svc/Pay")
@@ -646,8 +646,8 @@ func ExampleScheduler_Update() {
 	// hedge: WithBudgetPercent(2000): must be 0 to 400
 }
 
-// A hedge of a call that reads a million rows costs a thousand times as much as one that reads a
-// key.
+// A hedge of a call that reads a million rows costs a thousand times as much as that of a call that
+// reads a key.
 func ExampleWithCost() {
 	rows := func(_ context.Context, method string, request any) float64 {
 		if method == "/pkg.Svc/Scan" {
@@ -660,7 +660,7 @@ func ExampleWithCost() {
 	// Output: answer
 }
 
-// A new scheduler starts with the latencies of another one, without a warm-up.
+// A new scheduler starts with another scheduler's latencies, without a warm-up.
 func ExampleWithSnapshot() {
 	old := must(hedge.New(hedge.WithAllMethods()))
 	for range 50 {

@@ -79,13 +79,17 @@ type state struct {
 	heldBack int
 }
 
-// heldBack has the messages for the start and the end of each state.
-var heldBack = map[stats.Reason]struct{ begins, ends string }{
-	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered"},
-	stats.Throttled:       {"hedge throttle active", "hedge throttle released"},
-	stats.Guarded:         {"hedge guard active", "hedge guard released"},
-	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released"},
-	silent:                {"backend silent", "backends answering"},
+// heldBack has the messages for the start and the end of each state, and the time without a hedge
+// held back that ends it.
+var heldBack = map[stats.Reason]struct {
+	begins, ends string
+	quiet        time.Duration
+}{
+	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered", quietFor},
+	stats.Throttled:       {"hedge throttle active", "hedge throttle released", 0},
+	stats.Guarded:         {"hedge guard active", "hedge guard released", quietFor},
+	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released", quietFor},
+	silent:                {"backend silent", "backends answering", againAfter}, // only some calls detect it
 }
 
 // note handles an event of settings.Traces.
@@ -155,14 +159,7 @@ func (j *journal) sent(key stateKey) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
-	quiet := quietFor
-	switch key.reason {
-	case stats.Throttled:
-		quiet = 0
-	case silent: // only some calls detect it
-		quiet = againAfter
-	}
-	if s == nil || s.heldBack == 0 || time.Since(s.last) < quiet {
+	if s == nil || s.heldBack == 0 || time.Since(s.last) < heldBack[key.reason].quiet {
 		return 0, false
 	}
 	n, over = s.heldBack, s.begun

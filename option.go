@@ -41,24 +41,24 @@ type optionFunc func(*config) error
 
 func (set optionFunc) apply(c *config) error { return set(c) }
 
-func newConfig(opts []Option) (config, error) {
-	c := config{Config: settings.DefaultConfig(), given: map[string]scope{}}
-	err := apply(&c, opts)
+func newConfig(opts []Option) (*config, error) {
+	c, err := applied(settings.DefaultConfig(), opts)
 	if err == nil && !c.SaysWhich() && !c.Off {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
 	return c, err
 }
 
-// apply applies options to c, and joins their errors.
-func apply(c *config, opts []Option) error {
+// applied returns a configuration with options applied, and joins their errors.
+func applied(to settings.Config, opts []Option) (*config, error) {
+	c := &config{Config: to, given: map[string]scope{}}
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {
 			errs = append(errs, opt.apply(c))
 		}
 	}
-	return errors.Join(errs...)
+	return c, errors.Join(errs...)
 }
 
 func named(name string, to scope, set func(*config) error) Option {

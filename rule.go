@@ -55,8 +55,7 @@ func ruling(
 		if wrong != nil {
 			return wrong
 		}
-		scratch := config{Config: settings.DefaultConfig(), given: map[string]scope{}}
-		err := apply(&scratch, opts)
+		scratch, err := applied(settings.DefaultConfig(), opts)
 		for _, option := range slices.Sorted(maps.Keys(scratch.given)) {
 			err = errors.Join(err, refuse(scratch.given[option] < needed, "%s cannot be set for a %s", option, of))
 		}
@@ -70,8 +69,8 @@ func ruling(
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
 			Apply: func(c *settings.Config) {
-				with := config{Config: *c, given: map[string]scope{}}
-				apply(&with, opts) // the scheduler may have the same method pattern, and then both apply
+				// The scheduler may have the same method pattern, and then both apply.
+				with, _ := applied(*c, opts)
 				*c = with.Config
 			},
 		})

@@ -47,22 +47,22 @@ func WithTrace(t *Trace) Option {
 		c.Traces = append(c.Traces, func(event any) {
 			switch e := event.(type) {
 			case stats.HedgeSent:
-				tell(t.HedgeSent, e)
+				callHook(t.HedgeSent, e)
 			case stats.HedgeHeldBack:
-				tell(t.HedgeHeldBack, e)
+				callHook(t.HedgeHeldBack, e)
 			case stats.AttemptLost:
-				tell(t.AttemptLost, e)
+				callHook(t.AttemptLost, e)
 			case stats.CallDecided:
-				tell(t.CallDecided, e)
+				callHook(t.CallDecided, e)
 			}
 		})
 		return nil
 	})
 }
 
-func tell[E any](of func(E), event E) {
-	if of != nil {
-		of(event)
+func callHook[E any](hook func(E), event E) {
+	if hook != nil {
+		hook(event)
 	}
 }
 

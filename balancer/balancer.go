@@ -2,7 +2,7 @@
 // of their call has used.
 //
 // A stalled backend stalls a hedge as it stalls the primary. Import this package, as hedgebalancer
-// beside gRPC's own package balancer, and wrap the connection's policy:
+// alongside gRPC's own package balancer, and wrap the connection's policy:
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
 //		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
@@ -100,10 +100,10 @@ func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfi
 		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
 	}
 	if c.Connections < 1 || c.Connections > maxConnections {
-		return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, c.Connections, maxConnections)
+		return nil, fmt.Errorf("hedge: %s: connections: %d: must be 1 to %d", Name, c.Connections, maxConnections)
 	}
 	if c.Spread && c.Connections == 1 {
-		return nil, fmt.Errorf("hedge: %s: spread: needs connections above 1", Name)
+		return nil, fmt.Errorf("hedge: %s: spread: must have connections above 1", Name)
 	}
 	return c, nil
 }

@@ -154,7 +154,7 @@ func TestConnections_LeftAlone(t *testing.T) {
 			time.Sleep(ms)
 			open := d.open()
 			if time.Sleep(20 * time.Minute); open != 8 || len(d.wires) > round*8 {
-				t.Errorf("round %d: %d connections, and %d were made, want 8", round, open, len(d.wires))
+				t.Errorf("round %d: %d connections, %d made, want 8", round, open, len(d.wires))
 			}
 		}
 	})
@@ -208,7 +208,7 @@ func TestServiceAddress(t *testing.T) {
 			d.connect(t)
 			const probe = 1 << 40
 			unary.must(t, d.client, probe)
-			script, used := standstill(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, probe)[0]
+			script, used := stalling(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, probe)[0]
 			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 				a.Backend -= used // the one that is used is the first of the script
 				return script(a)

@@ -61,7 +61,7 @@ func Example() {
 }
 
 // Behind one address, with gRPC's default pick_first, all calls share one connection. With two, a
-// hedge takes the other one.
+// hedge uses the other one.
 func Example_connections() {
 	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID == 1 {

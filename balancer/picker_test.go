@@ -18,9 +18,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no
+// TestPicker_ChildReturnsNoPick has a child that picks the first of two backends only, and returns no
 // pick at some point of a search. The hedge then uses the child's first pick.
-func TestPicker_NoPickHalfWay(t *testing.T) {
+func TestPicker_ChildReturnsNoPick(t *testing.T) {
 	conn, child, made := buildReady(t, 2)
 	picks, none, open := 0, 0, 0
 	first := inTurn(&open, made[0])

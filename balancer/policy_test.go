@@ -80,11 +80,11 @@ func TestPassesThrough(t *testing.T) {
 
 	b.Close()
 	if got := a.heard(); got != "update m1 one error gone exit state CONNECTING close" || heard != "READY " {
-		t.Errorf("the child heard %q and %q", got, heard)
+		t.Errorf("the child got %q and %q", got, heard)
 	}
 	if !slices.Equal(conn.made[0].told, []string{"connect", "shutdown"}) ||
 		!slices.Equal(conn.made[1].told[:2], []string{"addresses", "shutdown"}) || conn.resolves != 1 {
-		t.Errorf("the parent heard %v, %v, %d", conn.made[0].told, conn.made[1].told, conn.resolves)
+		t.Errorf("the parent got %v, %v, %d", conn.made[0].told, conn.made[1].told, conn.resolves)
 	}
 	states := len(conn.states)
 	a.say(connectivity.Ready, picksOne(sc))
@@ -121,7 +121,7 @@ func TestSwitch(t *testing.T) {
 				_ = configure(fakeB)
 				c := fakes["test_fake_b"]
 				if got := c.heard(); got != "update m2 one" {
-					t.Errorf("the new child heard %q", got)
+					t.Errorf("the new child got %q", got)
 				}
 				a.heard()
 				scB := newSubConn(t, c, "two", nil)
@@ -138,7 +138,7 @@ func TestSwitch(t *testing.T) {
 					want, heard = conn.made[1], "close"
 				}
 				if got := a.heard(); got != heard || slices.Contains(conn.made[0].told, "shutdown") != tc.switched {
-					t.Errorf("the old child heard %q, its connection %v", got, conn.made[0].told)
+					t.Errorf("the old child got %q, its connection %v", got, conn.made[0].told)
 				}
 				if len(tc.new) > 0 {
 					if res, err := conn.pick(t.Context()); err != nil ||
@@ -148,7 +148,7 @@ func TestSwitch(t *testing.T) {
 				}
 				b.ExitIdle()
 				if got := c.heard(); !strings.HasSuffix(got, "exit") {
-					t.Errorf("the new child heard %q", got)
+					t.Errorf("the new child got %q", got)
 				}
 				if n := place.Count("fake:///target").Ready; n != 1 {
 					t.Errorf("%d backends", n)
@@ -176,7 +176,7 @@ func TestSwitch_Overtaken(t *testing.T) {
 	first, second, third := a.heard(), overtaken.heard(), again.heard()
 	if first != "update m1 one state READY close" || second != "update m2 one close" || again == a ||
 		third != "update m1 one close" || conn.resolves != 0 {
-		t.Errorf("the children heard %q, %q and %q; a closed one had names resolved %d times", first, second, third,
+		t.Errorf("the children got %q, %q and %q; a closed one made the resolver run %d times", first, second, third,
 			conn.resolves)
 	}
 }
@@ -229,7 +229,7 @@ func TestReady(t *testing.T) {
 		}
 	}
 	if healthy != "TRANSIENT_FAILURE" {
-		t.Errorf("the child last heard of its health %q", healthy)
+		t.Errorf("the child last got the health state %q", healthy)
 	}
 }
 
@@ -245,9 +245,9 @@ func TestConfig(t *testing.T) {
 		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`, `childPolicy: test_fake_a: mark: bad`},
 		{`{"childPolicy": 7}`, `json: cannot unmarshal number`},
 		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `connections: 0, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `connections: 9, allowed 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `spread: needs connections above 1`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `connections: 0: must be 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `connections: 9: must be 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `spread: must have connections above 1`},
 		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "spread": true, "silence": false}`, ``},
 		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
 	} {

@@ -94,7 +94,7 @@ func TestSilence_SwitchedOff(t *testing.T) {
 			}
 			before := s.Methods()[0].Moved
 			if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
-				t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				t.Errorf("silence off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 			}
 		})
 	}
@@ -213,9 +213,9 @@ func simulate(t *testing.T, name string, c testserver.Config, policy string,
 	return o
 }
 
-// standstill stalls the first backend for the first second of every five, beginning at phase, as in
+// stalling stalls the first backend for the first second of every five, beginning at phase, as in
 // a long garbage collection: it answers calls that arrive in this second afterwards.
-func standstill(distribution testserver.Distribution, phase time.Duration) func(time.Time) testserver.Script {
+func stalling(distribution testserver.Distribution, phase time.Duration) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
 			delay := a.Draw(distribution)
@@ -231,7 +231,7 @@ func standstill(distribution testserver.Distribution, phase time.Duration) func(
 func TestStalledBackend(t *testing.T) {
 	simulated(t)
 	run := func(name, policy string, hedges int) (p99 time.Duration, again int) {
-		o := simulate(t, name, testserver.Config{Seed: 1}, policy, standstill(testserver.Uniform(2*ms, 8*ms), time.Second),
+		o := simulate(t, name, testserver.Config{Seed: 1}, policy, stalling(testserver.Uniform(2*ms, 8*ms), time.Second),
 			simulation.Client{Rate: 200, Calls: 4_000, Seed: 1, Options: []hedge.Option{hedge.WithMaxHedges(hedges),
 				// A third of the calls meets the stall while it lasts, which is more than the default
 				// of 10% pays for.

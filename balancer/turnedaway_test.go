@@ -73,9 +73,9 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 	}
 }
 
-// TestTurnedAway_IsNoSilence makes two calls. Their hedges are turned away after a while. The hedge
+// TestTurnedAway_IsNotSilence makes two calls. Their hedges are turned away after a while. The hedge
 // that follows is due at once, and not because the one before was late.
-func TestTurnedAway_IsNoSilence(t *testing.T) {
+func TestTurnedAway_IsNotSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithWarmup(20, time.Second))
 		cluster, client := play(t, testserver.Config{Backends: 1, Latency: testserver.Constant(10 * ms)},

@@ -19,7 +19,7 @@ func runTiny(t *testing.T, args string) string {
 		t.Fatalf("bench %s: exit code %d\n%s\n%s", args, code, &stdout, &stderr)
 	}
 	if strings.ContainsAny(stdout.String()+stderr.String(), "\r\x1b") {
-		t.Errorf("control characters in an output that is no terminal:\n%q\n%q", &stdout, &stderr)
+		t.Errorf("control characters in an output that is not a terminal:\n%q\n%q", &stdout, &stderr)
 	}
 	return stdout.String()
 }
@@ -81,10 +81,10 @@ func TestReport(t *testing.T) {
 	if rows := regexp.MustCompile(
 		`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).
 		FindAllString(summary, -1); len(rows) != 6 {
-		t.Errorf("the overview shows %d workloads, want 6 without the peer, which did not run:\n%s", len(rows), summary)
+		t.Errorf("the overview shows %d workloads, want the 6 that the peer did not run:\n%s", len(rows), summary)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "bursts-time.png")); !os.IsNotExist(err) {
-		t.Errorf("the course of bursts, most seconds of which have no call: %v", err)
+		t.Errorf("bursts with calls in few seconds: the course is %v", err)
 	}
 	for _, name := range []string{"overview.png", "overview.csv", "sizes-time.png", "shift-time.png",
 		"shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {

@@ -26,7 +26,7 @@ func Example() {
 	// Output: 100 hedges
 }
 
-// The last tokens of a burst are for urgent hedges.
+// The last tokens of a burst are reserved for urgent hedges.
 func ExampleBucket_Pay() {
 	b := budget.New(10)
 

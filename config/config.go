@@ -1,4 +1,4 @@
-// Package config makes the options of package hedge from JSON. Import it as hedgeconfig beside
+// Package config makes the options of package hedge from JSON. Import it as hedgeconfig alongside
 // another package config:
 //
 //	import hedgeconfig "github.com/grpchedge/hedge/config"

@@ -144,7 +144,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"warmup": {}}}}}}`,
 			`targetOptions["t"]: methodOptions["/s/M"]: warmup.delay`},
 		{`{"serviceConfig": {"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}}`,
-			"maxTokens: 0 is not in (0, 1000]"},
+			"maxTokens: 0: must be a whole number from 1 to 1000"},
 		{nested(4000), "WithTargetOptions cannot be set for a target"},
 		{strings.Repeat("[", 20_000), "line 1:1"},
 	} {

@@ -6,7 +6,7 @@
 // For each target and method the page has a sentence on the current state, the latency with and
 // without hedging, and the last ten minutes. The page updates itself, loads nothing from elsewhere,
 // and changes nothing. It names targets and methods, so protect it like other pages under /debug/.
-// Import it as hedgedebug beside another package debug, such as runtime/debug.
+// Import it as hedgedebug alongside another package debug, such as runtime/debug.
 package debug
 
 import (

@@ -111,7 +111,7 @@ func TestExamplesAreListed(t *testing.T) {
 			t.Errorf("docs/examples.md does not give the command %q", command)
 		}
 		if outputs[name] == nil {
-			t.Errorf("no test runs %s", name)
+			t.Errorf("no test covers %s", name)
 		}
 	}
 }

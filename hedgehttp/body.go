@@ -52,16 +52,16 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// unheard is the body of an unhedged response that answers with its first byte. If the caller
+// unhedgedBody is the body of an unhedged response that answers with its first byte. If the caller
 // closes the body before that, nothing is learned.
-type unheard struct {
+type unhedgedBody struct {
 	io.ReadCloser
 	call    *call.Call
 	headers time.Duration // the age of the call when they came
 	over    atomic.Bool   // the first byte was read, or the body is closed
 }
 
-func (u *unheard) Read(p []byte) (int, error) {
+func (u *unhedgedBody) Read(p []byte) (int, error) {
 	if u.over.Load() {
 		return u.ReadCloser.Read(p)
 	}
@@ -80,7 +80,7 @@ func (u *unheard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (u *unheard) Close() error {
+func (u *unhedgedBody) Close() error {
 	u.over.Store(true)
 	return u.ReadCloser.Close()
 }

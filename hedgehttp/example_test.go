@@ -69,7 +69,7 @@ func ExampleWithName() {
 	// Output: "data: hello\n" <nil>
 }
 
-// A response of another type that streams.
+// A streamed response of another content type.
 func ExampleWithFirstByte() {
 	server := hanging("application/grpc-web+proto")
 	defer server.Close()
@@ -82,7 +82,7 @@ func ExampleWithFirstByte() {
 	// Output: "data: hello\n" <nil>
 }
 
-// Hedges have connections of their own.
+// Hedges use separate connections.
 func ExampleWithHedgeTransport() {
 	server := hanging("text/event-stream")
 	defer server.Close()

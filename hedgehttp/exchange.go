@@ -72,7 +72,7 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	res, err := x.base.RoundTrip(req)
 	outcome := outcomeOf(res, err)
 	if outcome == nil && x.call.Learns && x.streams(res) {
-		res.Body = &unheard{ReadCloser: res.Body, call: &x.call, headers: x.call.Age()}
+		res.Body = &unhedgedBody{ReadCloser: res.Body, call: &x.call, headers: x.call.Age()}
 	} else {
 		x.call.End(call.Completion{Err: outcome, Trailer: pushback(res, outcome)})
 	}

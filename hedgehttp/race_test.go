@@ -384,7 +384,7 @@ func TestTransport_CloseIdleConnections(t *testing.T) {
 		}
 		if hedgehttp.Transport(nil, base) != base ||
 			hedgehttp.Transport(new(hedge.Scheduler), nil) != http.DefaultTransport {
-			t.Error("without a scheduler it is not base")
+			t.Error("without a scheduler, Transport does not return base")
 		}
 	})
 }
@@ -396,9 +396,9 @@ type pool struct {
 
 func (p *pool) CloseIdleConnections() { p.closed = true }
 
-// TestTransport_SaysWhatToDo checks the log record of an HTTP target without a selected request, and
-// the debug page. Neither takes it for a target of gRPC.
-func TestTransport_SaysWhatToDo(t *testing.T) {
+// TestTransport_LogsWhatToSelect checks the log record of an HTTP target without a selected
+// request, and the debug page. Neither mistakes it for a gRPC target.
+func TestTransport_LogsWhatToSelect(t *testing.T) {
 	var log strings.Builder
 	s := hedgetest.All(t, hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	base := &fake{script: slices.Repeat(script{{status: 200}}, 100)}
@@ -418,7 +418,7 @@ func TestTransport_SaysWhatToDo(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, "gRPC") {
-		t.Errorf("it speaks of gRPC: %s", got)
+		t.Errorf("the message mentions gRPC: %s", got)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestTransport_ReusedRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if res.Body.Close(); base.ctx.Err() == nil {
-			t.Error("the context of a body that was closed goes on")
+			t.Error("the context of a closed body has not ended")
 		}
 		req.Header.Set("Edited", "yes")
 		req.URL.Path = "/edited"

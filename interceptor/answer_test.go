@@ -80,9 +80,9 @@ func TestRule02_RejectedAnswers(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger has a share of rejected answers, as fast as
-// the good ones. The trigger has no reason to hedge, but callers get good replies as far as the
-// budget goes.
+// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger rejects a share of the answers, which are as
+// fast as the others. The trigger has no reason to hedge, but callers get good replies as far as
+// the budget allows.
 func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	for rejected, want := range map[int64]int{5: 0, 50: 45} { // of a hundred: answers, and outcomes with a budget of ten
 		hedgetest.Run(t, fmt.Sprint(rejected), func(t *testing.T) {

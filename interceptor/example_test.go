@@ -15,7 +15,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A slow primary gets a hedge, and the call the hedge's answer.
+// A slow primary gets a hedge, and the call returns the hedge's answer.
 func ExampleUnary() {
 	// this example is too short to learn a delay
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
@@ -30,8 +30,7 @@ func ExampleUnary() {
 	// answered by attempt 1 <nil>
 }
 
-// One line for unary calls and streams. Options given to DialOptions come first: their interceptors
-// see each call once.
+// One line hedges unary calls and streams. Interceptors passed to DialOptions see each call once.
 func ExampleDialOptions() {
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 	if err != nil {

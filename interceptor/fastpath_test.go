@@ -18,7 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRule17_AFastCallStaysOnItsGoroutine looks at calls that need no hedge from below.
+// TestRule17_AFastCallStaysOnItsGoroutine observes calls that need no hedge from inside.
 func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
 	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)

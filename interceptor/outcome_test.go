@@ -156,9 +156,9 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	})
 }
 
-// TestRule04_ADeafHedgeHoldsNobodyUp has a hedge below which something does not listen to its
-// context.
-func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
+// TestRule04_AHedgeThatIgnoresItsContextDelaysNothing has an interceptor inside that ignores the
+// hedge's context.
+func TestRule04_AHedgeThatIgnoresItsContextDelaysNothing(t *testing.T) {
 	deaf, one := step{after: time.Second, deaf: true}, []hedge.Option{hedge.WithMaxHedges(1)}
 	playScenes(t, []scene{
 		{name: "the caller's deadline passes", opts: one, steps: []step{fails(15*ms, codes.Unavailable), deaf},
@@ -195,7 +195,7 @@ func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
 			}()
 			<-ended
 			if returned {
-				t.Error("the call returned, where an unhedged one would have ended its goroutine")
+				t.Error("the call returned; an unhedged call would have ended its goroutine")
 			}
 		})
 	}
@@ -241,9 +241,8 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			steps: []step{answers(10 * ms), answers(ms)}, sent: times(0, 10), at: 11 * ms, winner: 1}))
 }
 
-// TestRule11_TheLongestLeastDelay learns under a WithMinDelay that is too long to be added to a
-// time.
-func TestRule11_TheLongestLeastDelay(t *testing.T) {
+// TestRule11_TheLongestMinDelay learns with a WithMinDelay that is too long to be added to a time.
+func TestRule11_TheLongestMinDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))
 		for i := range 1000 {

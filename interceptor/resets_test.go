@@ -52,7 +52,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 	once := []scene{
 		{name: quiet, steps: calm},
-		{name: "the server says nothing", steps: []step{cut(silentCut)}},
+		{name: "the server gives no reason", steps: []step{cut(silentCut)}},
 		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}},
 		{name: "another error", steps: []step{cut("no healthy upstream")}},
 		{name: "another code", steps: []step{{after: ms, code: codes.Internal, text: calmCut}}},
@@ -143,9 +143,9 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After
+// TestGuard_GetsEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share. After
 // that RESOURCE_EXHAUSTED of any call halves it, once.
-func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
+func TestGuard_GetsEachFailureOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		steps  []step

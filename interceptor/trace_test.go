@@ -51,7 +51,7 @@ func traceTo(tell func(function string, ctx context.Context, line string)) *hedg
 	}
 }
 
-// TestTrace_WhatHappened makes one call for each story, and reads its events and its outcome.
+// TestTrace_WhatHappened makes one call for each scenario, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
 	never := []hedge.Option{hedgetest.Throttle(1, 0.001)}
 	type story struct {
@@ -214,12 +214,12 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 				value = p.Value
 			}
 			if value != tc.function {
-				t.Errorf("the caller recovers %v", value)
+				t.Errorf("the caller recovered %v", value)
 			}
 			time.Sleep(time.Minute)
 			for _, a := range st.sent() {
 				if a.ctx.Err() == nil || a.ended.IsZero() {
-					t.Errorf("attempt %d, or its context, goes on", a.number)
+					t.Errorf("attempt %d, or its context, has not ended", a.number)
 				}
 			}
 		})

@@ -68,7 +68,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		u.req, u.reply = req, reply
 		if !u.call.Hedged() {
-			u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(opts), u.trailerOption()...)
+			u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(opts), u.trailerOptions()...)
 			err := u.Primary()
 			if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(req) == nil {
 				u.call.NotReplayable()
@@ -81,7 +81,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		defer cancel(nil)
 		u.ctx = u.call.PrimaryContext(ctx, target)
 		u.call.Record.SetRequest(req, attempt.Replayable)
-		u.opts, u.results = u.options.Attempt(u.trailerOption()...)
+		u.opts, u.results = u.options.Attempt(u.trailerOptions()...)
 
 		plan := u.call.Plan()
 		var was any
@@ -138,9 +138,9 @@ type unaryCall struct {
 
 func (u *unary) Primary() error { return u.invoker(u.ctx, u.method, u.req, u.reply, u.cc, u.opts...) }
 
-// trailerOption returns the options that keep the primary's trailer for a throttle or a
+// trailerOptions returns the options that keep the primary's trailer for a throttle or a
 // hedgingPolicy.
-func (u *unary) trailerOption() []grpc.CallOption {
+func (u *unary) trailerOptions() []grpc.CallOption {
 	if !u.call.TracksFailures() {
 		return nil
 	}

@@ -268,10 +268,10 @@ func (copying) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// TestRule05_AHedgeThatHasWonIsNone makes calls under the context of a value of Do, or of a stream,
-// that a hedge has won, and under a context that was derived from it before and holds a copy of its
+// TestRule05_CallsOfAWinningHedgeAreUnmarked makes calls under the context of a Do value or a
+// stream that a hedge has won, and under a context derived from it earlier that holds a copy of its
 // metadata.
-func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
+func TestRule05_CallsOfAWinningHedgeAreUnmarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
 			Script: func(a testserver.Attempt) testserver.Plan {
@@ -300,7 +300,7 @@ func TestRule05_AHedgeThatHasWonIsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := cluster.RecordsOf(0); len(r) != 1 || r[0].Number != 1 {
-			t.Errorf("a call of the hedge, while that might still lose: %+v", r)
+			t.Errorf("a call made within a hedge that may still lose: %+v", r)
 		}
 		for id, ctx := range append(won, both(st.Context())...) {
 			for _, client := range []testpb.TestServiceClient{hedged, plain}[:2-id%2] { // only hedging removes copies

@@ -71,21 +71,35 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 		{"hedge wins", []testserver.Plan{hang, {Delay: ms}}, 1, codes.OK},
 		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true,
 			Messages: 1000, Interval: ms}, {Delay: ms}}, 1, codes.OK},
-		{"primary wins", []testserver.Plan{{Delay: 100 * ms}, hang}, 0, codes.OK},
+		{"primary wins", []testserver.Plan{{}, hang}, 0, codes.OK},
 		{"hedge wins with a final error", []testserver.Plan{hang, {Delay: ms, Code: codes.NotFound}}, 1, codes.NotFound},
 		{"the caller gives up", []testserver.Plan{hang, hang}, -1, codes.Canceled},
 	} {
 		for _, d := range doors[:2] {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {
 				const calls = 3
-				cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
+				hedged := make(chan struct{}, calls)
+				arrived := func() { // the hedge has
+					select {
+					case <-hedged:
+					case <-time.After(10 * time.Second):
+					}
+				}
+				cluster := testserver.StartT(t, testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+					if a.Number == 1 {
+						hedged <- struct{}{}
+					} else if tc.winner == 0 {
+						arrived()
+					}
+					return tc.plans[a.Number]
+				}})
 				wire := testserver.NewWire(cluster.Dial)
 				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithContextDialer(wire.Dial)))
 				for i := range calls {
 					ctx, cancel := context.WithCancel(t.Context())
 					if tc.winner < 0 {
-						time.AfterFunc(100*ms, cancel)
+						go func() { arrived(); cancel() }()
 					}
 					reply, err := callOver(ctx, d, client, &testpb.Request{Id: uint64(i + 1), Messages: 20})
 					if cancel(); status.Code(err) != tc.answer || err == nil && int(reply.Attempt) != tc.winner {

@@ -87,12 +87,12 @@ var counters = []struct{ name, unit, what string }{
 }
 
 var gauges = []struct{ name, unit, what string }{
-	{"delay", "s", "The age at which a call gets its first hedge now."},
+	{"delay", "s", "The current age at which a call gets its first hedge."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
 	{"gain", "s", "The measurement of a control group: the target percentile with and without hedging, and " +
 		"the time saved per call."},
 	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales."},
-	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
+	{"budget.tokens", "{token}", "Hedges that the target's budget can pay for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
@@ -149,10 +149,10 @@ func readTarget(m *stats.Method, report report) {
 
 // providers has the metrics of each provider, by its address. Schedulers that share a provider
 // share counters, so that no counter falls when one of the schedulers is garbage collected.
-var providers struct {
-	sync.Mutex
-	metrics map[uintptr]weak.Pointer[metrics]
-}
+var (
+	providersMu sync.Mutex
+	providers   = map[uintptr]weak.Pointer[metrics]{}
+)
 
 // metricsOf returns the metrics of the provider of o. A provider that is not a pointer, such as
 // OpenTelemetry's no-op provider, gets new metrics each time.
@@ -161,9 +161,9 @@ func metricsOf(o Options) (*metrics, error) {
 	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
 		address = v.Pointer()
 	}
-	providers.Lock()
-	defer providers.Unlock()
-	if m := providers.metrics[address].Value(); m != nil && m.provider == o.MeterProvider {
+	providersMu.Lock()
+	defer providersMu.Unlock()
+	if m := providers[address].Value(); m != nil && m.provider == o.MeterProvider {
 		m.methods.allow(o.MaxMethods)
 		m.targets.allow(o.MaxMethods)
 		return m, nil
@@ -172,11 +172,8 @@ func metricsOf(o Options) (*metrics, error) {
 	if err != nil || address == 0 {
 		return m, err
 	}
-	maps.DeleteFunc(providers.metrics, func(_ uintptr, m weak.Pointer[metrics]) bool { return m.Value() == nil })
-	if providers.metrics == nil {
-		providers.metrics = map[uintptr]weak.Pointer[metrics]{}
-	}
-	providers.metrics[address] = weak.Make(m)
+	maps.DeleteFunc(providers, func(_ uintptr, m weak.Pointer[metrics]) bool { return m.Value() == nil })
+	providers[address] = weak.Make(m)
 	return m, nil
 }
 
@@ -195,7 +192,7 @@ func newMetrics(o Options) (*metrics, error) {
 			metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
 		errs = append(errs, err)
 		of.losers, err = meter.Float64Histogram(prefix+"hedge.loser.duration", metric.WithUnit("s"),
-			metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
+			metric.WithDescription("How long losing attempts ran before they were canceled."),
 			metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 		errs = append(errs, err)
 		for _, c := range counters {

@@ -11,7 +11,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names has the attributes of the first methods. Later methods share those of method other.
+// names has the attributes of the first methods. Later methods share the attributes of method
+// other.
 type names struct {
 	most int
 

@@ -66,7 +66,7 @@ type Options struct {
 // end when the last scheduler with the MeterProvider is garbage collected.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
-		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
+		return nil, fmt.Errorf("hedge: hedgeotel.Options: MaxMethods(%d): must be 0 to %d", o.MaxMethods, maxSeries)
 	}
 	t := &hedge.Trace{
 		HedgeSent: func(e stats.HedgeSent) {

@@ -8,7 +8,7 @@ import (
 func TestNew_MaxMethods(t *testing.T) {
 	for _, n := range []int{-1, 1901} {
 		if _, err := New(Options{MaxMethods: n}); err == nil ||
-			!strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options.MaxMethods: value ") {
+			!strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options: MaxMethods(") {
 			t.Errorf("%d: %v", n, err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestRepliesShareAWireShape(t *testing.T) {
 			t.Fatal(err)
 		}
 		if unknown := reply.ProtoReflect().GetUnknown(); len(unknown) > 0 {
-			t.Errorf("%T does not know %x", reply, unknown)
+			t.Errorf("%T has lost the unknown field %x", reply, unknown)
 		}
 		back, err := proto.Marshal(reply)
 		if err != nil {

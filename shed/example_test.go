@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge/shed"
 )
 
-// A server that has no room for hedges turns them away; the calls that they are hedges of go on.
+// A server without room for hedges turns them away; their calls go on.
 func Example() {
 	bound, err := shed.New(shed.WithBusy(func() bool { return true })) // a pool of connections, say, that is full
 	if err != nil {

@@ -250,9 +250,9 @@ func TestBound_TheLastHopeIsServed(t *testing.T) {
 	}
 }
 
-// TestBound_AStreamThatSpeaksHasWon: a stream holds its place until its first message, however long
-// it goes on.
-func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
+// TestBound_AStreamCountsUntilItsFirstMessage: a stream holds its place until its first message,
+// however long it lasts.
+func TestBound_AStreamCountsUntilItsFirstMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound, later = 4, 20
 		b := newBound(t, bound)

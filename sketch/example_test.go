@@ -26,7 +26,7 @@ func Example() {
 	// 0 a minute later
 }
 
-// Of ten calls, three were cut short at 20 ms. That they were slow is known, and how slow is learned from the others.
+// Three of ten calls were cut short at 20 ms. How slow they were is estimated from the others.
 func ExampleWindow_ObserveLonger() {
 	w, now := sketch.New(30*time.Second), time.Now()
 	for range 4 {
@@ -44,7 +44,7 @@ func ExampleWindow_ObserveLonger() {
 	// Output: 40ms
 }
 
-// Two processes' sketches are merged into one distribution.
+// The sketches of two processes are merged into one distribution.
 func ExampleFromDDSketch() {
 	now := time.Now()
 	one, other := sketch.New(30*time.Second), sketch.New(30*time.Second)

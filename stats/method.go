@@ -1,6 +1,6 @@
 // Package stats has the plain data that a scheduler of package hedge reports: [Counts] of calls and
 // hedges, the state of each [Method], the [Outcome] of a call, and the events of hedge.Trace.
-// Values are copies that the caller may keep and change. Import it as hedgestats beside another
+// Values are copies that the caller may keep and change. Import it as hedgestats alongside another
 // package stats, such as gRPC's.
 package stats
 
@@ -174,9 +174,9 @@ func (r GuardReason) String() string {
 	return string(r)
 }
 
-// Resets is the limit on a target's hedges if its servers count resets, of which each hedge causes
-// one, its loser's. Such servers close a connection on which a client resets more than a few
-// hundred streams per minute, and the calls in flight fail. docs/servers.md lists them.
+// Resets is the limit on a target's hedges if its servers count resets: each hedge causes one, its
+// loser's. Such servers close a connection on which a client resets more than a few hundred streams
+// per minute, and the calls in flight fail. docs/servers.md lists them.
 type Resets struct {
 	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit; 0
 	// without the option.

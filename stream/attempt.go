@@ -38,8 +38,7 @@ type streamAttempt struct {
 	// open another stream with the same context, unless the connection is closed.
 	cancel context.CancelCauseFunc
 
-	codec     *attempt.Codec // nil for gRPC's own
-	request   any            // a hedge's
+	request   any // a hedge's
 	header    metadata.MD
 	headerErr error // of Header, if headers are the goal
 	into      any   // receives the first message; nil while the caller's message is not known
@@ -51,8 +50,8 @@ type streamAttempt struct {
 
 func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
 	o := &m.stream.opener
-	if m.codec = o.options.Codec(); m.codec != nil {
-		extra = append(extra, m.codec.Option())
+	if c := o.options.Codec; c != nil {
+		extra = append(extra, c.Option())
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
@@ -70,25 +69,25 @@ func (m *streamAttempt) awaitGoal() error {
 		// message, if a retry interceptor below this one has opened another stream.
 	}
 	if m.recvErr == nil {
-		m.recvErr = m.receiveAhead()
+		if m.into == nil {
+			m.into = m.stream.opener.message()
+		}
+		m.recvErr = m.RecvMsg(m.into)
 		m.held = m.recvErr == nil
 	}
 	return failureOf(m.recvErr)
 }
 
-// receiveAhead receives the first message before the decision. If the caller's message is not known
-// yet, it receives into a message of the method's response type, or as bytes.
-func (m *streamAttempt) receiveAhead() error {
-	switch {
-	case m.into != nil:
-	case m.codec != nil:
-		m.into = new(attempt.Bytes)
-	default:
-		if m.into = described(m.stream.opener.method); m.into == nil {
-			m.into = new(emptypb.Empty) // keeps unknown fields
-		}
+// message returns a message for RecvMsg while the caller's message is not known: of the method's
+// response type, or for any type.
+func (o *opener) message() any {
+	if o.options.Codec != nil {
+		return new(attempt.Bytes)
 	}
-	return m.RecvMsg(m.into)
+	if m := described(o.method); m != nil {
+		return m
+	}
+	return new(emptypb.Empty) // keeps unknown fields
 }
 
 // described returns an empty message of a method's response type, by the descriptors linked into
@@ -144,7 +143,7 @@ func (m *streamAttempt) receive(into any) error {
 	case m.held:
 		held := m.into
 		m.into, m.held = nil, false
-		return m.codec.Decode(held, into)
+		return m.stream.opener.options.Codec.Decode(held, into)
 	}
 	return m.RecvMsg(into)
 }

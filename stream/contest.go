@@ -48,7 +48,11 @@ func (c *clientStream) receiveFirst(m any) error {
 		c.call.NotReplayable()
 		chosen = c.choose(&c.primary)
 	case contest != nil && goal == firstMessage:
-		return c.raceInto(contest, replies, m)
+		contest.replies = replies
+		chosen = contest.run(m)
+		c.heard.Store(true)
+		c.done(chosen, chosen.recvErr)
+		return chosen.recvErr
 	case contest != nil:
 		chosen = contest.run(nil)
 		c.headersCame(askedAt, chosen.header)
@@ -74,26 +78,6 @@ func (c *clientStream) receiveFirst(m any) error {
 	return err
 }
 
-// raceInto runs a contest for the first message and receives it into m. replies makes the messages
-// of hedges.
-func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
-	k.replies = replies
-	was := replies.Content()
-	winner := k.run(m)
-	c.primary.into = nil // it is the caller's
-	switch {
-	case winner == &c.primary:
-	case winner.recvErr == nil:
-		replies.Take(winner.into)
-		winner.into = nil
-	default: // the primary lost, but may have received into m
-		replies.Restore(was)
-	}
-	c.heard.Store(true)
-	c.done(winner, winner.recvErr)
-	return winner.recvErr
-}
-
 // enter returns the chosen attempt, if there is one. Otherwise it returns the contest to the first
 // method call that waits, which must run it or, if races is false, choose the primary. Later method
 // calls get nil for both, and must await the choice.
@@ -107,24 +91,25 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 	if c.phase != idle {
 		return c.chosen.Load(), nil
 	}
-	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
+	k := &c.contest
+	k.Call, k.stream, k.goal, k.askedAt = &c.call, c, g, askedAt
 	if c.phase = settling; races {
 		c.phase = racing
-		c.contest.running.Add(1)
+		k.running.Add(1)
 	}
-	return nil, &c.contest
+	return nil, k
 }
 
-// run runs the race, chooses the winner and returns it. If the goal is the first message, the
-// primary receives it into the given message; nil if the caller's message is not known yet.
+// run runs the race, chooses the winner and returns it. If the goal is the first message, it is
+// received into the given message; nil if the caller's message is not known yet.
 func (k *contest) run(into any) *streamAttempt {
-	c := k.stream
+	c, was := k.stream, k.replies.Content()
 	c.primary.goal, c.primary.into = k.goal, into
 	winner := &c.primary
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
-	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the first message is still to come
+	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the message is to come
 		e := call.Completion{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
@@ -134,6 +119,18 @@ func (k *contest) run(into any) *streamAttempt {
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
 		winner = out.Winner.(*streamAttempt)
+	}
+	if into == nil {
+		return winner
+	}
+	c.primary.into = nil // it is the caller's
+	switch {
+	case winner == &c.primary:
+	case winner.recvErr == nil:
+		k.replies.Take(winner.into)
+		winner.into = nil
+	default: // the primary lost, but may have received into it
+		k.replies.Restore(was)
 	}
 	return winner
 }

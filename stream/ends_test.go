@@ -100,7 +100,7 @@ func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
 			finished = append(finished, status.Code(err))
 		}))
 		if err != nil || len(finished) > 0 {
-			t.Fatalf("%v, OnFinish ran with %v: this is no stream that hedges may still save", err, finished)
+			t.Fatalf("%v, OnFinish ran with %v: hedges cannot save this stream", err, finished)
 		}
 		cancel()
 		synctest.Wait()
@@ -132,7 +132,7 @@ func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
 				_, err = st.Recv()
 			}
 			if err == nil || st != nil && st.Context().Err() == nil {
-				t.Errorf("%v, although the connection is closed", err)
+				t.Errorf("%v although the connection is closed", err)
 			}
 		})
 	}

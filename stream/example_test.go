@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// A token stream without a first token gets a second stream; the first token of either decides.
+// A stream whose first token is late gets a second stream; the first token of either decides.
 func ExampleInterceptor() {
 	// this example is too short to learn a delay
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))

@@ -151,9 +151,9 @@ func TestClass_OfTheRequest(t *testing.T) {
 	}
 }
 
-// TestClass_NobodyWaitsForItsFunction has a function that takes long find the class, while another
+// TestClass_NoCallWaitsForItsFunction has a function that takes long find the class, while another
 // goroutine waits for the first message and its caller gives up.
-func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
+func TestClass_NoCallWaitsForItsFunction(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		hedgetest.Run(t, fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithSingleRequest("/*/BidiStream"),
@@ -175,16 +175,15 @@ func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
 			}
 			sent.Wait()
 			if classes := s.Methods()[0].Classes; len(classes) != 0 {
-				t.Errorf("a stream that was over got a class: %+v", classes)
+				t.Errorf("a stream that had ended got a class: %+v", classes)
 			}
 		})
 	}
 }
 
-// TestRequest_FilledAnewForTheNextStream reads the answers to three streams that were opened with
-// the same message, as works with plain gRPC: a generated method has encoded its request when it
-// returns.
-func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
+// TestRequest_ReusedForTheNextStream reads the answers to three streams opened with the same
+// message, which works with plain gRPC: a generated method has encoded its request when it returns.
+func TestRequest_ReusedForTheNextStream(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			plans := []testserver.Plan{{Ending: testserver.Hang}, {Messages: 1}}

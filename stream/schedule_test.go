@@ -163,7 +163,7 @@ func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.Clien
 	synctest.Wait()
 	for _, ctx := range held {
 		if ctx.Err() == nil {
-			t.Errorf("%+v: a context has outlived the stream", d)
+			t.Errorf("%+v: a context outlived the stream", d)
 		}
 	}
 	if n := finished.Load(); n != 1 {
@@ -229,6 +229,6 @@ func TestSchedules(t *testing.T) {
 		}
 	})
 	if count >= 500 && (total.HedgeWins == 0 || total.EarlyHeaders == 0) {
-		t.Errorf("no hedge won, or no headers were early: these schedules test little: %+v", total)
+		t.Errorf("no hedge won, or no headers were early, so the schedules test little: %+v", total)
 	}
 }

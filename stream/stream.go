@@ -56,8 +56,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			c.SendsOne()
 		}
 		waits := c.WaitsForMessage(func() bool {
-			of := attempt.NewOptions(opts)
-			return of.Codec() == nil && described(method) != nil
+			return attempt.NewOptions(opts).Codec == nil && described(method) != nil
 		})
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)

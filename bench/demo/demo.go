@@ -111,7 +111,7 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 		plain, hedged := results[0], results[1]
 		writeOutcome(w, s, plain, hedged)
 		if stalled.Share() > run.StallsThatShow {
-			fmt.Fprintf(w, "\nThe machine, busy with other work, stood still for %s of the run, up to %v at a time.\n"+
+			fmt.Fprintf(w, "\nThe machine, busy with other work, stalled for %s of the run, up to %v at a time.\n"+
 				"That is part of the tails above, hedged and unhedged: a run on an idle machine shows them alone.\n",
 				figure.Percent(stalled.Share()), stalled.Longest.Round(time.Millisecond))
 		}

@@ -210,7 +210,7 @@ func (r clockRun) describe(w workload.Workload, seed int) string {
 		s = fmt.Sprintf("Over loopback sockets: %s under each policy, %s, seed %d; it took %v.", what, pace,
 			seed, r.took.Round(100*time.Millisecond))
 		if r.stalled.Share() > run.StallsThatShow {
-			s += fmt.Sprintf(" The machine, busy with other work, stood still for %s of it, which is part of "+
+			s += fmt.Sprintf(" The machine, busy with other work, stalled for %s of it, which is part of "+
 				"these tails.", figure.Percent(r.stalled.Share()))
 		}
 	}

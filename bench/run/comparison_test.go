@@ -38,7 +38,7 @@ func TestComparison(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stalled.watched <= 0 {
-			t.Error("nobody watched for stalls")
+			t.Error("stalls were not watched for")
 		}
 		for _, r := range results {
 			if err := r.Err(); err != nil {
@@ -73,7 +73,7 @@ func TestComparison(t *testing.T) {
 		}
 		if plain, hedged := results[0], results[1]; plain.Server.Hedges != 0 || hedged.Server.Hedges == 0 ||
 			hedged.Stats.Calls != int64(c.Calls) {
-			t.Errorf("hedges %d without and %d with hedging, which counts %d calls of %d", plain.Server.Hedges,
+			t.Errorf("%d hedges without and %d with hedging, which counts %d calls of %d", plain.Server.Hedges,
 				hedged.Server.Hedges, hedged.Stats.Calls, c.Calls)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// TestStandstill checks that one call in 15 meets the stalled backend, and that no hedge does.
-func TestStandstill(t *testing.T) {
+// TestStalls checks that one call in 15 meets the stalled backend, and that no hedge does.
+func TestStalls(t *testing.T) {
 	longtest.Simulation(t)
 	const calls = 2500 // 5 s: one backend stalls once
 	results, _, err := comparisonOf(t, workload.Named("stalls"), calls, policy.None, "static-10ms").Run(t.Context(), nil)
@@ -34,7 +34,7 @@ func TestStandstill(t *testing.T) {
 	}
 	hedged := results[1]
 	if worst := hedged.Percentile(1); worst > slow || hedged.Won < int64(met)*9/10 {
-		t.Errorf("with hedges the slowest call takes %v; %d hedges win where %d calls are slow without", worst,
+		t.Errorf("with hedges the slowest call takes %v; %d hedges win, and %d calls are slow without", worst,
 			hedged.Won, met)
 	}
 }
@@ -58,7 +58,7 @@ func TestSaturatedCosts(t *testing.T) {
 	// and the service.
 	const want = 8*0.429/1.2 + 8
 	if mean := sum.Seconds() * 1e3 / float64(len(plain)); math.Abs(mean-want) > 0.12*want {
-		t.Errorf("at 70%% load a call takes %.2f ms in the mean, queueing theory says %.2f", mean, want)
+		t.Errorf("at 70%% load the mean latency is %.2f ms, queueing theory predicts %.2f", mean, want)
 	}
 	if p, h := figure.Quantile(plain, 0.5), figure.Quantile(results[1].Of(low), 0.5); h < 2*p {
 		t.Errorf("the median is %v, and %v if everything is hedged", p, h)

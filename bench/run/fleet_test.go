@@ -89,10 +89,10 @@ func TestFleetBudgetIsOfEachClient(t *testing.T) {
 		}
 	}
 	if got := a.overspent(tg); got < 250 {
-		t.Errorf("overspent by %v, want about 300 less what was saved", got)
+		t.Errorf("overspent by %v, want about 300 less the savings", got)
 	}
 	a.callers = nil
 	if got := a.overspent(tg); got > 0 {
-		t.Errorf("as one client overspent by %v", got)
+		t.Errorf("taken as one client, overspent by %v", got)
 	}
 }

@@ -28,7 +28,7 @@ func TestOverspent(t *testing.T) {
 		got := overspent(calls, tc.hedges, 10, tc.won)
 		want := bruteOverspent(calls, tc.hedges, 10, tc.won)
 		if diff := got - want; diff > 1e-6 || diff < -1e-6 {
-			t.Errorf("%s: overspent by %v, counted out %v", tc.name, got, want)
+			t.Errorf("%s: overspent by %v, want %v", tc.name, got, want)
 		}
 	}
 	twice := every(50*time.Millisecond, 20*second, 40*second) // 400 hedges in 20 s that earn 200, with a burst of 20
@@ -36,7 +36,7 @@ func TestOverspent(t *testing.T) {
 		t.Errorf("overspent by %v, want 100 without the savings of four bursts", got)
 	}
 	if got := overspent(calls, twice, 10, 0); got < 170 || got > 185 {
-		t.Errorf("overspent by %v, want 180 where no hedge wins", got)
+		t.Errorf("overspent by %v, want 180 if no hedge wins", got)
 	}
 }
 

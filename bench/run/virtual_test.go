@@ -37,7 +37,7 @@ func TestVirtualRepeats(t *testing.T) {
 			w.Fan, calls = 5, 60
 		}
 		if w.Elsewhere {
-			calls = 900 // into the first standstill of a backend
+			calls = 900 // into the first stall of a backend
 		}
 		if w.Fleet != nil {
 			w = w.Shorten()

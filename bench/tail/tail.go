@@ -80,7 +80,7 @@ func (t *Tail) Run(ctx context.Context, w, log io.Writer) error {
 		"as the server counts it,\n"+
 		"no wrong reply, no failed call. Unpaid are the hedges that were due and the budget did not pay for at "+
 		"once. Stalled is the\n"+
-		"share of time for which the machine stood still, busy with other work; from %s on it shows in p99.9.\n",
+		"share of time for which the machine was stalled by other work; from %s on it shows in p99.9.\n",
 		promisedP99, promisedP999, figure.Percent(promisedExtraLoad), fmt.Sprintf("%.2f%%", 100*run.StallsThatShow))
 	for _, list := range slowest {
 		list()

@@ -23,6 +23,6 @@ func TestFleetMean(t *testing.T) {
 		sum += distribution.Draw(rng)
 	}
 	if mean := sum.Seconds() / draws; math.Abs(mean/fleetMean-1) > 0.01 {
-		t.Errorf("work takes %.2f ms in the mean, computed is %.2f", 1e3*mean, 1e3*fleetMean)
+		t.Errorf("work takes %.2f ms on average, computed is %.2f", 1e3*mean, 1e3*fleetMean)
 	}
 }

@@ -49,9 +49,9 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
 		{"-field took", "method,took\nGet,\"5ms\n",
-			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+			`stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside quotes`},
 		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19),
-			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
+			"stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside quotes"},
 		{"-field took -where status=OK", "status,took\nNo,5ms\n",
 			"stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took -by method", "method,took\nGet,5ms\n",
@@ -187,7 +187,7 @@ func TestBy(t *testing.T) {
 	} {
 		_, after, ok := strings.Cut(got, text)
 		if !ok {
-			t.Fatalf("%q is not in, or not behind the others\n%s", text, got)
+			t.Fatalf("%q is missing, or not after the others\n%s", text, got)
 		}
 		got = after
 	}

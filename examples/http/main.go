@@ -1,5 +1,5 @@
 // Command http reads chat completions, streamed as server-sent events, without and with hedging.
-// The server's first token is sometimes late. Hedging goes by the first byte of the body, because
+// The server's first token is sometimes late. Hedging waits for the first byte of the body, because
 // the response headers come at once.
 //
 //	cd examples && go run ./http

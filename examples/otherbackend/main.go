@@ -1,4 +1,4 @@
-// Command otherbackend sends hedges to another backend than the attempt before them. One of two
+// Command otherbackend sends a hedge to a backend that no previous attempt has used. One of two
 // backends stalls from time to time, as in a garbage collection. A hedge that goes to the stalled
 // backend is as slow as its primary.
 //
@@ -143,7 +143,7 @@ func percentile(latencies []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent-1)/100].Round(100 * time.Microsecond)
 }
 
-// greeter is a backend that answers in 2 ms, and if it stalls, not in the last 100 ms of each
+// greeter is a backend that answers in 2 ms. If it stalls, it is silent for the last 100 ms of each
 // second.
 type greeter struct {
 	pb.UnimplementedGreeterServer

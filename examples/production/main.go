@@ -50,8 +50,7 @@ import (
 )
 
 // stages are the contents of the file, in order. docs/rollout.md has more stages, of days instead
-// of seconds. The last one keeps a control group of 1 percent, to go on measuring the gain of
-// hedging.
+// of seconds; its last one keeps a control group of 1 percent, to go on measuring the gain.
 var stages = []struct{ name, file string }{
 	{"dry run", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "dryRun": true}`},
 	{"control 99", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "control": 99}`},
@@ -150,7 +149,7 @@ func newScheduler(data []byte, snapshot string, meters *metric.MeterProvider) (*
 		return nil, err
 	}
 	options = append(options, telemetry, hedge.WithLogger(slog.Default()))
-	if f, err := os.Open(snapshot); err == nil { // not so for the first process
+	if f, err := os.Open(snapshot); err == nil { // the first process has no snapshot
 		defer f.Close()
 		if s, err := hedge.New(append(options, hedge.WithSnapshot(f))...); err == nil {
 			return s, nil
@@ -160,12 +159,12 @@ func newScheduler(data []byte, snapshot string, meters *metric.MeterProvider) (*
 	return hedge.New(options...)
 }
 
-// seen counts calls and retries as the interceptors outside of hedging see them.
+// seen counts calls and retries as interceptors outside hedging see them.
 type seen struct{ calls, retries atomic.Int64 }
 
-// dial connects to the replicas. Logging is outside of retries and retries are outside of hedging:
-// a call has one line in the log, and a call that failed with all its attempts is made again. The
-// plugin's grpc.client.call.duration includes all of that.
+// dial connects to the replicas. Logging is outside retries, and retries are outside hedging: a
+// call has one line in the log, and a call is made again if all its attempts failed. The plugin's
+// grpc.client.call.duration includes all of that.
 func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Builder,
 	seen *seen) (*grpc.ClientConn, error) {
 	logger := logging.LoggerFunc(func(ctx context.Context, level logging.Level, message string, fields ...any) {
@@ -183,7 +182,7 @@ func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Bu
 		grpc.WithResolvers(replicas))...)                      // a real client has dns:/// and a name with several addresses
 }
 
-// serveHTTP serves the metrics and the debug page, on a port that the public does not reach.
+// serveHTTP serves the metrics and the debug page, on a port that is not public.
 func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, stop func() error, err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -226,7 +225,7 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 	}
 }
 
-// rollOut makes the calls of each stage, and prints what became of them.
+// rollOut makes the calls of each stage, and prints their results.
 func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, updated <-chan error,
 	client pb.GreeterClient) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -257,7 +256,7 @@ func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, 
 			return err
 		}
 	}
-	s.Pause() // for an operator in an incident: only Resume undoes it, no update does
+	s.Pause() // for an operator in an incident: only Resume undoes it, not an update
 	if err := stage("paused"); err != nil {
 		return err
 	}
@@ -332,8 +331,8 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any
-// time.
+// save writes a new file and renames it over the old one, so that there is always a complete
+// snapshot.
 func save(s *hedge.Scheduler, file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "hedge")
 	if err != nil {
@@ -373,7 +372,7 @@ func startReplicas(n int) (addresses resolver.Builder, stop func(), err error) {
 	return builder, stop, nil
 }
 
-// greeter is a replica that answers in 2 ms, and if it stalls, not in the last 100 ms of each
+// greeter is a replica that answers in 2 ms. If it stalls, it is silent for the last 100 ms of each
 // second. Its first two attempts fail, as if it were starting.
 type greeter struct {
 	pb.UnimplementedGreeterServer

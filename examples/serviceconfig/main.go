@@ -1,5 +1,5 @@
-// Command serviceconfig hedges as gRPC's own hedgingPolicy says, with a fixed delay and throttling.
-// Methods without a policy are not hedged.
+// Command serviceconfig hedges as gRPC's own hedgingPolicy defines, with a fixed delay and
+// throttling. Methods without a policy are not hedged.
 //
 //	cd examples && go run ./serviceconfig
 package main

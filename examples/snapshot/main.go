@@ -1,4 +1,4 @@
-// Command snapshot saves a scheduler's knowledge when it shuts down, and loads it when it starts
+// Command snapshot saves a scheduler's latencies when it shuts down, and loads them when it starts
 // again.
 //
 //	cd examples && go run ./snapshot
@@ -101,7 +101,7 @@ func process(w io.Writer, name, target, file string) error {
 	return save(s, file)
 }
 
-// load returns a scheduler with the knowledge of the previous one, if there was one.
+// load returns a scheduler with the latencies of the previous one, if there was one.
 func load(file string) (*hedge.Scheduler, error) {
 	// SayHello only reads, so it may safely run twice.
 	options := []hedge.Option{hedge.WithReadOnlyMethods(pb.Greeter_SayHello_FullMethodName)}
@@ -121,8 +121,8 @@ func load(file string) (*hedge.Scheduler, error) {
 	return s, nil
 }
 
-// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any
-// time.
+// save writes a new file and renames it over the old one, so that there is always a complete
+// snapshot.
 func save(s *hedge.Scheduler, file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "hedge")
 	if err != nil {

@@ -1,6 +1,5 @@
 // Command tokens reads the same token streams without and with hedging. The server's first token is
-// sometimes late. Hedging goes by the time to the first message, because the response headers come
-// at once.
+// sometimes late. Hedging waits for the first message, because the response headers come at once.
 //
 //	cd examples && go run ./tokens
 package main

@@ -173,8 +173,8 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestChoice_SaysWhatIsInForce compares the predictions for a distribution with the measurements.
-func TestChoice_SaysWhatIsInForce(t *testing.T) {
+// TestChoice_ReportsWhatIsInForce compares the predictions for a distribution with the measurements.
+func TestChoice_ReportsWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation.Client{
 		Latency: simulation.Drawing(straggler(t), 1), Calls: calls, Concurrency: 20, Seed: 1, Options: auto(10, 2),
@@ -195,9 +195,9 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what
-// cannot be shown as JSON.
-func TestMethods_SaysWhatIsInForce(t *testing.T) {
+// TestMethods_ReportsWhatIsInForce covers settings that replace the trigger Auto, and values that
+// JSON cannot show.
+func TestMethods_ReportsWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	config := `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
 	for _, tc := range []struct {
@@ -326,7 +326,7 @@ func TestControl_IsPlain(t *testing.T) {
 	row := rows[0]
 	if asked.Load() > 2200 || row.Gain.Calls > 2200 || row.Gain.Control+row.Gain.Calls < 19_900 ||
 		float64(ended.Hedges()) > 0.12*2200 {
-		t.Errorf("a class was asked of %d calls, %d hedges; %+v", asked.Load(), ended.Hedges(), row.Gain)
+		t.Errorf("the class function ran for %d calls, %d hedges; %+v", asked.Load(), ended.Hedges(), row.Gain)
 	}
 	if c := row.Choice; c.MeasuredTail > 2*c.PredictedTail || c.UnhedgedTail < 3*c.PredictedTail {
 		t.Errorf("p99 is %v, predicted %v; without hedging %v", c.MeasuredTail, c.PredictedTail, c.UnhedgedTail)

@@ -71,7 +71,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 				}
 				switch {
 				case more(unguarded) == 0 && hedged.Tail(0.99) != unguarded.Tail(0.99):
-					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed,
+					t.Errorf("seed %d: p99 is %v, and %v without the guard, although no call fails", seed,
 						hedged.Tail(0.99), unguarded.Tail(0.99))
 				case tc.offered == 480 && more(unguarded) < 2:
 					t.Errorf("seed %d: the limit is not met", seed)
@@ -109,7 +109,7 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 	// Which of two attempts ends first at the same moment is chance, and learning amplifies it.
 	if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
 		float64(hedged.Tail(0.98)) > 1.1*float64(unguarded.Tail(0.98)) {
-		t.Error("the guard has cost hedges, or no call failed")
+		t.Error("the guard held hedges back, or no call failed")
 	}
 }
 

@@ -58,7 +58,7 @@ func TestRule21_NeverWorseThanPlain(t *testing.T) {
 	})
 	t.Logf("%+v", all)
 	if all.before.hedges == 0 || all.extra == 0 {
-		t.Error("the test has come to nothing")
+		t.Error("nothing was tested")
 	}
 	if all.calls > 100_000 {
 		all.check(t)
@@ -291,7 +291,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 		})
 	}
 	if extra < 100 || rejected == 0 {
-		t.Errorf("%d attempts beyond the first, %d rejected answers: the test has come to nothing", extra, rejected)
+		t.Errorf("%d attempts beyond the first, %d rejected answers: nothing was tested", extra, rejected)
 	}
 }
 
@@ -359,9 +359,9 @@ func burstBefore(events []event, now time.Duration, share float64, life time.Dur
 	return max(earned, costliest)
 }
 
-// TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its
+// TestBook_DroppedHedgesAreRefunded drops hedges, before the call's next hedge is due or at its
 // end.
-func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
+func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 	s := hedgetest.All(t)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
@@ -378,8 +378,7 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	}
 }
 
-// TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and
-// once.
+// TestBook_FailuresCountOnce has the throttle count a failure when the next hedge is due, and once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
 	for name, tc := range map[string]struct {

@@ -55,7 +55,7 @@ func (l *logged) option() hedge.Option {
 		}})))
 }
 
-// TestLogger_IsRateLimited lets the budgets of two hundred targets run dry at once.
+// TestLogger_IsRateLimited exhausts the budgets of two hundred targets at once.
 func TestLogger_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged

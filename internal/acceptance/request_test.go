@@ -73,7 +73,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 			switch got := names(); {
 			case minutes < 13 && (len(got) != 17 || got[1] != "000xxxx" || got[16] != "015xxxx"),
 				minutes > 16 && strings.TrimPrefix(strings.Join(got, " "), "(other) ") != "000xxxx 100xxxx":
-				t.Errorf("after %d minutes there are the classes %s", minutes, got)
+				t.Errorf("after %d minutes the classes are %s", minutes, got)
 			}
 		}
 	})
@@ -226,7 +226,7 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 		callsOf(t, s, "/s/Dry", 100, 2*ms+1)
 		rows := s.Methods()
 		if dry := rows[0]; dry.DryRun < 10 || dry.DryRun > 13 || dry.BudgetExhausted+dry.DryRun != 100 {
-			t.Errorf("%d hedges would have been sent, and %d not been paid for", dry.DryRun, dry.BudgetExhausted)
+			t.Errorf("%d hedges would have been sent, and %d would not have been paid for", dry.DryRun, dry.BudgetExhausted)
 		}
 		if now := rows[1]; now.Tokens+now.Saved < 0.99*(before.Tokens+before.Saved) {
 			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved,

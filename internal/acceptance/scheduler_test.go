@@ -36,7 +36,7 @@ func TestNilScheduler(t *testing.T) {
 		s.Resume()
 		_, known := s.Latency(target, method, 0.5)
 		if got := s.Stats(); got != (stats.Counts{}) || s.Methods() != nil || known {
-			t.Errorf("%s: it knows a call: %+v", name, got)
+			t.Errorf("%s: it has learned from a call: %+v", name, got)
 		}
 	}
 }

@@ -64,16 +64,16 @@ func quantiles(t testing.TB, s *hedge.Scheduler, target, name string) (all []flo
 	for _, q := range []float64{0.1, 0.5, 0.9, 0.99} {
 		d, ok := s.Latency(target, name, q)
 		if !ok {
-			t.Fatalf("nothing is known of %s at %s", name, target)
+			t.Fatalf("no latency is known for %s at %s", name, target)
 		}
 		all = append(all, float64(d))
 	}
 	return all
 }
 
-// TestSnapshot_IsTakenOver restores a method and its class: they are known from the first call on,
+// TestSnapshot_IsRestored restores a method and its class: they are known from the first call on,
 // and in the snapshots after that. Methods that the options do not select are omitted.
-func TestSnapshot_IsTakenOver(t *testing.T) {
+func TestSnapshot_IsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string {
 			return strings.Repeat("ü", len(method))
@@ -82,7 +82,7 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		stragglers(t, s, method, 3_000, 1)
 		hedgetest.Call(t, s, target, "/pkg.Svc/Delete", ms)
 		if s.Stats().HedgeWins == 0 {
-			t.Fatal("no hedge won, so that nothing was cut short")
+			t.Fatal("no hedge won, so nothing was cut short")
 		}
 		want := quantiles(t, s, target, method)
 		isKnown := func(s *hedge.Scheduler, precise float64) {
@@ -156,11 +156,11 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 		}
 		again := takenOver(t, [][]byte{snapshotOf(t, s)}, hedge.WithMaxMethods(300))
 		if n := len(again.Methods()); n != 150 {
-			t.Errorf("%d of 400 methods are taken over, want half of the 300 that there may be", n)
+			t.Errorf("%d of 400 methods are restored, want half of the maximum of 300", n)
 		}
 		for i := range 40 {
 			if _, ok := again.Latency(target, fmt.Sprintf("%s%d", method, i), 0.5); !ok {
-				t.Errorf("method %d, which had the most calls, is left out", i)
+				t.Errorf("method %d, with the most calls, is left out", i)
 			}
 		}
 		for _, want := range []int{151, 151, 1} {

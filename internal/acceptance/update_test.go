@@ -136,7 +136,7 @@ func TestPause(t *testing.T) {
 			hedges(0, "Pause")
 			hedgesOf(t, s, t.Context(), "new", "/s/M")
 			if p50, ok := s.Latency("new", "/s/M", 0.5); !ok || !within(p50, time.Second, 0.01) {
-				t.Errorf("learned %v; a paused scheduler still learns", p50)
+				t.Errorf("learned %v; a paused scheduler must still learn", p50)
 			}
 		})
 	}
@@ -215,7 +215,7 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 			hedgetest.Update(t, s, append(opts, hedgetest.Throttle(2, 0.001))...)
 			hedgesOf(t, s, t.Context(), "t", "/s/M")
 			if sent[0] != n+1 || sent[1] != 0 || s.Stats().Hedges != int64(n+1) {
-				t.Errorf("update %d: the traces heard of %v hedges", n, sent)
+				t.Errorf("update %d: the traces got %v hedges", n, sent)
 			}
 		}
 		for range 2 { // the throttle closes

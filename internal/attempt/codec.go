@@ -29,13 +29,13 @@ type coder interface {
 	Unmarshal(data mem.BufferSlice, v any) error
 }
 
-// Codec returns the codec that gRPC chooses for the call. It returns nil for gRPC's own codec,
-// which can encode a message again without a loss, and if the chosen codec does not exist: gRPC
-// then fails the call.
-func (o *Options) Codec() *Codec {
+// codecOf returns the codec that gRPC chooses for a call with the given options. It returns nil for
+// gRPC's own codec, which can encode a message again without a loss, and if the chosen codec does
+// not exist: gRPC then fails the call.
+func codecOf(opts []grpc.CallOption) *Codec {
 	var chosen coder
 	name, subtype := "", ""
-	for _, opt := range o.caller {
+	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.ForceCodecV2CallOption:
 			if chosen = opt.CodecV2; chosen != nil {

@@ -22,7 +22,7 @@ import (
 const MaxCopy = 1 << 20
 
 // protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
-// returns neither for a type that embeds a message: a copy would lack the fields beside the
+// returns neither for a type that embeds a message: a copy would lack the fields besides the
 // message, which the call's codec may send.
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {
@@ -33,7 +33,7 @@ func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 			}
 		})
 	case protoadapt.MessageV1:
-		older = reflect.TypeOf(m).Kind() == reflect.Pointer && o.Codec() == nil
+		older = reflect.TypeOf(m).Kind() == reflect.Pointer && o.Codec == nil
 	}
 	return message, older
 }
@@ -132,7 +132,7 @@ func (o *Options) Reply(reply any) (Reply, bool) {
 	case older:
 		return Reply{caller: reply}, v.Elem().IsZero()
 	}
-	return Reply{caller: reply, of: m.ProtoReflect().Type()}, o.Codec() == nil || proto.Size(m) == 0
+	return Reply{caller: reply, of: m.ProtoReflect().Type()}, o.Codec == nil || proto.Size(m) == 0
 }
 
 // Make returns an empty message; nil for the zero Reply.

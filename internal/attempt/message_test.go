@@ -132,7 +132,7 @@ func TestReply_Restores(t *testing.T) {
 			t.Error(diff)
 		}
 		if m, ok := tc.reply.(*testpb.Reply); ok && tc.change == nil && held != any(&m.Payload[0]) {
-			t.Error("the reply is another one")
+			t.Error("pointers into the reply are no longer valid")
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 // [grpc.OnFinish], gRPC writes to the caller's memory or calls the caller's code. Each attempt
 // therefore gets its own copy of these, and only the winner's results reach the caller.
 type Options struct {
+	Codec *Codec // that the options choose; nil for gRPC's own
+
 	caller  []grpc.CallOption
 	initial []variable // the caller's variables when the call began, in the order of the options
 	writes  bool       // an option writes to a variable, or is an OnFinish
@@ -30,7 +32,7 @@ type variable struct {
 // it on the caller's goroutine, before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
-	o := Options{caller: slices.Clip(opts)}
+	o := Options{Codec: codecOf(opts), caller: slices.Clip(opts)}
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
@@ -104,10 +106,10 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 // finish is the attempt's OnFinish. gRPC calls it on the goroutine that ended the attempt.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err })() }
 
-// Deliver passes the results of the winner to the caller, at once if gRPC has ended the attempt.
-// Otherwise gRPC's OnFinish passes them later: for a stream, or if an interceptor has returned
-// early. If answered is set, Deliver always passes the variables at once, because an interceptor
-// may have answered without gRPC. r may be nil.
+// Deliver passes the results of the winner to the caller: at once if gRPC has ended the attempt,
+// and otherwise in gRPC's OnFinish, for a stream, or if an interceptor has returned early. If
+// answered is set, Deliver always passes the variables at once, because an interceptor may have
+// answered without gRPC. r may be nil.
 func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
 
 // Choose is Deliver without the OnFinish callbacks. The caller must run finish, which makes the

@@ -196,7 +196,7 @@ func (run *boundRun) step() {
 		case !paid && r.IntN(20) == 0:
 			run.bucket.Forfeit(cost)
 			return
-		case !paid && r.IntN(4) == 0 && run.bucket.Owe(now, cost):
+		case !paid && r.IntN(4) == 0 && run.bucket.Borrow(now, cost):
 			run.owed++
 			run.over = max(run.over, run.bound.owe(run.now, price))
 			return

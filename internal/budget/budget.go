@@ -48,7 +48,7 @@ type Bucket struct {
 	perCall int64   // earnings of a call of cost 1
 	calls   float64 // total cost of all calls so far
 	held    int64   // below 0 if more was taken back than held
-	debt    int64   // tokens that Owe borrowed and earnings have not repaid
+	debt    int64   // tokens that Borrow took and earnings have not repaid
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
@@ -63,8 +63,8 @@ type Bucket struct {
 }
 
 // New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token.
-// Percent is between 0, which never pays, and 400. A percentage outside counts as the nearer end,
-// and NaN as 0.
+// Percent is between 0, which never pays, and 400. A percentage out of range is clamped, and NaN
+// counts as 0.
 func New(percent float64) *Bucket {
 	b := &Bucket{}
 	b.SetPercent(percent)
@@ -134,7 +134,7 @@ func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCa
 const maxExpected = 8
 
 // Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds,
-// eight at most. It comes before the first call. A rate that is not above 0 is
+// at most maxExpected. It must be called before the first call. A rate that is not above 0 is
 // ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	if !(perSecond > 0) {
@@ -232,10 +232,10 @@ func (b *Bucket) takesReserve(price int64, share float64) bool {
 	return price > 0 && tokens >= price && tokens-price < int64(reserve)
 }
 
-// Owe takes the price of an attempt without which a call fails, even if the bucket does not hold
+// Borrow takes the price of an attempt without which a call fails, even if the bucket does not hold
 // it. The bucket may owe at most one burst. Half of all earnings repay the debt, or all of them
 // while the bucket is full.
-func (b *Bucket) Owe(now time.Time, cost float64) bool {
+func (b *Bucket) Borrow(now time.Time, cost float64) bool {
 	price := priceOf(cost)
 	b.mu.Lock()
 	defer b.mu.Unlock()

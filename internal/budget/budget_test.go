@@ -249,8 +249,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// If a share is lowered, or becomes 0, the tokens live for two seconds. Then one token is left.
-func TestSetPercent_WhatIsHeldPays(t *testing.T) {
+// After the share is lowered, even to 0, the tokens last for two seconds. Then one token is left.
+func TestSetPercent_HeldTokensPay(t *testing.T) {
 	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
 		for after, want := range map[time.Duration]int{0: 20, 1500 * time.Millisecond: 20, 3 * time.Second: 1} {
 			b := budget.New(100)
@@ -301,7 +301,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 		b, now, owed, paid := budget.New(10), 10*time.Second, 0, 0
 		earn(b, 20_000, 0, now)
 		drain(b, now)
-		for b.Owe(at(now), 1) {
+		for b.Borrow(at(now), 1) {
 			owed++
 		}
 		first, free := time.Duration(0), time.Duration(0) // until a hedge is paid, and until the bucket lends
@@ -311,7 +311,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 			case due && b.Spend(at(now+quiet), 1):
 				paid++
 				first = cmp.Or(first, quiet)
-			case b.Owe(at(now+quiet), 1):
+			case b.Borrow(at(now+quiet), 1):
 				free = quiet
 			}
 		}

@@ -22,7 +22,7 @@ func trickle(r *rand.Rand) time.Duration {
 	return time.Duration(d * float64(time.Millisecond))
 }
 
-// trickleDelay is what a twelfth of attempts takes longer than, which five tokens at 10% pay for.
+// A twelfth of attempts takes longer than trickleDelay, which five tokens at 10% pay for.
 func trickleDelay() time.Duration {
 	r, took := rand.New(rand.NewPCG(5, 5)), make([]time.Duration, 20_000)
 	for i := range took {

@@ -6,13 +6,14 @@ import (
 )
 
 const (
-	// LeastPrice is the price of a hedge where the budget pays for all that are worth as much. At
-	// this price, hedges for 10% of calls must make the slower half of calls 7% faster on average.
+	// LeastPrice is the price of a hedge while the budget can pay for every hedge that is worth it.
+	// At this price, hedges for 10% of calls must make the slower half of calls 7% faster on
+	// average.
 	LeastPrice = 0.7
 	// mostPrice bounds the time that the price needs to fall.
 	mostPrice = 20
-	// settling is how many tokens must be spent in excess, or left, for the price to change by a
-	// factor of e: all that the bucket and its savings hold, and this many at least.
+	// The price changes by a factor of e for each capacity of the bucket and its savings, but at
+	// least settling tokens, that is spent in excess or left over.
 	settling = 15
 	// inVain is the weight of a refused hedge, in hedges. The same hedge is refused several times.
 	inVain = 0.25
@@ -38,7 +39,7 @@ type Market struct {
 }
 
 // Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and
-// its savings. A bucket that is planned to be empty is empty by chance too often.
+// its savings. A bucket that is planned to run empty is too often empty by chance.
 func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUsable) }
 
 // Market returns the market at now. The price rises while hedges spend or request more than the

@@ -1,8 +1,8 @@
 package budget
 
-// savings are what went beyond a bucket's burst. They pay for late calls that come when the burst
-// is spent, and only while hedges win: from a score of 4 on, and for at most two hedges that no win
-// has proven.
+// savings are the tokens beyond a bucket's burst. They pay for late calls once the burst is spent,
+// and only while hedges win: from a score of 4 on, and for at most two hedges that no win has
+// proven.
 type savings struct {
 	tokens   int64 // nano-tokens
 	score    int

@@ -121,7 +121,7 @@ func TestRefund(t *testing.T) {
 	before := b.Balance(at(afterTen))
 	for range 1000 {
 		if !b.Spend(at(afterTen), 1) || !b.SpendSaved(at(afterTen), 1) {
-			t.Fatal("refused though each token was refunded")
+			t.Fatal("refused although each token was refunded")
 		}
 		b.Refund(false, false, 1)
 		b.Refund(true, false, 1)

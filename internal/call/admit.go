@@ -23,7 +23,7 @@ type due struct {
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
 	race    *race.Report  // so far; Repeated is about this hedge
-	slow    bool          // the hedge is due because the call is slow, not after a rejected answer or to repeat the call
+	slow    bool          // the hedge is due because the call is slow, not because of a rejected answer or a repetition
 	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
 
@@ -42,7 +42,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		d.clientBusy = true
 	} else if d.slow && !soFar.Attempts[n-1].TurnedAway && d.estimate != nil { // the last attempt is late
 		if silent := d.Record.NoteLate(n, now, d.Delay); silent != "" {
-			settings.Tell(d.settings.Traces, settings.SilentBackend{Target: d.method.Target.Name, Address: silent})
+			settings.Emit(d.settings.Traces, settings.SilentBackend{Target: d.method.Target.Name, Address: silent})
 		}
 	}
 	e, why := d.consider()
@@ -69,8 +69,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 const busyShare = 16
 
 // consider returns [race.Admitted], or why hedge d is not sent: the first reason that holds, in the
-// order below. A hedge that was held back is considered again, so a reason may be asked for more
-// than once. To add a reason, see CONTRIBUTING.md.
+// order below. A hedge that was held back is retried, so a reason may be checked more than once. To
+// add a reason, see CONTRIBUTING.md.
 func (d *due) consider() (race.Event, stats.Reason) {
 	s, m := d.settings, d.method
 	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
@@ -81,8 +81,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return refuse(stats.Paused)
 	}
 
-	// The call is made for another service's hedge. The budget takes back the share of the call,
-	// which must pay for no other hedges.
+	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
+	// pay for other hedges.
 	if rpc.ForHedge(d.Context) {
 		if !s.Unbudgeted() {
 			d.payment.forfeit()
@@ -100,20 +100,20 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return refuse(stats.DeadlineNear)
 	}
 
-	// The trigger wants no more hedges of a slow call. The hedge is held back forever, because a
-	// refusal would also prevent the hedges that follow rejected answers.
+	// The trigger wants no more hedges of a slow call. The hedge is held back forever: a refusal
+	// would also prevent hedges after rejected answers.
 	if d.slow && d.turn > d.maxHedges {
 		return holdUntil(math.MaxInt64)
 	}
 
-	// The newest estimate sets a longer delay.
+	// The newest estimate has a longer delay.
 	if delay := d.newestDelay(); delay > d.Delay {
 		if d.Delay = delay; d.age < delay {
 			return holdUntil(delay)
 		}
 	}
 
-	// The backend is silent: the primary gets more time to find out whether it answers.
+	// The backend is silent: the primary gets more time, to show whether it answers.
 	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
 	}
@@ -159,8 +159,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		}
 	}
 
-	// The budget does not pay. It may owe the price of a hedge that sends the call again: the call
-	// fails without it.
+	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
+	// the call fails.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
 	if keep, until := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
 		release(d.Call)
@@ -189,7 +189,7 @@ func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
 
 const retryFloor = 250 * time.Microsecond // timers are hardly more precise
 
-// retryAt returns the age at which a hedge that is held back is considered again:
+// retryAt returns the age at which a hedge that is held back is retried:
 //
 //	age < 2 delay    an eighth of the age later
 //	age < 3 delay    at 3 delay
@@ -245,7 +245,7 @@ func (d *due) patientDelay() time.Duration {
 }
 
 // draw draws whether a slow call's hedge is sent, with the estimate's probability. A hedge that is
-// considered again keeps its draw.
+// retried keeps its draw.
 func draw(c *Call, turn int) bool {
 	if h, e := &c.hedges, c.estimate; turn != h.turn {
 		h.turn, h.drawn = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
@@ -253,9 +253,10 @@ func draw(c *Call, turn int) bool {
 	return c.hedges.drawn
 }
 
-// keep returns the share of the budget's reserve that must remain, and the age at which it becomes
-// 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice the
-// delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get them.
+// keep returns the share of the budget's reserve that must remain, and the age at which that share
+// becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice
+// the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
+// them.
 func (d *due) keep() (share float64, until time.Duration) {
 	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
 		return 0, 0

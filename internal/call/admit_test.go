@@ -57,9 +57,9 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 	}
 }
 
-// TestAdmit_PaysBackTheOwnBudget: a hedge that the target's budget does not pay takes nothing from
+// TestAdmit_RefundsTheMethodsBudget: a hedge that the target's budget does not pay takes nothing from
 // the budget of its method.
-func TestAdmit_PaysBackTheOwnBudget(t *testing.T) {
+func TestAdmit_RefundsTheMethodsBudget(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithMaxHedges(1),
 		hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))
 	admits := func(method string) bool {
@@ -113,9 +113,9 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 	}
 }
 
-// A due hedge goes by the latencies that were learned since its call began: the delay that the call
+// A due hedge uses the latencies that were learned since its call began: the delay that the call
 // was given came from the fastest calls of a burst.
-func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
+func TestAdmit_UsesTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
 		begin := func() *call.Call { return begin(t.Context(), s, target, method) }
@@ -134,11 +134,11 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 		time.Sleep(plan.Due)
 		send, wait := hedgetest.Admit(c, 1)
 		if send || wait < 40*ms || wait > 50*ms {
-			t.Fatalf("sent: %v, due again after %v, want after some 48 ms", send, wait)
+			t.Fatalf("sent: %v, due again after %v, want after about 48 ms", send, wait)
 		}
 		time.Sleep(wait)
 		if send, _ := hedgetest.Admit(c, 1); !send {
-			t.Error("the hedge is not sent when it is due by what is known now")
+			t.Error("the hedge is not sent when the newest estimate makes it due")
 		}
 
 		// Where calls have become faster, the hedge is due as it was.

@@ -32,7 +32,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// TracksFailures reports whether the interceptor must report the trailers of failures: the target
+// TracksFailures reports whether the interceptor must pass on the trailers of failures: the target
 // has a throttle, or the method has a hedgingPolicy, in which a failure makes the next hedge due.
 func (c *Call) TracksFailures() bool {
 	return c.settings != nil && (c.settings.Policy != nil || c.settings.Throttle != nil)
@@ -57,8 +57,8 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
-// the call, a policy of package balancer leaves the choice of the backend to its child. A call under
-// a stream's context is not placed as an attempt of the stream.
+// the call, a policy of package balancer lets its child choose the backend. A call under a stream's
+// context is not placed as an attempt of the stream.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	if !place.Live() {
 		return ctx

@@ -33,7 +33,7 @@ type Call struct {
 	Start   time.Time
 	Delay   time.Duration // after which the first hedge is due
 	Record  *place.Record // the backends that its attempts have used; nil without a policy of package balancer
-	Learns  bool          // its latency is of interest
+	Learns  bool          // its latency is to be learned
 	OffWire bool          // its attempts do not use the streams of its target's connections
 
 	method   *registry.Method
@@ -51,7 +51,7 @@ type Call struct {
 	hedges     hedges
 	byHeaders  *race.Report // of the race that response headers have decided; the first message is to come
 
-	why    stats.Reason        // why the last due hedge was not sent, or why the call can have none
+	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
@@ -205,22 +205,22 @@ func hedgeAfter(c *Call, delay time.Duration) {
 }
 
 // Inspects reports whether Inspect calls a function of the user.
-func (c *Call) Inspects() bool { return needsClass(c) || c.payment.owes }
+func (c *Call) Inspects() bool { return needsClass(c) || c.payment.earnsLater }
 
 // needsClass reports whether the class of the request is still to be set.
 func needsClass(c *Call) bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
-// Inspect asks the functions of WithClass and WithCost about the call's request, without a lock. It
-// must be called before the first hedge is due. The race of a stream may begin before the functions
-// return: the stream then sets *late, which mu guards, and Inspect discards their results. A unary
-// call passes nil for mu and late.
+// Inspect calls the functions of WithClass and WithCost with the call's request, holding no lock.
+// It must be called before the first hedge is due. The race of a stream may begin before the
+// functions return: the stream then sets *late, which mu guards, and Inspect discards their
+// results. A unary call passes nil for mu and late.
 func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	if !c.Inspects() {
 		return
 	}
-	classify, price, class, cost := needsClass(c), c.payment.owes, "", 0.0
+	classify, price, class, cost := needsClass(c), c.payment.earnsLater, "", 0.0
 	if classify {
 		class = c.settings.Class(c.Context, c.method.Name, request)
 	}

@@ -84,8 +84,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 	}
 }
 
-// TestThrottle_IsPerTarget: what one target does is nothing to another, and its methods share one
-// count.
+// TestThrottle_IsPerTarget: one target does not affect another, and its methods share one count.
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {

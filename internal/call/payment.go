@@ -8,25 +8,25 @@ import (
 
 // payment pays for the hedges of a call, from the budgets of the method and the target.
 type payment struct {
-	buckets [2]*budget.Bucket // of the method, nil without a rule that gives it one, and of the target
-	saved   [2]uint8          // the hedges that each bucket paid from savings, a bit each
-	cost    float64           // of the call, in calls
-	priced  bool              // the cost is known, or never asked for
-	owes    bool              // the budget earns the call's share once the cost is known
-	last    uint8             // the hedge that was paid for last
+	buckets    [2]*budget.Bucket // of the method, nil without a rule that gives it one, and of the target
+	saved      [2]uint8          // the hedges that each bucket paid from savings, a bit each
+	cost       float64           // of the call, in calls
+	priced     bool              // the cost is known, or never asked for
+	earnsLater bool              // the budget earns the call's share once the cost is known
+	last       uint8             // the hedge that was paid for last
 }
 
 // earn adds the share of a call with the given delay to the budgets. With an unknown cost, setCost
 // does so later.
 func (p *payment) earn(now time.Time, delay time.Duration) {
-	if p.owes = !p.priced; !p.owes {
+	if p.earnsLater = !p.priced; !p.earnsLater {
 		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost, delay) })
 	}
 }
 
 func (p *payment) setCost(now time.Time, cost float64, delay time.Duration) {
 	p.cost, p.priced = cost, true
-	if p.owes {
+	if p.earnsLater {
 		p.earn(now, delay)
 	}
 }
@@ -39,8 +39,8 @@ func (p *payment) each(do func(b *budget.Bucket, i int)) {
 	}
 }
 
-// pay takes the price of hedge n from every budget, or from none. The budgets may owe the price of
-// a hedge that sends the call again.
+// pay takes the price of hedge n from every budget, or from none. For a hedge that repeats the
+// call, the budgets may borrow.
 func (p *payment) pay(now time.Time, n int, keep float64, again bool) bool {
 	p.last = uint8(n)
 	for i, b := range p.buckets {
@@ -49,7 +49,7 @@ func (p *payment) pay(now time.Time, n int, keep float64, again bool) bool {
 		}
 		paid, saved := b.Pay(now, keep, p.cost)
 		if !paid && again {
-			paid = b.Owe(now, p.cost)
+			paid = b.Borrow(now, p.cost)
 		}
 		if !paid {
 			if own := p.buckets[0]; i > 0 && own != nil {
@@ -85,7 +85,7 @@ func (p *payment) turnedAway(n int) {
 }
 
 func (p *payment) forfeit() {
-	if !p.owes {
+	if !p.earnsLater {
 		p.each(func(b *budget.Bucket, _ int) { b.Forfeit(p.cost) })
 	}
 }

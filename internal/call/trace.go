@@ -13,13 +13,13 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy].
 func (c *Call) Sent(n int) {
-	settings.Tell(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
+	settings.Emit(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 }
 
 // noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
 func noteHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
-	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
+	settings.Emit(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
 
 // FillOutcome fills in the outcome of hedge.Report for a race that is decided, once.
@@ -41,10 +41,10 @@ func traceRace(c *Call, r *race.Report) {
 	traces := c.settings.Traces
 	for n := range r.Hedges + 1 {
 		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
-			settings.Tell(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+			settings.Emit(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
 		}
 	}
-	settings.Tell(traces, stats.CallDecided{
+	settings.Emit(traces, stats.CallDecided{
 		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
 	})
 }

@@ -94,7 +94,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("%s: %d calls fail outside and %d inside, with CANCELED as no failure; want none", tc.name, outside, exempt)
 		}
 		if tc.few && inside == 0 {
-			t.Errorf("%s: no call fails inside: no breaker has met a loser", tc.name)
+			t.Errorf("%s: no call fails inside: the breaker saw no loser", tc.name)
 		}
 	}
 }

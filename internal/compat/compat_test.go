@@ -141,7 +141,7 @@ func (o *outcome) check(t *testing.T, w *world, attempt uint32, code codes.Code)
 		t.Errorf("trailer %v; want that of attempt %d", o.trailer, attempt)
 	}
 	if len(o.finished) != 1 || status.Code(o.finished[0]) != code {
-		t.Errorf("OnFinish was told %v", o.finished)
+		t.Errorf("OnFinish got %v", o.finished)
 	}
 }
 

@@ -46,7 +46,7 @@ func For(share float64, of string, old *Groups) *Groups {
 	now := time.Now()
 	window := func() *sketch.Window {
 		w := sketch.New(compared)
-		w.Mark(now) // so that the steps of all three begin together
+		w.Mark(now) // so that the steps of all three windows begin together
 		return w
 	}
 	g.took[Hedgeable], g.took[Unhedged], g.hedges = window(), window(), window()
@@ -70,7 +70,7 @@ func (g *Groups) HedgeSent(of Group, now time.Time) {
 	}
 }
 
-// Ended records the latency of a call of group of, which ended at now. If answered is false, its
+// Ended records the latency of a call in group of that ended at now. If answered is false, its
 // caller gave up.
 func (g *Groups) Ended(of Group, now time.Time, latency time.Duration, answered bool) {
 	if of != NoGroup {

@@ -33,9 +33,9 @@ func independent(attempt func(r *rand.Rand) float64) world {
 	}
 }
 
-// standstill is a world in which one of three backends stalls once in a period, for a length, both
+// stalls is a world in which one of three backends stalls once in a period, for a length, both
 // in seconds: at the same moment of each period, or at any moment.
-func standstill(period, length float64, anyMoment bool) world {
+func stalls(period, length float64, anyMoment bool) world {
 	return func(r *rand.Rand) func(float64, bool) float64 {
 		begins, next := -length, r.Float64()*period
 		if anyMoment {
@@ -71,10 +71,10 @@ var worlds = []struct {
 		return healthy(r)
 	})},
 	{"pareto", independent(func(r *rand.Rand) float64 { return 3 * math.Pow(1-r.Float64(), -1/1.5) })},
-	{"1 s in 20", standstill(20, 1, false)},
-	{"1 s in 20, at any moment", standstill(20, 1, true)},
-	{"3 s a minute", standstill(60, 3, false)},
-	{"3 s a minute, at any moment", standstill(60, 3, true)},
+	{"1 s in 20", stalls(20, 1, false)},
+	{"1 s in 20, at any moment", stalls(20, 1, true)},
+	{"3 s a minute", stalls(60, 3, false)},
+	{"3 s a minute, at any moment", stalls(60, 3, true)},
 }
 
 // figures are the figures of a gain.
@@ -163,7 +163,7 @@ func TestGain_HoldsTheTruth(t *testing.T) {
 					continue
 				}
 				if held < float64(least) || wide[i] > 0.2 && held > float64(most) {
-					t.Errorf("interval %d holds the truth %.1f times in 100", i, held)
+					t.Errorf("interval %d contains the truth %.1f times in 100", i, held)
 				}
 			}
 		})

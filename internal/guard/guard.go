@@ -29,8 +29,8 @@ type Guard struct {
 	own     hold
 }
 
-// Traffic is the total number of calls of the method and of its target. A costly call of the target
-// may count as several.
+// Traffic is the total number of calls of the method, and of its target, in which a costly call may
+// count as several.
 type Traffic struct{ Method, Target float64 }
 
 // Ticket is the number that a hedge has drawn: the hedge may be sent if it is below the share.
@@ -39,8 +39,8 @@ type Ticket struct {
 	value float64
 }
 
-// Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that a
-// hedge that is held back keeps its draw.
+// Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that
+// a hedge that is retried keeps its draw.
 func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
 	share := m.Share(now, t)
 	if share < 1 && k.hedge != n {
@@ -181,7 +181,7 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 			recovery = minRecovery
 		}
 		h.begun, h.length, h.failures, h.first, h.counted = now, shortPause, 0, calls, false
-		switch { // about whole times between signs: a pause of 1.8 of them may count the failures of one
+		switch { // about a whole number of intervals between signs: 1.8 of them may have the failures of one
 		case since <= maxCount/2:
 			h.length = max(2*since, minCount)
 		case since <= maxCount:
@@ -223,7 +223,7 @@ type frequency struct {
 	last                       time.Time
 }
 
-// note records a failure. A failure that is memory old counts 1/e.
+// note records a failure. A failure of age memory counts 1/e.
 func (f *frequency) note(now time.Time, calls float64, memory time.Duration) {
 	gap := max(now.Sub(f.last), 0).Seconds() / memory.Seconds()
 	f.calls = f.calls*math.Exp(-gap) + max(0, calls-f.lastCalls)*min(1, 1/gap)

@@ -250,7 +250,7 @@ func TestGuard_AClockSetBack(t *testing.T) {
 		}
 		guards[1].Share(back.Add(-second/2), traffic)
 		if a, b := guards[0].Share(now, traffic), guards[1].Share(back, traffic); math.Abs(a-b) > 1e-9 {
-			t.Fatalf("after %d s the share is %v, and %v where the clock is set back", n, a, b)
+			t.Fatalf("after %d s the share is %v, but %v after the clock is set back", n, a, b)
 		}
 		if n < 300 {
 			guards[0].Sent(now)

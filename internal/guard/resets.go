@@ -13,36 +13,36 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// ResetLimit is WithResetLimit: at most N hedges in any time of Per.
+// ResetLimit is WithResetLimit: at most N hedges in any interval of Per.
 type ResetLimit struct {
 	N   int
 	Per time.Duration
 }
 
-// cause is how a connection ended that resets may have ended.
+// cause is the way in which resets may have ended a connection.
 type cause int
 
 const (
-	said    cause = iota // GOAWAY with ENHANCE_YOUR_CALM
-	silence              // without a GOAWAY
+	withReason cause = iota // GOAWAY with ENHANCE_YOUR_CALM
+	noReason                // without a GOAWAY
 	causes
 )
 
-// A learned limit begins at half of the hedges of the time per before the cut, doubles in four
-// steps, and is lifted once it reaches the hedges before the first cut. It is at least least. A cut
-// after fewer hedges than few has another cause.
+// A learned limit begins at half of the hedges of the interval per before the cut, doubles in four
+// steps, and is lifted once it reaches the hedges before the first cut. It is never below least. A
+// cut after fewer than few hedges has another cause.
 var rules = [causes]struct {
 	per, step  time.Duration
 	few, least float64
 }{
-	said:    {time.Minute, 15 * time.Minute, 1 / math.E, 10},
-	silence: {time.Second, time.Minute, 5, 2},
+	withReason: {time.Minute, 15 * time.Minute, 1 / math.E, 10},
+	noReason:   {time.Second, time.Minute, 5, 2},
 }
 
 const (
-	// A silent cut sets a limit only within suspicion of the last one or of the end of its limit:
-	// processes crash, too. One while a limit leaves few hedges shows another cause, and silent cuts
-	// set no limit for cleared.
+	// A cut without a reason sets a limit only within suspicion of the last one, or of the end of its
+	// limit: processes crash, too. A cut while a limit leaves few hedges shows another cause; cuts
+	// without a reason then set no limit for cleared.
 	suspicion = time.Minute
 	cleared   = 30 * time.Minute
 )
@@ -55,15 +55,15 @@ type Resets struct {
 	learned [causes]learned
 	level   float64   // of the token bucket that enforces the limits
 	at      time.Time // of level and sent
-	trusts  time.Time // until then silent cuts set no limit
+	trusts  time.Time // until then cuts without a reason set no limit
 }
 
 // learned is the limit that cuts of one cause have set.
 type learned struct {
-	cutAt  time.Time // of the last cut, also if it set no limit
-	before float64   // hedges of the time per before the last cut; 0: the cut set no limit
-	top    float64   // hedges of the time per before the first cut of the series
-	sent   float64   // hedges of the last time per, with exponentially fading memory
+	cutAt  time.Time // of the last cut, even if it set no limit
+	before float64   // hedges of the interval per before the last cut; 0: the cut set no limit
+	top    float64   // hedges of the interval per before the first cut of the series
+	sent   float64   // hedges of the last interval per, with exponentially fading memory
 }
 
 // SetLimit sets the limit of WithResetLimit; nil for none.
@@ -73,8 +73,8 @@ func (r *Resets) SetLimit(l *ResetLimit) {
 	r.option = l
 }
 
-// limit returns the most hedges in the time per of the cause, or 0 without a limit. r.mu must be
-// held.
+// limit returns the maximum number of hedges in the cause's interval per, or 0 without a limit.
+// r.mu must be held.
 func (r *Resets) limit(c cause, now time.Time) float64 {
 	l := &r.learned[c]
 	n := l.before * math.Exp2(float64(now.Sub(l.cutAt)/rules[c].step)/4-1)
@@ -97,7 +97,7 @@ func (r *Resets) lifted(c cause) time.Time {
 // catchUp advances level and sent to now. Without a limit, level is +Inf. r.mu must be held.
 func (r *Resets) catchUp(now time.Time) {
 	burst, rate := math.Inf(1), 0.0
-	limit := func(n float64, per time.Duration) { // half of n are saved, and the others are earned in that time
+	limit := func(n float64, per time.Duration) { // half of n is the burst, and the other half is earned in the interval
 		b := max(math.Floor(n/2), 1)
 		rate = min(max(n-b, 1)/per.Seconds(), cmp.Or(rate, math.Inf(1)))
 		burst = min(burst, b)
@@ -163,13 +163,13 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	switch since := now.Sub(l.cutAt); {
 	case since < rules[c].per: // the calls in flight fail together, and a limit takes effect within per
 	case l.sent < rules[c].few:
-		if c == silence && limited {
+		if c == noReason && limited {
 			l.before, l.top, r.trusts = 0, 0, now.Add(cleared)
 		}
 		return false
-	case c == silence && now.Before(r.trusts):
+	case c == noReason && now.Before(r.trusts):
 		return false
-	case c == silence && now.Sub(r.lifted(c)) > suspicion:
+	case c == noReason && now.Sub(r.lifted(c)) > suspicion:
 		l.before, l.top, l.cutAt = 0, 0, now
 	default:
 		if !limited {
@@ -177,7 +177,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 		}
 		l.before, l.cutAt, r.level = l.sent, now, 0
 	}
-	return c == said
+	return c == withReason
 }
 
 // State returns the limits in force. If both causes have set one, it is the lower.
@@ -196,17 +196,17 @@ func (r *Resets) State(now time.Time) (s stats.Resets) {
 	return s
 }
 
-// causeOf returns how the connection of an attempt ended that failed with err, and whether resets
-// may be the reason. It reads gRPC's own errors, up to the server's debug data.
+// causeOf returns, for an attempt that failed with err, how its connection ended, and whether
+// resets may be the reason. It reads gRPC's own errors, up to the server's debug data.
 func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
 		return 0, false
 	}
 	if strings.HasPrefix(strings.TrimPrefix(s.Message(), `connection error: desc = "`), "error reading from server: ") {
-		return silence, true
+		return noReason, true
 	}
 	_, goAway, _ := strings.Cut(s.Message(), ", received prior goaway: ")
 	code, data, _ := strings.Cut(goAway, ", debug data: ")
-	return said, code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
+	return withReason, code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
 }

@@ -93,9 +93,9 @@ func TestResets_Cuts(t *testing.T) {
 	}
 }
 
-// TestResets_SilentCutsOfOtherKinds: cuts for another reason cost a tenth of the hedges at most, at
+// TestResets_CutsForOtherReasons: cuts for another reason cost a tenth of the hedges at most, at
 // any frequency.
-func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
+func TestResets_CutsForOtherReasons(t *testing.T) {
 	for _, every := range longtest.First(2, []time.Duration{15 * time.Second, 90 * time.Second, 2 * time.Second,
 		45 * time.Second, 5 * time.Minute}) {
 		for _, hedges := range longtest.First(2, []int{1, 8, 50, 200}) {
@@ -103,7 +103,7 @@ func TestResets_SilentCutsOfOtherKinds(t *testing.T) {
 			for range time.Hour / every {
 				s.serves(every, hedges, 0, 0)
 				if s.limits.NoteFailure(silent, s.now) {
-					t.Error("a call is sent again without a reason of the server")
+					t.Error("a call is sent again although the server gave no reason")
 				}
 			}
 			if share := float64(s.all) / float64(hedges) / time.Hour.Seconds(); share < 0.9 {
@@ -141,7 +141,7 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	}
 }
 
-// TestResets_WithResetLimit: at most n hedges in any time of per, and as many on average.
+// TestResets_WithResetLimit: at most n hedges in any interval of per, and as many on average.
 func TestResets_WithResetLimit(t *testing.T) {
 	for _, limit := range []guard.ResetLimit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
 		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
@@ -188,17 +188,17 @@ func TestResets_BothLimits(t *testing.T) {
 	s.limits.SetLimit(&guard.ResetLimit{N: 2, Per: time.Hour})
 	for range 10 {
 		if !s.limits.Admit(s.now) {
-			t.Fatal("a hedge is held back, and none was sent")
+			t.Fatal("a hedge is held back although none was sent")
 		}
 		s.limits.Refund()
 	}
 	if !s.limits.Admit(s.now) || s.limits.Admit(s.now) {
-		t.Error("want one hedge and no second one")
+		t.Error("want exactly one hedge")
 	}
 }
 
-// TestResets_WhatIsNoCut: other errors set no limit and resend no call.
-func TestResets_WhatIsNoCut(t *testing.T) {
+// TestResets_FailuresThatAreNoCuts: other errors set no limit and resend no call.
+func TestResets_FailuresThatAreNoCuts(t *testing.T) {
 	unavailable := func(text string) error { return status.Error(codes.Unavailable, text) }
 	const begins = `closing transport due to: connection error: desc = "error reading from server: EOF"`
 	for name, err := range map[string]error{
@@ -223,10 +223,10 @@ func TestResets_WhatIsNoCut(t *testing.T) {
 	}
 	s := newServer()
 	if s.limits.NoteFailure(tooMany, s.now) {
-		t.Error("no hedge was sent, and hedges are to blame")
+		t.Error("hedges are blamed although none was sent")
 	}
 	s.serves(time.Second, 1, 0, 0)
 	if s.now = s.now.Add(2 * time.Minute); s.limits.NoteFailure(tooMany, s.now) {
-		t.Error("no hedge was sent for two minutes, and hedges are to blame")
+		t.Error("hedges are blamed although none was sent for two minutes")
 	}
 }

@@ -21,7 +21,7 @@ func TestSizes(t *testing.T) {
 	t.Setenv("HEDGE_TESTS", "Long")
 	defer func() {
 		if recover() == nil {
-			t.Error("a value that means nothing is accepted")
+			t.Error("an unknown value is accepted")
 		}
 	}()
 	longtest.Long()

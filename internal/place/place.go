@@ -165,8 +165,8 @@ func (r *Record) used(b *Backend) bool {
 		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
 }
 
-// The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call
-// has used the address.
+// The ranks of a connection, best first. For a hedge, notSilent and silent are one worse if its
+// call has used the address.
 const (
 	notSilent = 2 * iota
 	silent
@@ -269,7 +269,7 @@ func (r *Record) Reserve() bool {
 		return false
 	}
 	picker := first.roster.picker.Load()
-	if picker == o.fruitless { // asked again, it would return the same
+	if picker == o.fruitless { // it would return the same again
 		return false
 	}
 	switch p, err := (*picker)(o.primary, r); {

@@ -124,7 +124,7 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 				}
 				time.Sleep(tc.trusted)
 				if fallSilent(b.Backend); !b.Silent() {
-					t.Error("it is still trusted")
+					t.Error("the connection is still trusted")
 				}
 				b.waits(b.probe(0), tc.first)
 				b.waits(b.probe(probeEvery), tc.next) // the last probe was not answered

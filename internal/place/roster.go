@@ -58,7 +58,7 @@ type Roster struct {
 	ready      atomic.Pointer[[]*Backend]
 	picker     atomic.Pointer[Picker]
 	silenceOff atomic.Bool  // no connection is ever silent
-	moved      atomic.Int64 // primaries that were moved from a silent connection
+	moved      atomic.Int64 // primaries that were moved past a silent connection
 	metered    atomic.Int32 // calls that still change the share
 	known      atomic.Int64 // calls in usual
 	mu         sync.Mutex
@@ -113,8 +113,8 @@ type Picker func(balancer.PickInfo, *Record) (Pick, error)
 // SetPicker sets the picker of the current state.
 func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
 
-// BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary
-// if r is nil; have if none is better. The lock of r must be held.
+// BestRank returns the best rank of the ready connections for a hedge of rec's call, or for a
+// primary if rec is nil; have if none is better. The lock of rec must be held.
 func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
 	for _, b := range r.Ready() {
 		if have == 0 {
@@ -140,8 +140,8 @@ func Count(targets ...string) stats.Backends {
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[b.id], own[b.id] = struct{}{}, struct{}{}
-				since, worth := b.worthTelling(now)
-				if !worth {
+				since, reported := b.reported(now)
+				if !reported {
 					continue
 				}
 				i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == b.name })

@@ -21,25 +21,24 @@ type silence struct {
 	firstHedge atomic.Int64 // 0: none
 	nextHedge  atomic.Int64
 
-	mu      sync.Mutex // guards the fields below and changes of late
-	silent  bool
-	first   time.Time // when the first of the late calls was noticed
-	told    time.Time // when a call was last late in a reported silence; zero: never
-	probe   time.Time // when the next primary may be a probe
-	hedged  time.Time // when a primary that may be hedged was last picked there
-	patient time.Time // when the next probe may be patient
+	mu       sync.Mutex // guards the fields below and changes of late
+	silent   bool
+	first    time.Time // when the first of the late calls was noticed
+	lastLate time.Time // when a call was last late in a reported silence; zero: never
+	probe    time.Time // when the next primary may be a probe
+	hedged   time.Time // when the connection was last picked for a primary that may be hedged
+	patient  time.Time // when the next probe may be patient
 
 	took    time.Duration // latency of the last patient probe that was answered; halved by each patient probe
 	trusted time.Time     // until then late calls do not count, because the connection is slow
 }
 
-// Suspect reports whether a call there is late or a hedge was sent there, and nothing was answered
-// since.
+// Suspect reports whether the connection has had a late call or a hedge, and no answer since.
 func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
 
-// A connection that only hedges use may be dead without notice. If nothing was answered there for
-// muteFrom after a hedge was sent there, further hedges are probes: the first one at once, the next
-// ones each time that the silence has lasted twice as long, or maxMuteProbe longer.
+// A connection that only hedges use may be dead without notice. If it has not answered for muteFrom
+// after a hedge, further hedges are probes: one at once, then one each time the silence has
+// doubled, or has lasted maxMuteProbe longer.
 const (
 	muteFrom     = time.Second
 	maxMuteProbe = 30 * time.Second
@@ -48,13 +47,14 @@ const (
 // epoch is the origin of atomic times, which a wall clock that is set back does not change.
 var epoch = time.Now()
 
-// mute reports whether hedges should go elsewhere because those sent there were not answered.
+// mute reports whether hedges should go elsewhere, because hedges on this connection were not
+// answered.
 func (s *silence) mute(now time.Time) bool {
 	first, at := s.firstHedge.Load(), int64(now.Sub(epoch))
 	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
 }
 
-// asked notes that a hedge is sent there.
+// asked notes that a hedge is sent to the connection.
 func (s *silence) asked(now time.Time) {
 	at := int64(now.Sub(epoch))
 	if s.firstHedge.CompareAndSwap(0, at) {
@@ -65,7 +65,7 @@ func (s *silence) asked(now time.Time) {
 }
 
 // Late records a call that was not answered within its delay. It reports whether the connection has
-// been silent for worthTelling.
+// been silent for reportedAfter.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.roster.silenceOff.Load() {
 		return false
@@ -78,22 +78,22 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	n := b.late.Add(1)
 	switch {
 	case n == 1:
-		b.first, b.told = now, time.Time{}
+		b.first, b.lastLate = now, time.Time{}
 	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // calls that are late together count once
 		b.silent, b.probe, b.hedged, b.patient = true, now, now, b.first.Add(patientFrom)
 	}
-	if !b.silent || n <= silentFrom || now.Sub(b.first) < worthTelling {
+	if !b.silent || n <= silentFrom || now.Sub(b.first) < reportedAfter {
 		return false
 	}
-	b.told = now
+	b.lastLate = now
 	return true
 }
 
-// A silence is reported once a third call is late worthTelling after the first, and no longer once
+// A silence is reported once a third call is late reportedAfter after the first, and no longer once
 // no call was late for forgotten. Most are shorter, because two stragglers in a row begin one.
 const (
-	worthTelling = 10 * time.Second
-	forgotten    = time.Minute
+	reportedAfter = 10 * time.Second
+	forgotten     = time.Minute
 )
 
 // Answered records an answer of any call.
@@ -117,12 +117,12 @@ func (s *silence) Silent() bool {
 	return s.silent
 }
 
-// worthTelling reports whether a silence is worth telling, and when its first late call was
-// noticed.
-func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
+// reported returns when the silence's first late call was noticed, and whether the silence is
+// reported.
+func (s *silence) reported(now time.Time) (since time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.first, s.silent && !s.told.IsZero() && now.Sub(s.told) < forgotten
+	return s.first, s.silent && !s.lastLate.IsZero() && now.Sub(s.lastLate) < forgotten
 }
 
 // SetSilence sets whether connections can be silent.
@@ -142,7 +142,7 @@ const (
 	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
 	quick                = 1.0 / 16 // is added
 	slow, failed         = 7.0 / 8, 1.0 / 2
-	metered              = 64 // calls change the share after each one that could be moved; others need no lock
+	meteredCalls         = 64 // calls change the share after each one that could be moved; others need no lock
 
 	slower   = 2 * math.Ln2 // a factor of four; a mean of logarithms, because methods differ
 	usually  = 2048         // calls in the mean before primaries are moved
@@ -153,7 +153,7 @@ const (
 func (r *Roster) Moves() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.metered.Swap(metered) <= 0 {
+	if r.metered.Swap(meteredCalls) <= 0 {
 		r.recent = r.usual.Load()
 	}
 	return r.draws.Next() < r.share
@@ -162,7 +162,7 @@ func (r *Roster) Moves() bool {
 func (r *Roster) Moved() { r.moved.Add(1) }
 
 // meter updates the share by the end of a primary on a connection that is not silent, or, while no
-// primaries are moved, the usual latency. Concurrent calls may overwrite each other's update.
+// primaries are moved, the usual latency. Concurrent calls may overwrite one another's updates.
 func (b *Backend) meter(took time.Duration, answered bool) {
 	r, log := b.roster, math.Log(float64(max(took, 1)))
 	if r.metered.Load() <= 0 {
@@ -191,7 +191,7 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 
 // NoteLate records that hedge n is due: the attempt before it was not answered within the delay. It
 // counts once for each n. It returns the address of the attempt's backend if that has been silent
-// for worthTelling, and "" otherwise. It may be called for a nil record.
+// for reportedAfter, and "" otherwise. It may be called for a nil record.
 func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
 		return ""

@@ -51,7 +51,7 @@ func TestSilence_Probes(t *testing.T) {
 		large.SetRequest(nil, func(any) bool { return false })
 		for _, r := range []*place.Record{r, large, nil} {
 			if !b.Probe(time.Now(), r) {
-				t.Error("a connection that is not silent is open to all primaries")
+				t.Error("a connection that is not silent refuses a primary")
 			}
 		}
 		b.Late(time.Now(), 0)
@@ -85,7 +85,7 @@ func TestSilence_Probes(t *testing.T) {
 		}
 		policy.SetSilence(false)
 		if b.Late(time.Now(), 0); b.Suspect() {
-			t.Error("nobody listens")
+			t.Error("there is no health listener")
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestCount_Silent(t *testing.T) {
 					told = b.Late(time.Now(), ms)
 				}
 				if is := place.Count("target").Silent; (len(is) > 0) != told {
-					t.Errorf("after %v the log is told: %v, and Methods: %v", late, told, is)
+					t.Errorf("after %v, logged: %v; in Methods: %v", late, told, is)
 				}
 			}
 			if tc.answer {
@@ -199,7 +199,7 @@ func TestCount_Silent(t *testing.T) {
 			got := place.Count("target").Silent
 			slices.SortFunc(got, func(a, b stats.SilentBackend) int { return cmp.Compare(a.Address, b.Address) })
 			if tc.want && !slices.Equal(got, want) || !tc.want && len(got) > 0 {
-				t.Errorf("told: %v, want %v", got, tc.want)
+				t.Errorf("reported: %v, want %v", got, tc.want)
 			}
 		})
 	}

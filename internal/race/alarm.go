@@ -35,8 +35,8 @@ type Waiter struct {
 // just become much shorter.
 const maxSteps = 8
 
-// Set runs w.Wake at the time at, which is delay from now. It returns false, and does not add w, if
-// more than maxSteps waiters are due after w: a longer search would delay every other call. The
+// Set makes w.Wake run at the time at, which is delay from now. It returns false, and does not add
+// w, if more than maxSteps waiters are due after w: a longer search would delay other calls. The
 // caller then uses its own timer. w must not be waiting.
 func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	a.mu.Lock()

@@ -37,7 +37,7 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 					go func() {
 						time.Sleep(after)
 						if !shared.Cancel(w) {
-							t.Error("a waiter was gone before its time")
+							t.Error("a waiter was removed before its time")
 						}
 					}()
 					cancelled++
@@ -53,8 +53,8 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 	}
 }
 
-// TestAlarm_RefusesWhatIsFarBeforeOthers shows that a search for a place is bounded.
-func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
+// TestAlarm_RefusesAWaiterFarBeforeOthers shows that a search for a place is bounded.
+func TestAlarm_RefusesAWaiterFarBeforeOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared race.Alarm
 		wake := func() {}
@@ -68,14 +68,14 @@ func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 			waiters = append(waiters, w)
 		}
 		if shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
-			t.Error("a waiter before a hundred others was taken")
+			t.Error("a waiter before a hundred others was accepted")
 		}
 		if !shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
 			t.Error("a waiter before a few others was refused")
 		}
 		for _, w := range waiters {
 			if !shared.Cancel(w) || shared.Cancel(w) {
-				t.Error("a waiter was not cancelled once")
+				t.Error("a waiter was not cancelled exactly once")
 			}
 		}
 		time.Sleep(2 * time.Second)

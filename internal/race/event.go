@@ -10,7 +10,7 @@ import (
 type Event struct {
 	Kind     EventKind
 	Attempt  uint8    // Ended: which attempt, 0 being the primary
-	End      EndKind  // Ended: in which way
+	End      EndKind  // Ended: how
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
 	// Repeat, of Ended with NonFatal, allows the race to send the call again: see repeat.go.
@@ -63,7 +63,7 @@ const (
 // IsRejected reports whether the attempt ended with a rejected answer.
 func (k EndKind) IsRejected() bool { return k >= RejectedStatus }
 
-// Pushback is the statement of a failed attempt's trailer about further attempts.
+// Pushback is the server's instruction about further attempts, in a failed attempt's trailer.
 type Pushback uint8
 
 const (
@@ -72,7 +72,7 @@ const (
 	PushbackNever                 // no further attempt
 )
 
-// Actions are the runner's duties after one [Machine.Step]. Several fields may be set at once; the
+// Actions are the runner's tasks after one [Machine.Step]. Several fields may be set at once; the
 // zero value has none. Hedges are given by number, from 1; 0 means no hedge.
 type Actions struct {
 	// Arm sets the race's only timer to fire once, at the age At of the call, in place of any

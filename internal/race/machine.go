@@ -14,8 +14,8 @@ type Rules struct {
 	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
-	// MaxHedges is the largest number of hedges of the call, from 0 to MaxAttempts-1. Hedges that
-	// sampling skips count. Hedges that were turned away do not, unless FailureSendsNext is set.
+	// MaxHedges is the maximum number of hedges of the call, 0 to MaxAttempts-1. Hedges that
+	// sampling skips count; hedges that were turned away do not, unless FailureSendsNext is set.
 	MaxHedges uint8
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
 	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
@@ -146,7 +146,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
-		m.calledFor, m.due = true, now // ask again: the answer did not consider the rejected reply
+		m.calledFor, m.due = true, now // ask again: the answer did not take the rejected reply into account
 		return
 	}
 	switch e.Kind {
@@ -321,7 +321,7 @@ func (m *Machine) waitsForDue() bool {
 	return !m.over() && m.pending == nothing && m.room(0)
 }
 
-// room reports whether a further hedge may be sent, beside the pending one.
+// room reports whether a further hedge may be sent, besides the pending one.
 func (m *Machine) room(pending uint8) bool {
 	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxAttempts-1
 }

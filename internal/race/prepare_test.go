@@ -110,9 +110,9 @@ func slow(times map[int]time.Duration) func(int) bool {
 	}
 }
 
-// TestPreparing prepares hedges, due at 10, 20, 30 ms, and looks who waits for it. A panic of the
-// preparation surfaces, or is dropped if the call is decided. A panic of the primary unwinds only
-// when no goroutine reads the caller's request.
+// TestPreparing prepares hedges, due at 10, 20 and 30 ms, and checks who waits for that. A panic of
+// the preparation surfaces, or is dropped if the call is decided. A panic of the primary unwinds
+// only when no goroutine reads the caller's request.
 func TestPreparing(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {

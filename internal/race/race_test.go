@@ -87,7 +87,7 @@ func TestRace_Commit(t *testing.T) {
 					t.Errorf("Commit: %t", got)
 				}
 				if tc.committed && told != tc.hedges {
-					t.Errorf("told of %d hedges", told)
+					t.Errorf("reported %d hedges", told)
 				}
 				time.Sleep(30 * ms) // a hedge that was due would be sent now
 				return broken
@@ -173,9 +173,9 @@ func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
 	<-done
 }
 
-// TestRace_TheCallerGoes distinguishes a caller that gives up from a deadline that passes, while a
+// TestRace_TheCallerGivesUp distinguishes a caller that gives up from a deadline that passes, while a
 // hedge is in flight, and from an answer that comes as the deadline passes.
-func TestRace_TheCallerGoes(t *testing.T) {
+func TestRace_TheCallerGivesUp(t *testing.T) {
 	for _, tc := range []struct{ gaveUp, answered bool }{{true, false}, {false, false}, {false, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)

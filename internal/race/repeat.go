@@ -2,9 +2,9 @@ package race
 
 import "time"
 
-// This file is about calls that are sent again, once, because their server has closed the connection
-// for too many resets. The repetition is a hedge, due as soon as no other attempt can answer. Without
-// [Event].Repeat none of this has an effect.
+// A call is sent again, once, if its server has closed the connection for too many resets. The
+// repetition is a hedge, due as soon as no other attempt can answer. Without [Event].Repeat none of
+// this has an effect.
 
 // repeat is the progress of a race in repeating its call.
 type repeat uint8
@@ -15,7 +15,7 @@ const (
 	repeating        // the next hedge is the repetition, or it was sent
 )
 
-// mayRepeat notes that an attempt failed so that the call may be sent again.
+// mayRepeat notes that an attempt failed in a way that lets the call be sent again.
 func (m *Machine) mayRepeat(e Event) {
 	if e.Repeat && m.repeat == unwanted && !m.rules.FailureSendsNext {
 		m.repeat, m.waits = wanted, true

@@ -92,8 +92,7 @@ func (x *runner) step(e Event, err error) Actions {
 	return a
 }
 
-// cancel cancels losers. x.mu must not be held, because cancel functions run code of other
-// packages.
+// cancel cancels losers. x.mu must not be held: cancel functions run other packages' code.
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
@@ -191,8 +190,8 @@ func (x *runner) wait() {
 }
 
 // growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
-// Otherwise the stack grows several times, with a copy of all frames, which takes a tenth of the time
-// of a short call.
+// Otherwise the stack grows several times, copying all frames each time, which takes a tenth of the
+// time of a short call.
 //
 //go:noinline
 func growStack(n int) byte {

@@ -34,7 +34,7 @@ type classes struct {
 
 type Class struct {
 	name    string
-	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
+	used    atomic.Int64 // when its last call began: a number of sweepEvery after the registry's epoch
 	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
@@ -52,7 +52,7 @@ func (cs *classes) all() []*Class {
 	return all
 }
 
-// Class returns the entry of a class, for a call that begins at now, and makes it if there is none.
+// Class returns the entry of a class, for a call that begins at now. It makes a missing entry.
 func (m *Method) Class(name string, now time.Time) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
@@ -93,7 +93,7 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	if cs.isFull() {
 		name = OtherClass
 	}
-	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others
+	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or the class is OtherClass
 		return c
 	}
 	c := &Class{name: strings.Clone(name)}

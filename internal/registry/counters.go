@@ -109,7 +109,7 @@ func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, wh
 const fewUnhedgeable = 10
 
 // unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
-// if most can be. seen is the number of calls that could not.
+// if most can be. seen is the number of calls that cannot be hedged.
 func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
 	for _, reason := range prevents {
@@ -141,14 +141,15 @@ func unhedgeable(c *stats.Counts, s *Settings) (why stats.Reason, seen int64) {
 	return why, early + late
 }
 
-// NoteUnhedgeable reports Unhedgeable, once per method, if most of its calls cannot be hedged.
+// NoteUnhedgeable reports Unhedgeable, once per method, if most calls of the method cannot be
+// hedged.
 func (m *Method) NoteUnhedgeable() {
 	s := m.Settings()
-	if len(s.Traces) == 0 || m.unhedgeableTold.Load() {
+	if len(s.Traces) == 0 || m.notedUnhedgeable.Load() {
 		return
 	}
 	c := m.Counters.read(false)
-	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.unhedgeableTold.Swap(true) {
-		settings.Tell(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
+	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.notedUnhedgeable.Swap(true) {
+		settings.Emit(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
 	}
 }

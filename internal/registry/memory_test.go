@@ -127,7 +127,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 			t.Errorf("after an hour there are: %s", got)
 		}
 		if got := s.Stats().Calls; got != 62 {
-			t.Errorf("%d calls; those of a target that left count", got)
+			t.Errorf("%d calls; calls of a removed target count", got)
 		}
 		book("idle")
 		if got := names(); got != "busy idle" {
@@ -155,7 +155,7 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 		}
 	}
 	if heap := int64(testserver.Heap()-before) - madeOnce; heap > int64(bound)*8<<10 {
-		t.Errorf("%d methods are in %d bytes", bound, heap)
+		t.Errorf("%d methods take %d bytes", bound, heap)
 	}
 	rows := map[string]int64{}
 	for _, row := range s.Methods() {
@@ -271,7 +271,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 				hedgetest.Admit(&c, 1)
 				if i == 0 && !tc.full {
 					if sent := s.Stats().Hedges - before.Hedges; sent != 1 {
-						t.Errorf("%d hedges of the first call of all", sent)
+						t.Errorf("%d hedges of the very first call", sent)
 					}
 				}
 				c.End(hcall.Completion{})

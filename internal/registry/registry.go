@@ -27,12 +27,12 @@ type Registry struct {
 	epoch  time.Time
 	pause  atomic.String // see Pause
 
-	remembers atomic.Bool // histories are kept
+	keepsHistory atomic.Bool // histories are kept
 
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
-	mu       sync.Mutex // serialises changes of targets, methods and names
+	mu       sync.Mutex // serializes changes of targets, methods and names
 	named    int        // in names
 	methods  []*Method  // of all targets
 	victims  []*Method  // to remove next: see leastUsed
@@ -78,8 +78,8 @@ const (
 	ByPause  = "Pause"
 )
 
-// Pause returns the reason why hedging is paused, or "", to read or to set. That of a nil registry
-// has no effect.
+// Pause returns the variable that holds the reason for a pause, or "". The variable of a nil
+// registry has no effect.
 func (r *Registry) Pause() *atomic.String {
 	if r == nil {
 		return new(atomic.String)
@@ -95,7 +95,7 @@ const (
 	sweepEvery = time.Minute
 )
 
-// entry is the use of a method, for its removal. Registry.mu guards it.
+// entry tracks the use of a method, to decide on its removal. Registry.mu guards it.
 type entry struct {
 	calls int64         // at the last look
 	used  time.Duration // the last look that found a call, after the registry's epoch

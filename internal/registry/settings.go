@@ -42,7 +42,7 @@ func (r *Registry) Update(c settings.Config) {
 // target. r.mu must be held.
 func (m *Method) resolve(c *settings.Config) *Settings {
 	t := c.ForTarget(m.Target.Name)
-	s := &Settings{Settings: *c.For(t, m.Name, &m.Target.registry.pace)}
+	s := &Settings{Settings: *c.For(t, m.Name)}
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
 	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)

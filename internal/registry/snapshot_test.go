@@ -284,7 +284,7 @@ func FuzzSnapshot(f *testing.F) {
 			}
 		}
 		if _, err := registry.ReadSnapshots(bytes.NewReader(rewritten(t, b))); err != nil {
-			t.Fatalf("a rewritten snapshot is refused: %v", err)
+			t.Fatalf("a rewritten snapshot is rejected: %v", err)
 		}
 	})
 }

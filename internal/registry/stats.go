@@ -161,12 +161,12 @@ type history struct {
 // KeepHistory starts to keep samples. It may be called concurrently, and more than once.
 func (r *Registry) KeepHistory() {
 	if r != nil {
-		r.remembers.Store(true)
+		r.keepsHistory.Store(true)
 	}
 }
 
 func (m *Method) sample(now time.Time) {
-	if !m.Target.registry.remembers.Load() {
+	if !m.Target.registry.keepsHistory.Load() {
 		return
 	}
 	h := &m.history

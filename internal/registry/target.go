@@ -22,7 +22,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Target is the state of one target, or, with WithTargetName, of all targets of one name.
+// Target is the state of one target, or, with WithTargetName, of all targets with the same name.
 type Target struct {
 	// expected is the restored rate in calls per second; 0 once the bucket has been filled for it.
 	expected atomic.Float64 // the first field, for alignment on 32-bit machines
@@ -65,7 +65,7 @@ type Method struct {
 	history  history
 	entry    entry
 
-	unhedgeableTold atomic.Bool // see NoteUnhedgeable
+	notedUnhedgeable atomic.Bool // see NoteUnhedgeable
 }
 
 func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
@@ -88,8 +88,8 @@ func find[T any](in *sync.Map, name string) *T {
 	return found
 }
 
-// Method returns the entry of a method, for a call that begins at now, and makes it if there is
-// none. A new entry may displace another, and idle entries are removed.
+// Method returns the entry of a method, for a call that begins at now. It makes a missing entry,
+// which may displace another, and removes idle entries.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	target := r.nameOf(connection)
 	m := r.Find(target, methodName)
@@ -158,6 +158,7 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	r := m.Target.registry
 	l.Start(c, trigger.Owner{
 		Budget:   m.Target.Budget,
+		Pace:     &r.pace,
 		Epoch:    r.epoch,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Looked:   m.sample,
@@ -191,7 +192,7 @@ func (r *Registry) nameOf(connection string) string {
 	return name
 }
 
-// forgetNames requires that r.mu is held.
+// forgetNames forgets all names. r.mu must be held.
 func (r *Registry) forgetNames() {
 	r.names.Clear()
 	r.named = 0
@@ -212,7 +213,7 @@ func (t *Target) CallBegins(selected bool) {
 		t.unselected.Store(selectedOnce)
 	case n < firstCallsSeen && t.unselected.Add(1) == firstCallsSeen:
 		if n, nothing := t.NothingSelected(); nothing {
-			settings.Tell(t.registry.config.Load().Traces, n)
+			settings.Emit(t.registry.config.Load().Traces, n)
 		}
 	}
 }

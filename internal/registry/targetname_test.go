@@ -44,16 +44,16 @@ func TestWithTargetName(t *testing.T) {
 		t.Fatalf("%+v", rows)
 	}
 	if rows[1].Warmup != 20 {
-		t.Errorf("%d calls in warm-up: a connection did not find what the one before learned", rows[1].Warmup)
+		t.Errorf("%d calls in warm-up: a connection did not use what the previous one had learned", rows[1].Warmup)
 	}
 	if asked.Load() != 11 {
 		t.Errorf("asked %d times for the names of 11 targets", asked.Load())
 	}
 	if _, ok := s.Latency("etcd/host", method, 0.5); !ok {
-		t.Error("no latency under the name")
+		t.Error("no latency is stored under the name")
 	}
 	if _, ok := s.Latency("etcd-endpoints://0x1/host", method, 0.5); ok {
-		t.Error("a latency under the connection's target")
+		t.Error("a latency is stored under the connection's target")
 	}
 }
 

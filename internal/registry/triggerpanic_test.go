@@ -39,7 +39,7 @@ func TestTriggerPanics(t *testing.T) {
 			second()
 		}
 		if after := s.Methods()[0]; after.TriggerPanics != broken.TriggerPanics || after.Choice == broken.Choice {
-			t.Errorf("nothing was chosen since: %+v", after)
+			t.Errorf("no choice was made since: %+v", after)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func TestUnnumbered(t *testing.T) {
 			child := metadata.AppendToOutgoingContext(ctx, "more", "1") // which copies the marks
 			for n := 2; n >= 1; n-- {
 				if Unnumbered(ctx) != ctx || Unnumbered(child) != child {
-					t.Error("a call within a hedge is no further attempt any more")
+					t.Error("a call made within a hedge is not numbered as a hedge")
 				}
 				hedges[n-1].Won()
 			}

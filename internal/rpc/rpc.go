@@ -1,5 +1,5 @@
-// Package rpc has what gRPC defines and hedging goes by: the metadata of attempts and the pushback
-// of a server, sets of status codes, service configs, and the descriptors of methods.
+// Package rpc has the definitions of gRPC that hedging follows: the metadata of attempts and a
+// server's pushback, sets of status codes, service configs, and descriptors of methods.
 package rpc
 
 import (
@@ -31,9 +31,9 @@ const (
 )
 
 // Unnumbered returns the context for a new call, without the marks of a hedge that the caller's
-// handler serves, or of a hedge that has won: a copy of their metadata may be in the context. A call
-// made within a hedge that may still lose keeps its number, because it is an extra copy too.
-// It does not look at the outgoing metadata, which would be copied for every call.
+// handler serves, or of a hedge that has won: a copy of their metadata may be in the context. A
+// call made within a hedge that may still lose keeps its number, because it is an extra copy too.
+// Unnumbered does not read the outgoing metadata, which would be copied for every call.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
@@ -177,14 +177,14 @@ func CodesOf(cs ...codes.Code) Codes {
 	return s
 }
 
-// CodesBut returns the set of all codes that gRPC defines, but the given ones.
+// CodesBut returns the set of all codes that gRPC defines, except the given ones.
 func CodesBut(cs []codes.Code) Codes { return (1<<(MaxCode+1) - 1) &^ CodesOf(cs...) }
 
 // HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as
 // Unknown.
 func (s Codes) HasStatus(err error) bool {
 	c := codes.OK
-	if err != nil { // most calls end well, and are not asked for their status
+	if err != nil { // most calls succeed, and need no lookup
 		if c = status.Code(err); c > MaxCode {
 			c = codes.Unknown
 		}

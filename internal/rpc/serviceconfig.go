@@ -53,7 +53,7 @@ func (c *ServiceConfig) Policy(fullMethod string) *HedgingPolicy {
 	return nil
 }
 
-// The JSON. Package json ignores the case of keys. Unknown keys are ignored, and null equals absent.
+// The JSON. Package json ignores the case of keys. Unknown keys are ignored, and null means absent.
 type (
 	rawConfig struct {
 		MethodConfig    []rawMethod  `json:"methodConfig"`
@@ -105,7 +105,7 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 
 func (c *ServiceConfig) add(m rawMethod) error {
 	if m.HedgingPolicy != nil && m.RetryPolicy != nil {
-		return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
+		return errors.New("retryPolicy and hedgingPolicy: must not have both")
 	}
 	policy, err := parsePolicy(m.HedgingPolicy)
 	if err != nil {
@@ -113,10 +113,10 @@ func (c *ServiceConfig) add(m rawMethod) error {
 	}
 	for _, n := range m.Name {
 		if n.Service == "" && n.Method != "" {
-			return fmt.Errorf("name: the method %q is without a service", n.Method)
+			return fmt.Errorf("name: method %q: must have a service", n.Method)
 		}
 		if _, ok := c.methods[n.path()]; ok {
-			return fmt.Errorf("name: %s is there twice", n)
+			return fmt.Errorf("name: %s: must not be given twice", n)
 		}
 		c.methods[n.path()] = policy
 	}
@@ -141,9 +141,9 @@ func parsePolicy(raw *rawPolicy) (*HedgingPolicy, error) {
 	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
 	switch attempts := raw.MaxAttempts; {
 	case attempts == nil:
-		return nil, errors.New("maxAttempts: it is required")
+		return nil, errors.New("maxAttempts: required")
 	case *attempts <= 1 || *attempts != math.Trunc(*attempts):
-		return nil, fmt.Errorf("maxAttempts: %v is not a whole number above 1", *attempts)
+		return nil, fmt.Errorf("maxAttempts: %v: must be a whole number above 1", *attempts)
 	case noDelay != nil:
 		return nil, fmt.Errorf("hedgingDelay: %w", noDelay)
 	case noCodes != nil:
@@ -159,24 +159,24 @@ func duration(js *json.RawMessage) (time.Duration, error) {
 	}
 	var d durationpb.Duration
 	if err := protojson.Unmarshal(*js, &d); err != nil {
-		return 0, fmt.Errorf(`%s is not a duration such as "0.5s"`, *js)
+		return 0, fmt.Errorf(`%s: must be a duration such as "0.5s"`, *js)
 	}
 	if d.AsDuration() < 0 {
-		return 0, fmt.Errorf("%s is negative", *js)
+		return 0, fmt.Errorf("%s: must not be negative", *js)
 	}
 	return d.AsDuration(), nil
 }
 
-// statusCodes reads status codes as numbers, or as names, ignoring case.
+// statusCodes reads status codes: numbers, or names in any case.
 func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 	var list []json.RawMessage
 	if js != nil && json.Unmarshal(*js, &list) != nil {
-		return nil, fmt.Errorf("%s is not a list", *js)
+		return nil, fmt.Errorf("%s: must be a list", *js)
 	}
 	for _, item := range list {
 		var code codes.Code
 		if err := code.UnmarshalJSON(bytes.ToUpper(item)); err != nil || code == codes.OK {
-			return nil, fmt.Errorf("%s is not the code of an error", item)
+			return nil, fmt.Errorf("%s: must be the code of an error", item)
 		}
 		set = append(set, code)
 	}
@@ -198,13 +198,13 @@ func parseThrottle(raw *rawThrottle) (*Throttle, error) {
 	}
 	switch tokens, ratio := raw.MaxTokens, raw.TokenRatio; {
 	case tokens == nil:
-		return nil, errors.New("maxTokens: it is required")
+		return nil, errors.New("maxTokens: required")
 	case *tokens < 1 || *tokens > maxTokens || *tokens != math.Trunc(*tokens):
-		return nil, fmt.Errorf("maxTokens: %v is not in (0, %d], or not a whole number", *tokens, maxTokens)
+		return nil, fmt.Errorf("maxTokens: %v: must be a whole number from 1 to %d", *tokens, maxTokens)
 	case ratio == nil:
-		return nil, errors.New("tokenRatio: it is required")
+		return nil, errors.New("tokenRatio: required")
 	case *ratio < 0.001:
-		return nil, fmt.Errorf("tokenRatio: %v is not at least 0.001; digits past the third decimal are dropped", *ratio)
+		return nil, fmt.Errorf("tokenRatio: %v: must be at least 0.001", *ratio)
 	}
 	const rounding = 1e-9 // 1000 × 0.029 is 28.999…
 	milli := 1000*min(*raw.TokenRatio, *raw.MaxTokens) + rounding

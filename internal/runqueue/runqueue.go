@@ -17,9 +17,9 @@ const (
 )
 
 // Wait returns the mean time that goroutines of this process waited for a processor, over the last
-// 50 to 100 ms, or since the call before if that was earlier; 0 at the first call. The runtime
-// records one in eight waits of a goroutine. Note: a request that waits in a socket, or a timer that
-// fires late, is not a goroutine that waits.
+// 50 to 100 ms, or since the previous call if that was earlier; 0 at the first call. The runtime
+// records one in eight waits of a goroutine. Note: a request that waits in a socket, or a timer
+// that fires late, is not a goroutine that waits.
 //
 // Wait reads the runtime's histogram at most every 5 ms, and does not allocate after the first call.
 // It may be called concurrently.
@@ -60,8 +60,7 @@ var (
 	replacement atomic.Pointer[func() time.Duration]
 )
 
-// Replace makes Wait return what f returns, until restore is called. Busy then goes by that alone.
-// It is for tests.
+// Replace makes Wait call f until restore is called. Busy then depends on f alone. It is for tests.
 func Replace(f func() time.Duration) (restore func()) {
 	before := replacement.Swap(&f)
 	return func() { replacement.Store(before) }
@@ -77,7 +76,7 @@ type meter struct {
 
 	mu   sync.Mutex
 	from reading // where the window begins
-	next reading // where it begins once that is as old as the window
+	next reading // where it begins next, once next is as old as the window
 }
 
 // reading is the state of a histogram: n goroutines have waited, for the given number of seconds

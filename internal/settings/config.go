@@ -53,14 +53,15 @@ type Config struct {
 	Snapshots  []io.Reader // of other schedulers
 }
 
-// Reporting is where and under which names events are reported. An update does not change it.
+// Reporting determines where events are reported, and under which names. An update does not change
+// it.
 type Reporting struct {
 	Traces         Traces
 	Traced, Logged bool                       // by WithTrace, by WithLogger
 	TargetName     func(target string) string // nil: a target is named by itself
 }
 
-// MaxBudgetPercent is the largest budget: every call pays for the most hedges that a call can have.
+// MaxBudgetPercent is the largest budget: every call pays for the maximum number of hedges.
 const MaxBudgetPercent = 400
 
 func DefaultConfig() Config {
@@ -78,7 +79,7 @@ func DefaultConfig() Config {
 // Trigger chooses the delay after which calls are hedged.
 type Trigger struct {
 	Kind     TriggerKind
-	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that figures are about
+	Quantile float64       // of a PercentileTrigger; of an AutoTrigger, the percentile that is reported
 	Delay    time.Duration // of a FixedTrigger
 }
 
@@ -92,12 +93,12 @@ const (
 )
 
 const (
-	DefaultTarget = 0.99 // the percentile that figures are about by default, as a quantile
+	DefaultTarget = 0.99 // the percentile that is reported by default, as a quantile
 	fallback      = 0.90 // the quantile of an AutoTrigger with too few calls for a choice
 )
 
 // learning returns the part of the configuration that package trigger needs.
-func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
+func (c *Config) learning() *trigger.Config {
 	l := c.Config
 	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger
 	switch c.Trigger.Kind {
@@ -106,18 +107,18 @@ func (c *Config) learning(pace *trigger.Pace) *trigger.Config {
 	case AutoTrigger:
 		l.Target = c.Trigger.Quantile
 	}
-	l.MinDelay, l.Pace = min(c.MinDelay, race.Longest), pace
+	l.MinDelay = min(c.MinDelay, race.Longest)
 	return &l
 }
 
 // Traces receive events: those of hedge.Trace, and the ones below.
 type Traces []func(event any)
 
-// Tell passes an event to all traces. Without a trace it costs nothing. The caller must hold no
+// Emit passes an event to all traces. Without a trace it costs nothing. The caller must hold no
 // lock.
-func Tell[E any](to Traces, event E) {
-	for _, tell := range to {
-		tell(event)
+func Emit[E any](to Traces, event E) {
+	for _, trace := range to {
+		trace(event)
 	}
 }
 

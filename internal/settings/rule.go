@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Rule is options for the targets or the methods that match a pattern.
+// Rule has the options for the targets or the methods that match a pattern.
 type Rule struct {
 	Pattern   string
 	Apply     func(*Config)

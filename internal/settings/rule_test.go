@@ -258,11 +258,11 @@ func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 		rows := regexp.MustCompile("(?m)^\\| `"+name+`\(.*$`).FindAllString(string(page), -1)
 		for _, row := range rows {
 			if !strings.HasSuffix(row, want) {
-				t.Errorf("docs/options.md has %q, want an end of %q", row, want)
+				t.Errorf("docs/options.md has %q, want it to end in %q", row, want)
 			}
 		}
 		if len(rows) == 0 || hasField(name) == strings.Contains(without, "`"+name+"`") {
-			t.Errorf("docs/options.md has %d rows of %s, or is wrong about its field in JSON", len(rows), name)
+			t.Errorf("docs/options.md has %d rows for %s, or a wrong JSON field", len(rows), name)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// Package settings holds the values of the options, and resolves them for each method of a target:
+// the rules that apply to it, and whether it is selected.
 package settings
 
 import (
@@ -25,7 +27,7 @@ type Settings struct {
 }
 
 // For returns the settings of a method, by the rules that match it and its target.
-func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Settings {
+func (c *Config) For(target *Config, method string) *Settings {
 	r := c.ForMethod(target, method)
 	policy := r.ServiceConfig.Policy(method)
 	if r == c && policy != nil {
@@ -43,7 +45,7 @@ func (c *Config) For(target *Config, method string, pace *trigger.Pace) *Setting
 	s.SingleRequest = matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
-	s.Learning = r.learning(pace)
+	s.Learning = r.learning()
 	if policy != nil {
 		r.Final = rpc.CodesBut(policy.NonFatal)
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
@@ -58,14 +60,13 @@ func (s *Settings) Compared() string {
 	if s.Control == 0 {
 		return ""
 	}
-	c, l := *s.Config, *s.Learning
-	l.Pace = nil
+	c := *s.Config
 	c.Control, c.Applied = 0, nil
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
-	// What these say of the method is in s.
+	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
-	return fmt.Sprint(c, l, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
+	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.

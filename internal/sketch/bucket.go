@@ -36,35 +36,30 @@ func Bucket(d time.Duration) int {
 
 // latencyOf returns a latency that is within 1% of every latency in the bucket.
 func latencyOf(bucket int) time.Duration {
-	d := time.Duration(math.Round(lowerBound(bucket) * (1 + accuracy)))
-	return min(max(d, shortest), longest)
+	return min(time.Duration(math.Round(float64(edges[bucket])*(1+accuracy))), longest)
 }
 
-// width is the width of a bucket, in the mapping's approximation of the binary logarithm.
-var width = math.Log2(math.Pow((1+accuracy)/(1-accuracy), 10*math.Ln2/7))
-
-// lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index,
-// by Cardano's formula. The mapping's own LowerBound overflows on 32-bit machines.
-func lowerBound(bucket int) float64 {
-	log := float64(bucket+FirstBin) * width
-	const a, b, c = 6.0 / 35, -3.0 / 5, 10.0 / 7 // of the cubic polynomial that stands for the logarithm
-	exponent := math.Floor(log)
-	d0 := b*b - 3*a*c
-	d1 := 2*b*b*b - 9*a*b*c - 27*a*a*(log-exponent)
-	p := math.Cbrt((d1 - math.Sqrt(d1*d1-4*d0*d0*d0)) / 2)
-	return math.Ldexp(1-(b+p+d0/p)/(3*a), int(exponent))
-}
-
-// upperEdges are the latencies at which buckets end.
-var upperEdges = func() (edges [Buckets]time.Duration) {
-	for i := range edges {
-		edges[i] = min(time.Duration(math.Ceil(lowerBound(i+1))), longest)
+// edges are the latencies at which buckets begin, and the end of the last one, found by bisection:
+// the mapping's own LowerBound overflows on 32-bit machines.
+var edges = func() (edges [Buckets + 1]time.Duration) {
+	edges[0] = shortest
+	for bucket := range Buckets {
+		from := edges[bucket]
+		to := min(from+from/32, longest) // a bucket is 2% wide
+		for from < to {
+			if middle := (from + to) / 2; Bucket(middle) > bucket {
+				to = middle
+			} else {
+				from = middle + 1
+			}
+		}
+		edges[bucket+1] = from
 	}
 	return edges
 }()
 
 // UpperEdge returns the latency at which a bucket ends. All latencies in the bucket are shorter.
-func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }
+func UpperEdge(bucket int) time.Duration { return edges[bucket+1] }
 
 // counters has one counter per bucket, in pages that are allocated on first use.
 type counters [pages]atomic.Pointer[page]

@@ -137,7 +137,7 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 					}
 				}
 				if p99 := quantile(t, answered.Snapshot(at(0)), 0.99); off(p99, rank(0.99)) < 0.03 {
-					t.Errorf("p99 of the answered alone is %v: this traffic shows nothing", p99)
+					t.Errorf("p99 of answered calls alone is %v: this traffic tests nothing", p99)
 				}
 			})
 		}

@@ -34,7 +34,7 @@ func (d *Distribution) Counts() Counts {
 	return counts.with(int(d.points[len(d.points)-1].bucket), all*left)
 }
 
-// with adds calls to the last bucket of the counts, or to a bucket behind it.
+// with adds calls to the last bucket of the counts, or to a later bucket.
 func (c Counts) with(bucket int, calls float64) Counts {
 	switch last := len(c) - 1; {
 	case !(float32(calls) > 0):

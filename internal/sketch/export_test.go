@@ -37,7 +37,7 @@ func TestCounts_BelieveTheDistribution(t *testing.T) {
 		}
 	}
 	if got := again.Counts().Total(); math.Abs(got-5_000) > 0.01 {
-		t.Errorf("%v calls in the counts of the counts, want 5000", got)
+		t.Errorf("%v calls in the counts made from counts, want 5000", got)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestPlus_IsOneWindow(t *testing.T) {
 			t.Fatalf("seed %d: the survival functions differ by %v", seed, d)
 		}
 		if gotEnded, _ := got.Ended(0.5); gotEnded != first(own.Snapshot(now).Ended(0.5)) {
-			t.Fatalf("seed %d: calls that others made have ended here", seed)
+			t.Fatalf("seed %d: calls made elsewhere ended here", seed)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func first(d time.Duration, _ bool) time.Duration { return d }
 func TestCounts_Fade(t *testing.T) {
 	var f sketch.Counts
 	if new(sketch.Distribution).Plus(f).Survival() != nil || f.Total() != 0 {
-		t.Error("an empty histogram knows something")
+		t.Error("an empty histogram has a quantile")
 	}
 	for range 100 {
 		f.Add(10 * time.Millisecond)
@@ -98,14 +98,14 @@ func TestCounts_Fade(t *testing.T) {
 	}
 	f = f.Times(0)
 	if new(sketch.Distribution).Plus(f).Survival() != nil {
-		t.Error("something is left of nothing")
+		t.Error("an empty distribution has calls left")
 	}
 }
 
 func TestMean(t *testing.T) {
 	w := sketch.New(time.Minute)
 	if got := w.Snapshot(at(0)).Mean(); got != 0 {
-		t.Errorf("nothing takes %v on average", got)
+		t.Errorf("no calls, but a mean of %v", got)
 	}
 	for range 90 {
 		w.Record(at(0), 10*time.Millisecond, true)

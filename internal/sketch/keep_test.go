@@ -11,7 +11,7 @@ import (
 func keeping() *sketch.Window { return sketch.NewKeeping(30*time.Second, 150) }
 
 // Calls older than the window leave only as newer calls replace them.
-func TestKeeping_AgeAloneIsNoReasonToLeave(t *testing.T) {
+func TestKeeping_AgeAloneRemovesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		every time.Duration
@@ -56,11 +56,11 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			t.Errorf("every %v: the newest are %d", every, n)
 		}
 		if slow, _ := before.Quantile(0.999); slow > 2*time.Millisecond {
-			t.Errorf("every %v: a slow call is not among the newest", every)
+			t.Errorf("every %v: the newest calls lack a slow one", every)
 		}
 		all := w.Snapshot(now)
 		if slow, _ := all.Quantile(1 - 9.0/float64(all.Total())); slow < 900*time.Millisecond {
-			t.Errorf("every %v: slow calls have left", every)
+			t.Errorf("every %v: slow calls were forgotten", every)
 		}
 	}
 }
@@ -80,10 +80,10 @@ func TestKeeping_RecordByStart(t *testing.T) {
 		from, _ := w.Newest(now, 0, 16, 1)
 		d := w.Between(now, from, sketch.Latest)
 		if first := quantile(t, d, 0.01); d.Total() != 100 || off(first, longest/100) > 0.01 {
-			t.Errorf("calls that take %v at most: the newest are %d, the first takes %v", longest, d.Total(), first)
+			t.Errorf("calls of at most %v: the newest are %d, the first takes %v", longest, d.Total(), first)
 		}
 		if _, to := w.Newest(now, longest, 16, 1); w.Between(now, from, to).Total() > 0 {
-			t.Errorf("calls that take %v at most: the newest are complete as the last one ends", longest)
+			t.Errorf("calls of at most %v: the newest are complete when the last one ends", longest)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestSurvivalOfNothing(t *testing.T) {
 	w := sketch.New(time.Minute)
 	w.Record(at(0), time.Second, false)
 	if s := w.Snapshot(at(0)).Survival(); s != nil {
-		t.Error("a survival function without an answer")
+		t.Error("a survival function exists although no call was answered")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestBetween(t *testing.T) {
 func TestEnded(t *testing.T) {
 	w := sketch.New(time.Minute)
 	if _, ok := w.Snapshot(at(0)).Ended(0.5); ok {
-		t.Error("the end of nothing is known")
+		t.Error("an empty distribution has an end")
 	}
 	for range 90 {
 		w.Record(at(0), 10*time.Millisecond, true)

@@ -86,7 +86,7 @@ func (w *Window) Snapshot(now time.Time) *Distribution {
 }
 
 // Steps returns the distributions of the window's non-empty steps at now, by step number. Two
-// windows of the same length, first used at the same time, number their steps alike.
+// windows of the same length, first used at the same time, number their steps identically.
 func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 	all := map[int64]*Distribution{}
 	var present [slots]*slot
@@ -101,7 +101,7 @@ func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 // Mark is the moment at which a slot of a window began to count.
 type Mark int64
 
-// Latest is a mark behind all slots.
+// Latest is a mark after all slots.
 const Latest Mark = math.MaxInt64
 
 // Between returns the distribution of the window at now, from the mark from on and before to.
@@ -153,8 +153,8 @@ func (w *Window) all(room *[slots]*slot) []*slot {
 	return all
 }
 
-// slot returns the slot of a step, or nil if a later step has replaced it. A new slot of a
-// keeping window begins with the step began, or behind the previous slot.
+// slot returns the slot of a step, or nil if a later step has replaced it. A new slot of a keeping
+// window begins with the step began, or right after the previous slot.
 func (w *Window) slot(step, began int64) *slot {
 	epoch := step - w.held.Load()
 	if s := w.place(epoch).Load(); s != nil && s.epoch == epoch {
@@ -183,7 +183,7 @@ func (w *Window) begin(epoch, first, step int64) *slot {
 			return old
 		case old.epoch == epoch+slots:
 			return nil
-		case old.epoch > epoch && w.keep > 0: // its epochs do not go by the clock, and never back
+		case old.epoch > epoch && w.keep > 0: // its epochs do not follow the clock, and never go back
 			return old
 		}
 		s := &slot{epoch: epoch, first: first}
@@ -211,10 +211,10 @@ func (w *Window) epoch(now time.Time) int64 {
 
 const longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
 
-// NewKeeping returns an empty window like [New], which keeps the given number of calls, or up to a
-// fifteenth more, whatever their age, for up to 720 windows. Calls older than the window leave only
-// as newer calls replace them. A step begins a slot only if the previous slot holds its share of the
-// calls to keep.
+// NewKeeping returns an empty window like [New], but which keeps the given number of calls, or up
+// to a fifteenth more, regardless of age, for up to 720 windows. Calls older than the window leave
+// only as newer calls replace them. A step begins a slot only if the previous slot holds its share
+// of the calls to keep.
 func NewKeeping(window time.Duration, calls int) *Window {
 	w := New(window)
 	w.keep = int64(calls)
@@ -253,9 +253,8 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 // calls returns the number of calls in a slot, or a number from most on if there are more.
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
-// Newest returns the marks between which the newest calls are that began at least age ago: the
-// calls of the last steps of that number, complete or not, and of earlier slots until there are
-// least calls.
+// Newest returns the marks that enclose the newest calls that began at least age ago: the calls of
+// the last steps, complete or not, and of earlier slots until there are least calls.
 func (w *Window) Newest(now time.Time, age time.Duration, least int64, steps int) (from, to Mark) {
 	var room [slots]*slot
 	step, calls, from, to := w.epoch(now), int64(0), Latest, Latest

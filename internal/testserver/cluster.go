@@ -22,7 +22,7 @@ type Config struct {
 	// that share a scheduler need different ones.
 	Name string
 
-	// Backends is their number; default 1.
+	// Backends is the number of backends; default 1.
 	Backends int
 
 	// InMemory connects through memory instead of loopback sockets, which a
@@ -44,10 +44,9 @@ type Config struct {
 	// compare like with like. Requests of the same id then take the same time.
 	DrawByID bool
 
-	// Workers, if above 0, is how many attempts a backend serves at a time. The
-	// others wait their turn in the order of arrival. An attempt occupies a worker
-	// for the Delay of its plan, to its end even if it is cancelled before, unless
-	// StopsCancelled is set.
+	// Workers, if above 0, is the number of attempts that a backend serves at a time. Others wait
+	// in the order of arrival. An attempt occupies a worker for the Delay of its plan, to its end
+	// even if it is cancelled before, unless StopsCancelled is set.
 	Workers int
 
 	// StopsCancelled frees the worker of an attempt as soon as it is cancelled.
@@ -61,7 +60,7 @@ type Config struct {
 	// exceed it.
 	Limit *Limit
 
-	// CountsOnly keeps no records, only counts.
+	// CountsOnly keeps counts, but no records.
 	CountsOnly bool
 
 	// ServerOptions are passed to every server.

@@ -12,8 +12,8 @@ import (
 // A Limit makes backends count a client's frames per connection and close a connection that sends
 // too many, as servers and proxies do since the rapid-reset attacks. The zero Limit does nothing.
 type Limit struct {
-	// Resets is how many RST_STREAM frames a connection may send within any time of Per; the next
-	// one ends it. 0 sets no limit.
+	// Resets is how many RST_STREAM frames a connection may send within any interval of Per; the
+	// next one ends it. 0 sets no limit.
 	Resets int
 
 	// Per is the time that Resets is for; 0 is the whole life of the connection.
@@ -40,7 +40,7 @@ const (
 	CloseSilently
 )
 
-// LimitLikeApache is about Apache httpd's limit, as far as a client can tell.
+// LimitLikeApache resembles Apache httpd's limit, as far as a client can tell.
 var LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
 
 func (l *Limit) validate() error {
@@ -68,7 +68,7 @@ func (c Closing) goAway() (code http2.ErrCode, ok bool) {
 	return 0, false
 }
 
-// resets remembers when the last resets of a connection came: as many as are allowed.
+// resets has the times of a connection's last resets, as many as are allowed.
 type resets struct {
 	at   []time.Time // a ring
 	next int

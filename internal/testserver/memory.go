@@ -10,9 +10,8 @@ import (
 )
 
 // Listener listens for connections in memory, which Dial makes. It and its connections have no
-// timer, unlike gRPC's bufconn: a timer that is due at once crashes the race detector of Go 1.26
-// now and then, inside of itself, where connections are made again and again in bubbles of
-// testing/synctest.
+// timer, unlike gRPC's bufconn: a timer that is due at once now and then crashes the race detector
+// of Go 1.26 itself, if connections are made again and again in bubbles of testing/synctest.
 type Listener struct {
 	accepted chan net.Conn
 	closed   chan struct{}

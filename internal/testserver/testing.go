@@ -7,7 +7,6 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,23 +158,32 @@ func Heap() uint64 {
 	return m.HeapAlloc
 }
 
-// StandstillT returns how long the machine has let nothing run at a time, at most, until the test
-// ends.
-func StandstillT(t testing.TB) (longest func() time.Duration) {
-	const tick = time.Millisecond
-	var most atomic.Int64
+// TicksT counts the milliseconds in which the machine lets this process run, until the test ends:
+// between two moments, how often a goroutine that sleeps for one was woken.
+func TicksT(t testing.TB) (between func(from, to time.Time) int) {
+	var mu sync.Mutex
+	var ticks []time.Time
 	var group sync.WaitGroup
 	group.Go(func() {
-		for last := time.Now(); t.Context().Err() == nil; {
+		for t.Context().Err() == nil {
 			select {
-			case <-time.After(tick):
+			case <-time.After(time.Millisecond):
 			case <-t.Context().Done():
 			}
-			now := time.Now()
-			most.Store(max(most.Load(), int64(now.Sub(last)-tick)))
-			last = now
+			mu.Lock()
+			ticks = append(ticks, time.Now())
+			mu.Unlock()
 		}
 	})
 	t.Cleanup(group.Wait)
-	return func() time.Duration { return time.Duration(most.Load()) }
+	return func(from, to time.Time) (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, at := range ticks {
+			if at.After(from) && !at.After(to) {
+				n++
+			}
+		}
+		return n
+	}
 }

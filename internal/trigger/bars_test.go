@@ -89,7 +89,7 @@ func (w workload) test(t *testing.T, apart uint64) {
 		share := tail(hedged, 0.99) / tail(w.run(seed*apart, never), 0.99)
 		worst, most = max(worst, share), max(most, load(hedged))
 		if share > w.bar {
-			t.Errorf("seed %d: p99 is %.3f of none's, want at most %v", seed, share, w.bar)
+			t.Errorf("seed %d: p99 is %.3f of the unhedged p99, want at most %v", seed, share, w.bar)
 		}
 		if most := cmp.Or(w.load, 10.5); load(hedged) > most {
 			t.Errorf("seed %d: load %.2f%%, want at most %v%%", seed, load(hedged), most)

@@ -49,9 +49,10 @@ func (l *Learner) changedAt(
 
 // lately returns the calls of the window since latencies last changed, with restored latencies.
 //
-// At once, a change is one of half of all calls (matters): a backend among several that stalls for
-// a second now and then is part of the distribution. A smaller change counts (mattersInDoubt) if it
-// lasts, or soon after a change. What is known of hedges survives a change that lasted.
+// A change counts at once if it concerns half of all calls (matters): a backend among several that
+// stalls for a second now and then is part of the distribution. A smaller change counts
+// (mattersInDoubt) if it lasts, or soon after a change. What is known of hedges survives a change
+// that lasted.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)

@@ -58,7 +58,7 @@ func TestChanged(t *testing.T) {
 		w.Record(now, ms, false)
 	}
 	if slower, faster := trigger.Changed(observed(usual, 1000, 1), w.Snapshot(now), .15); slower || faster {
-		t.Errorf("calls that were all cut short, which shows no latency: slower %v, faster %v", slower, faster)
+		t.Errorf("calls that were all cut short show no latency: slower %v, faster %v", slower, faster)
 	}
 }
 

@@ -88,7 +88,6 @@ type Config struct {
 	MinDelay      time.Duration
 	WarmupCalls   int // before the first estimate
 	Window        time.Duration
-	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }
 
 // account counts the calls of a method and of its target: in total at the last choice (seenOwn,

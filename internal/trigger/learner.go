@@ -2,8 +2,9 @@
 // when to hedge. Each call reads the estimate with one atomic load.
 //
 // The estimate is recomputed about once a second, and more often while few calls are known. With
-// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load. Without,
-// it is a quantile. docs/trigger.md has the model, its formulas and sources, and its known errors.
+// [Config.Auto] it is the [HedgePlan] of the greatest worth: gain less the price of its load.
+// Otherwise it is a quantile. docs/trigger.md has the model, its formulas and sources, and its
+// known errors.
 package trigger
 
 import (
@@ -39,6 +40,7 @@ type Learner struct {
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
 	Budget   *budget.Bucket  // the target's
+	Pace     *Pace           // shared by all learners of a scheduler; nil: no limit
 	Epoch    time.Time       // origin of the learner's times
 	Panicked func()          // the computation of an estimate panicked
 	Looked   func(time.Time) // the window was evaluated; called without locks
@@ -126,7 +128,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		return
 	}
 	choosing := c.Auto && known >= PredictFrom
-	paced := c.Auto && known >= earlyFrom && c.Pace.take(at)
+	paced := c.Auto && known >= earlyFrom && l.owner.Pace.take(at)
 	if choosing && !paced {
 		l.schedule.nextSize.Store(math.MaxInt64)
 		l.schedule.nextTime.Store(at + int64(c.interval()/10))
@@ -141,7 +143,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	l.run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
-			defer func() { c.Pace.took(at, time.Since(began)) }()
+			defer func() { l.owner.Pace.took(at, time.Since(began)) }()
 			l.choose(c, now)
 		})
 	})

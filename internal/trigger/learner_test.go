@@ -127,14 +127,14 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 		at = at.Add(ms)
 		l.PrimaryEnded(at, 10*ms, true)
 		if !l.Estimate().MadeUnder(c) {
-			t.Fatalf("round %d: the estimate was made under the configuration before", i)
+			t.Fatalf("round %d: the estimate was made under the previous configuration", i)
 		}
 	}
 }
 
 // The estimate of the first call after a pause includes all calls of the last burst, even its slow
 // calls, which ended last.
-func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
+func TestEstimateFor_RecomputesAfterAPause(t *testing.T) {
 	l, epoch := manual(config())
 	for burst := range 20 {
 		at := epoch.Add(time.Duration(burst) * time.Minute)
@@ -153,6 +153,6 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 		t.Fatalf("%+v after twenty bursts, of which 12%% took 50 ms", e)
 	}
 	if l.EstimateFor(next.Add(ms)) != e || l.EstimateFor(next.Add(time.Hour)) != e {
-		t.Error("a call looks again although none ended")
+		t.Error("the estimate is recomputed although no call has ended")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -46,7 +47,7 @@ func TestPace_AStoppedProcess(t *testing.T) {
 				p.Took(0, stopped)
 			}
 			if !p.Take(stopped + 30*time.Second) {
-				t.Errorf("stopped for %v in %d choices: the next one waits for more than half a minute", stopped, choices)
+				t.Errorf("stopped for %v during %d choices: the next choice waits for more than half a minute", stopped, choices)
 			}
 		}
 	}
@@ -63,9 +64,10 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
 
 func choicesWait(t *testing.T, busy bool) {
 	c := config()
-	c.BudgetPercent, c.Pace = 40, &trigger.Pace{}
-	l, epoch := manual(c)
-	choices := 0
+	c.BudgetPercent = 40
+	l, epoch, choices := &trigger.Learner{}, time.Unix(1e9, 0), 0
+	var pace trigger.Pace
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Pace: &pace, Epoch: epoch})
 	l.Run(func(choose func()) { choices++; choose() })
 	of, random := testserver.DistributionT(t, "ttft"), simulation.Generator(1, 1, 1)
 	calls := func(from, to time.Duration) {
@@ -74,8 +76,8 @@ func choicesWait(t *testing.T, busy bool) {
 		}
 	}
 	if busy {
-		c.Pace.Take(0)
-		c.Pace.Took(0, 200*ms) // uses up 20 s of Pace
+		pace.Take(0)
+		pace.Took(0, 200*ms) // uses up 20 s of Pace
 	}
 	if calls(0, 90*ms); choices > 0 {
 		t.Errorf("%d choices from fewer than a hundred calls", choices)
@@ -84,12 +86,12 @@ func choicesWait(t *testing.T, busy bool) {
 	if d := l.Estimate().Delay; !busy && (choices < 2 || choices > 6 || d > 50*ms) {
 		t.Errorf("%d choices, the delay is %v, want it below the slow attempts", choices, d)
 	} else if busy && (choices > 0 || d < 150*ms) {
-		t.Errorf("%d choices in the turn of others, the delay is %v, want the 90th percentile", choices, d)
+		t.Errorf("%d choices in other learners' turn, the delay is %v, want the 90th percentile", choices, d)
 	}
 	if calls(190*ms, 15*time.Second); busy && choices > 0 {
-		t.Errorf("%d choices in the turn of others", choices)
+		t.Errorf("%d choices in other learners' turn", choices)
 	}
 	if calls(15*time.Second, 30*time.Second); choices < 5 {
-		t.Errorf("%d choices, of which ten seconds were its own turn", choices)
+		t.Errorf("%d choices, in ten seconds of its own turn", choices)
 	}
 }

@@ -97,7 +97,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 			took, load := play(l, plan, 200_000, 3)
 			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability,
 				Hedges: plan.Hedges}); again != plan {
-				t.Errorf("%+v is predicted to be %+v", plan, again)
+				t.Errorf("%+v is predicted as %+v", plan, again)
 			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
 			if load > tc.load*1.02 || math.Abs(load-plan.Load) > 0.03*plan.Load+0.001 {
@@ -124,7 +124,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 				}
 			}
 			if got := unhedged - tailOf(took) - price*load; got < best-0.03 {
-				t.Errorf("it gains %.3f more than it costs, and %.3f was possible", got, best)
+				t.Errorf("the plan gains %.3f more than it costs, %.3f was possible", got, best)
 			}
 		})
 	}
@@ -271,7 +271,7 @@ func TestFind_MeasuredAtAnEdge(t *testing.T) {
 		p.Measured = []trigger.HedgedCalls{hedged(l, edge, 300, false)}
 		p.Measured[0].Age = age
 		if plan := p.Predict(trigger.HedgePlan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
-			t.Errorf("at %v: %.2f is kept of what independent hedges save", age, plan.Kept)
+			t.Errorf("at %v: hedges achieve %.2f of what independent hedges save", age, plan.Kept)
 		}
 	}
 }

@@ -45,19 +45,19 @@ func TestRestore_FirstCall(t *testing.T) {
 	k := known(slowOnes(5, .45, 8), 3_000)
 	n := newNewcomer(slowOnes(5, .45, 8), k, config())
 	if e := n.Estimate(); e != nil {
-		t.Fatalf("the estimate is %+v before a call asked", e)
+		t.Fatalf("the estimate is %+v before any call asked", e)
 	}
 	first := n.First(n.now)
 	if first == nil || first.Delay < 6*ms || first.Delay > 25*ms {
 		t.Fatalf("the estimate of the first call is %+v", first)
 	}
 	if e := n.Estimate(); e.Choice == nil {
-		t.Errorf("no choice was made from what was restored: %+v", e)
+		t.Errorf("no choice was made from restored latencies: %+v", e)
 	}
 	c := config()
 	c.WarmupCalls = 5_000
 	if e := newNewcomer(slowOnes(5, .45, 8), k, c).First(n.now); e != nil {
-		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Total())
+		t.Errorf("an estimate from %v calls, with a warm-up of 5000", k.Total())
 	}
 	if e := newNewcomer(slowOnes(5, .45, 8), nil, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
@@ -89,7 +89,7 @@ func TestRestore_AnotherDistribution(t *testing.T) {
 			t.Errorf("the median is %.2f ms after %d calls, want %v", got, calls, median)
 		}
 		if got := n.Primaries(n.now).Total(); math.Abs(got-float64(calls)) > 1 {
-			t.Errorf("%v calls are known, want the %d of its own", got, calls)
+			t.Errorf("%v calls are known, want the learner's own %d", got, calls)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestRestore_DuringWarmup(t *testing.T) {
 	c.WarmupCalls = 100
 	n := newNewcomer(slowOnes(50, .45, 8), known(slowOnes(5, .45, 8), 3_000), c)
 	if n.First(n.now) == nil {
-		t.Fatal("no estimate from what was restored")
+		t.Fatal("no estimate from restored latencies")
 	}
 	if n.calls(50); n.Estimate() != nil {
 		t.Errorf("%+v after 50 calls of another distribution", n.Estimate())
@@ -127,7 +127,7 @@ func TestRestore_Burst(t *testing.T) {
 		n.PrimaryEnded(n.now.Add(d), d, true)
 	}
 	if got := n.Primaries(n.now.Add(took[200])).Total(); got < 990 {
-		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was restored is forgotten",
+		t.Errorf("%v calls are known once the fastest 200 of 1000 calls have ended: restored latencies were dropped",
 			got)
 	}
 }

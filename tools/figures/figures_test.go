@@ -53,7 +53,7 @@ func TestFigures(t *testing.T) {
 	}
 	for _, list := range []string{"p99 #", "run c\n\tp99", "run c\nwithin x", "run c\np99\n\t(p99", "run c\np99"} {
 		if _, err := parse(list); err == nil {
-			t.Errorf("%q is no error", list)
+			t.Errorf("%q is not an error", list)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (in *input) addCall(line int, value, took string) error {
 // badRecord returns the error of the record after the last one read, on the given line or after it.
 func (in *input) badRecord(err error, line int) error {
 	if errors.Is(err, errTooLong) {
-		return in.wrong(line, "more than 1 MiB", "a record, with quotes doubled inside of quotes")
+		return in.wrong(line, "more than 1 MiB", "a record, with quotes doubled inside quotes")
 	}
 	var bad *csv.ParseError
 	if !errors.As(err, &bad) {
@@ -110,5 +110,5 @@ func (in *input) badRecord(err error, line int) error {
 	if errors.Is(bad.Err, csv.ErrFieldCount) {
 		return in.wrong(bad.StartLine, "another number of columns", "as many as in the header")
 	}
-	return in.wrong(bad.StartLine, bad.Err.Error(), "CSV, with quotes doubled inside of quotes")
+	return in.wrong(bad.StartLine, bad.Err.Error(), "CSV, with quotes doubled inside quotes")
 }

@@ -53,7 +53,7 @@ func TestPage_Live(t *testing.T) {
 	do("dns:///shop:443", "/shop.Items/New")
 	tab.run(t,
 		chromedp.Poll(`document.querySelector("article[data-method='/shop.Items/New']") !== null`, nil,
-			chromedp.WithPollingTimeout(30*time.Second)),
+			chromedp.WithPollingTimeout(patience)),
 		chromedp.Evaluate(read, &got), chromedp.Title(&title))
 	if !slices.Equal(got, want()) || title != "Hedging" {
 		t.Errorf("rows %v, want %v; the title is %q", got, want(), title)
@@ -163,7 +163,7 @@ func browser(t *testing.T) string {
 		}
 	}
 	if os.Getenv("HEDGE_NEEDS_BROWSER") != "" {
-		t.Fatal("HEDGE_NEEDS_BROWSER is set, and no chromium is installed")
+		t.Fatal("HEDGE_NEEDS_BROWSER is set, but no chromium is installed")
 	}
 	t.Skip("no chromium is installed: on Debian, apt-get install chromium")
 	return ""
@@ -176,13 +176,16 @@ type tab struct {
 	problems []string
 }
 
+// patience bounds all that a tab does.
+const patience = 2 * time.Minute
+
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	path := browser(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.DisableGPU,
+		chromedp.DisableGPU, chromedp.WSURLReadTimeout(patience), // until it has started
 		chromedp.Flag("disable-dev-shm-usage", true))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)

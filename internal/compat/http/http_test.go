@@ -234,18 +234,17 @@ func (b *backends) reverseProxy(t *testing.T, rt http.RoundTripper) string {
 	return server.URL
 }
 
-// nginx is in front of the backends in turn. The test is skipped where none is installed.
-func (b *backends) nginx(t *testing.T) string {
+// nginx is in front of the backends in turn, at a socket of its own: a port could be taken before
+// it listens. The test is skipped where none is installed.
+func (b *backends) nginx(t *testing.T) dialer {
 	program, err := exec.LookPath("nginx")
 	if err != nil {
 		t.Skip("no nginx: apt-get install nginx-light")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	folder, err := os.MkdirTemp("", "nginx") // its name is short
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, folder := listener.Addr().String(), t.TempDir()
-	listener.Close()
 	var servers strings.Builder
 	for _, at := range b.urls {
 		fmt.Fprintf(&servers, "server %s max_fails=0;", at.Host)
@@ -253,8 +252,8 @@ func (b *backends) nginx(t *testing.T) string {
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error.log; events {}
 http { access_log off; client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
 uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5; upstream backends { %[2]s keepalive 32; }
-server { listen %[3]s; location / { proxy_pass http://backends; proxy_http_version 1.1; proxy_buffering off;
-proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder, servers.String(), address)
+server { listen unix:%[1]s/socket; location / { proxy_pass http://backends; proxy_http_version 1.1;
+proxy_buffering off; proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder, servers.String())
 	path := filepath.Join(folder, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
@@ -267,12 +266,16 @@ proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder
 	t.Cleanup(func() {
 		cancel()
 		cmd.Wait()
+		os.RemoveAll(folder)
 	})
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(folder, "socket"))
+	}
 	for tries := 0; ; tries++ { // each takes a millisecond at least, while nothing listens
-		conn, err := net.DialTimeout("tcp", address, time.Second)
+		conn, err := dial(ctx, "", "")
 		if err == nil {
 			conn.Close()
-			return "http://" + address
+			return dial
 		}
 		if tries > 10_000 {
 			t.Fatal(err)
@@ -281,10 +284,13 @@ proxy_set_header Connection ""; proxy_set_header Host $http_host; } } }`, folder
 	}
 }
 
-// measure makes calls until the time is over, 50 by each caller at least, and returns how many failed
-// and the p99 of their latencies.
-func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (calls, failed int64,
-	p99 time.Duration) {
+// dialer is an [http.Transport.DialContext].
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// measure makes calls until the time is over, 50 by each caller at least, and up to 500 until there
+// is a hedge. It returns how many failed and the p99 of their latencies.
+func measure(t *testing.T, s *hedge.Scheduler, call func(context.Context, string) ([]byte, error)) (calls,
+	failed int64, p99 time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(longtest.Size(6, 25))*time.Second)
 	defer cancel()
 	var mu sync.Mutex
@@ -292,7 +298,8 @@ func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (
 	var callers sync.WaitGroup
 	for caller := range 4 {
 		callers.Go(func() {
-			for i := caller; ctx.Err() == nil || i < 50; i++ { // a busy machine makes few calls in the time
+			// A busy machine makes few calls in the time.
+			for i := caller; ctx.Err() == nil || i < 50 || s.Stats().Hedges == 0 && i < 500; i++ {
 				n := strconv.Itoa(i % 10)
 				began := time.Now()
 				got, err := call(t.Context(), n)
@@ -325,13 +332,13 @@ func TestClients(t *testing.T) {
 				b := startBackends(t)
 				proxied := &http.Transport{MaxIdleConnsPerHost: 100}
 				t.Cleanup(proxied.CloseIdleConnections)
-				var at string
+				at, dial := "http://nginx", dialer(nil)
 				if front == "nginx" {
-					at = b.nginx(t)
+					dial = b.nginx(t)
 				} else {
 					at = b.reverseProxy(t, proxied)
 				}
-				compare(t, tc.option, func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
+				compare(t, tc.option, dial, func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
 					return tc.call(&http.Client{Transport: rt}, at)
 				})
 			})
@@ -344,7 +351,7 @@ func TestReverseProxy(t *testing.T) {
 	b := startBackends(t)
 	own := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(own.CloseIdleConnections)
-	compare(t, hedge.WithAllMethods(), func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
+	compare(t, hedge.WithAllMethods(), nil, func(rt http.RoundTripper) func(context.Context, string) ([]byte, error) {
 		return clients[len(clients)-1].call(&http.Client{Transport: own}, b.reverseProxy(t, rt))
 	})
 	deadline := time.Now().Add(10 * time.Second)
@@ -357,7 +364,7 @@ func TestReverseProxy(t *testing.T) {
 }
 
 // compare makes calls without and with hedging, at the same time.
-func compare(t *testing.T, option hedge.Option,
+func compare(t *testing.T, option hedge.Option, dial dialer,
 	calls func(http.RoundTripper) func(context.Context, string) ([]byte, error)) {
 	name := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/chat") {
@@ -374,10 +381,10 @@ func compare(t *testing.T, option hedge.Option,
 	results := make([]result, 2)
 	for i, scheduler := range []*hedge.Scheduler{nil, s} {
 		both.Go(func() {
-			base := &http.Transport{MaxIdleConnsPerHost: 100}
+			base := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: dial}
 			client := &http.Client{Transport: hedgehttp.Transport(scheduler, base, name)}
 			r := &results[i]
-			r.calls, r.failed, r.p99 = measure(t, calls(client.Transport))
+			r.calls, r.failed, r.p99 = measure(t, s, calls(client.Transport))
 			client.CloseIdleConnections()
 		})
 	}

@@ -178,7 +178,7 @@ func (in input) evaluate(t *testing.T, rules string, queries ...query) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {
-			t.Fatal("HEDGE_NEEDS_PROMETHEUS is set, and no promtool is installed")
+			t.Fatal("HEDGE_NEEDS_PROMETHEUS is set, but no promtool is installed")
 		}
 		t.Skip("no promtool is installed: on Debian, apt-get install prometheus")
 	}

@@ -163,7 +163,7 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 		}
 		if events["hedge sent"] != stats.Hedges || events["hedged call decided"] != stats.Hedged ||
 			lost != stats.Hedges || other != 0 {
-			t.Errorf("events %v, %d losers, %d others without a status; %+v", events, lost, other, stats)
+			t.Errorf("events %v, %d losers, %d other spans without a status; %+v", events, lost, other, stats)
 		}
 	})
 }

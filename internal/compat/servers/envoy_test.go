@@ -1,25 +1,31 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestEnvoy_TurnsHedgesAway runs the configuration of docs/shed.md, which has room for two hedges.
-// Calls whose hedges are turned away go on.
+// Calls whose hedges are turned away go on. No attempt is answered before all hedges were turned
+// away or served.
 func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 	path, err := exec.LookPath("envoy")
 	if err != nil {
@@ -31,7 +37,7 @@ func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 	}
 	_, config, _ := strings.Cut(string(page), "```yaml\n")
 	config, _, _ = strings.Cut(config, "```")
-	cluster, err := testserver.Start(testserver.Config{Backends: 2, Latency: testserver.Constant(300 * time.Millisecond)})
+	cluster, err := testserver.Start(testserver.Config{Backends: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +64,17 @@ func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+running.Address,
-		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	var away atomic.Int64 // hedges
+	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if status.Code(err) == codes.Unavailable {
+			away.Add(1)
+		}
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+running.Address, append(interceptor.DialOptions(s,
+		grpc.WithTransportCredentials(insecure.NewCredentials())), grpc.WithChainUnaryInterceptor(count))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +83,14 @@ func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 	if _, err := client.Unary(t.Context(), &testpb.Request{}, hedge.Off()); err != nil {
 		t.Fatal(err)
 	}
-	const calls = 12
+	const calls, most = 12, 12 * (race.MaxAttempts - 1) // hedges: one that was turned away is repeated
 	before := cluster.Counts().Attempts
+	cluster.SetScript(func(testserver.Attempt) testserver.Plan {
+		for n := 0; away.Load()+cluster.Counts().Hedges < most && n < 10_000; n++ {
+			<-time.After(time.Millisecond)
+		}
+		return testserver.Plan{}
+	})
 	var all sync.WaitGroup
 	for id := range uint64(calls) {
 		all.Go(func() {

@@ -43,7 +43,7 @@ type Load struct {
 // plain is the budget of a client that does not hedge at all.
 const plain = -1
 
-// Result is what became of the calls of a run.
+// Result has the outcomes of the calls of a run.
 type Result struct {
 	Calls, Failed int
 	// replies to another request, which have failed; calls that ran out of their time, which have

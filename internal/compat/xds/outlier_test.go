@@ -112,6 +112,6 @@ func TestOutlierDetection_Ejects(t *testing.T) {
 	_, hedged, _, hedges := share(t, fmt.Sprintf(ours, fmt.Sprintf(outliers, roundRobin)), 2, fails)
 	t.Logf("%d attempts meet the backend that fails plain, %d hedged, of %d hedges", plain, hedged, hedges)
 	if hedges < 50 || float64(hedged) > 1.1*float64(plain) {
-		t.Errorf("the ejected backend has %d attempts, %d plain, of %d hedges", hedged, plain, hedges)
+		t.Errorf("the ejected backend got %d attempts, %d plain, of %d hedges", hedged, plain, hedges)
 	}
 }

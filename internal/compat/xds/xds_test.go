@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,9 +200,17 @@ func TestMesh(t *testing.T) {
 		{"ring hash", `{"ring_hash_experimental": {}}`, false, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			const changes = 2000  // the first call during the change
+			var moved atomic.Bool // to the second cluster
 			backends := testserver.StartT(t, testserver.Config{Backends: 6, Script: func(a testserver.Attempt) testserver.Plan {
-				if a.Number == 0 {
+				if a.Backend >= 4 {
+					moved.Store(true)
+				}
+				switch {
+				case a.Number == 0 && a.ID < changes:
 					return testserver.Plan{Ending: testserver.Hang}
+				case a.Number == 0: // its hedges may all meet the error below
+					return testserver.Plan{Delay: time.Second}
 				}
 				return testserver.Plan{}
 			}})
@@ -258,25 +267,25 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, arrived, row)
 			}
 			if arrived < calls/2 {
-				t.Errorf("two attempts of only %d of %d calls arrived", arrived, calls)
+				t.Errorf("two attempts arrived for only %d of %d calls", arrived, calls)
 			}
 
 			// The cluster changes under calls. They overlap, because a channel over a ring hash
 			// that no call uses is idle, and the hedge of a call to the old cluster waits until
 			// another call has the new one connect.
 			var group sync.WaitGroup
-			for id := range uint64(120) {
+			for id := uint64(0); id < 120 || !moved.Load() && id < 2000; id++ {
 				if id == 40 {
 					m.say(t, clusterOf(t, "second", tc.child, tc.weighted), endpointsOf(t, "second", addresses[2:]))
 				}
-				group.Go(func() { call(2000 + id) })
+				group.Go(func() { call(changes + id) })
 				<-time.After(10 * ms)
 			}
 			group.Wait()
-			call(2120)
-			for _, r := range backends.RecordsOf(2120) {
+			call(9999)
+			for _, r := range backends.RecordsOf(9999) {
 				if r.Backend < 2 {
-					t.Errorf("the last call met backend %d, which the second cluster has not", r.Backend)
+					t.Errorf("the last call met backend %d, which the second cluster lacks", r.Backend)
 				}
 			}
 		})
