@@ -43,7 +43,7 @@ func (set optionFunc) apply(c *config) error { return set(c) }
 
 func newConfig(opts []Option) (*config, error) {
 	c, err := applied(settings.DefaultConfig(), opts)
-	if err == nil && !c.SaysWhich() && !c.Off {
+	if err == nil && !c.SelectsMethods() && !c.Off {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
 	return c, err

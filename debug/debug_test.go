@@ -211,6 +211,31 @@ func TestHandler_Sentences(t *testing.T) {
 	}
 }
 
+// TestHandler_Sentences_AfterAChange has sentences about what is in force, and not about the calls
+// before.
+func TestHandler_Sentences_AfterAChange(t *testing.T) {
+	update := func(o hedge.Option) func(*hedge.Scheduler) {
+		return func(s *hedge.Scheduler) { _ = s.Update(hedge.WithAllMethods(), o) }
+	}
+	for _, tc := range []struct {
+		want          string
+		calls         int
+		before, after func(*hedge.Scheduler)
+	}{
+		{"The method is being learned: 3 calls seen.", 3, (*hedge.Scheduler).Pause, (*hedge.Scheduler).Resume},
+		{"have the option Off or WithOff", 300, (*hedge.Scheduler).Resume, update(hedge.WithOff(true))},
+		{"The options allow no hedges", 300, (*hedge.Scheduler).Resume, update(hedge.WithBudgetPercent(0))},
+	} {
+		hedgetest.Run(t, tc.want, func(t *testing.T) {
+			s := hedgetest.All(t)
+			tc.before(s)
+			calls(t, s, "a", "/a/Get", tc.calls)
+			tc.after(s)
+			says(t, get(debug.Handler(s), "", "").Body.String(), tc.want)
+		})
+	}
+}
+
 // TestText_OfATarget checks the text for states of a target, and that it is empty without them.
 func TestText_OfATarget(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)

@@ -24,13 +24,13 @@ func sentence(t stats.Method, config *settings.Config) string {
 		return "No option selects this method: it is not hedged, and its latencies are not learned."
 	case t.Calls > 0 && t.NoDescriptor == t.Calls:
 		return "The method's descriptor is not linked into the program, so WithIdempotentOnly does not select it."
-	case t.Calls > 0 && t.Off == t.Calls:
+	case config.Off || t.Calls > 0 && t.Off == t.Calls:
 		return "All calls of this method have the option Off or WithOff, so none is hedged."
-	case (config.MaxHedges == 0 || config.BudgetPercent == 0) && t.Hedges == 0:
+	case config.BudgetPercent == 0 || config.MaxHedges == 0 && t.Hedges == 0:
 		return "The options allow no hedges. Latencies are still learned."
 	case t.Unhedgeable != stats.NoReason && t.Hedged+t.DryRun == 0:
 		return "Calls cannot be hedged: " + cannot[t.Unhedgeable]
-	case t.Delay == 0 && t.Warmup > 0:
+	case t.Delay == 0 && (t.Warmup > 0 || t.Hedged+t.DryRun == 0):
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
 	}
 	var b strings.Builder

@@ -42,19 +42,14 @@ type Ticket struct {
 // Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that
 // a hedge that is retried keeps its draw.
 func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
-	share := m.Share(now, t)
+	if !m.own.watching.Load() && !m.Target.whole.watching.Load() {
+		return true
+	}
+	share := m.State(now, t).Share
 	if share < 1 && k.hedge != n {
 		*k = Ticket{n, m.tickets.Next()}
 	}
 	return share >= 1 || k.value < share
-}
-
-// Share returns the share of due hedges that may be sent at now, 0 to 1.
-func (m *Guard) Share(now time.Time, t Traffic) float64 {
-	if !m.own.watching.Load() && !m.Target.whole.watching.Load() {
-		return 1
-	}
-	return m.State(now, t).Share
 }
 
 // State returns the share at now, with the reason and the start of a reduction: the method's or the

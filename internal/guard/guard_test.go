@@ -214,7 +214,7 @@ func TestGuard_Signs(t *testing.T) {
 			if tc.hedge > 0 {
 				m.Sent(w.now.Add(-tc.hedge))
 			}
-			share := func(after time.Duration) float64 { return m.Share(w.now.Add(after), w.traffic(m)) }
+			share := func(after time.Duration) float64 { return m.State(w.now.Add(after), w.traffic(m)).Share }
 			for range tc.primary {
 				m.Exhausted(w.now, w.traffic(m), false)
 			}
@@ -248,8 +248,8 @@ func TestGuard_AClockSetBack(t *testing.T) {
 		if n > 60 {
 			*(*uint64)(unsafe.Pointer(&back)) -= 7200 << 30 // the wall clock, and not the monotonic one
 		}
-		guards[1].Share(back.Add(-second/2), traffic)
-		if a, b := guards[0].Share(now, traffic), guards[1].Share(back, traffic); math.Abs(a-b) > 1e-9 {
+		guards[1].State(back.Add(-second/2), traffic)
+		if a, b := guards[0].State(now, traffic).Share, guards[1].State(back, traffic).Share; math.Abs(a-b) > 1e-9 {
 			t.Fatalf("after %d s the share is %v, but %v after the clock is set back", n, a, b)
 		}
 		if n < 300 {

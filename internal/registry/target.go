@@ -157,11 +157,11 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	r := m.Target.registry
 	l.Start(c, trigger.Owner{
-		Budget:   m.Target.Budget,
-		Pace:     &r.pace,
-		Epoch:    r.epoch,
-		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
-		Looked:   m.sample,
+		Budget:    m.Target.Budget,
+		Pace:      &r.pace,
+		Epoch:     r.epoch,
+		Panicked:  func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
+		Evaluated: m.sample,
 	})
 }
 

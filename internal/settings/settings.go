@@ -87,12 +87,12 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
 	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
-		c.Off && !c.SaysWhich(), true
+		c.Off && !c.SelectsMethods(), true
 }
 
-// SaysWhich reports whether an option selects the methods that may run twice. Without one, a
+// SelectsMethods reports whether an option selects the methods that may run twice. Without one, a
 // configuration that is off selects all methods, so that they are learned.
-func (c *Config) SaysWhich() bool {
+func (c *Config) SelectsMethods() bool {
 	return len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All
 }
 

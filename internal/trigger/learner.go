@@ -39,11 +39,11 @@ type Learner struct {
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
-	Budget   *budget.Bucket  // the target's
-	Pace     *Pace           // shared by all learners of a scheduler; nil: no limit
-	Epoch    time.Time       // origin of the learner's times
-	Panicked func()          // the computation of an estimate panicked
-	Looked   func(time.Time) // the window was evaluated; called without locks
+	Budget    *budget.Bucket  // the target's
+	Pace      *Pace           // shared by all learners of a scheduler; nil: no limit
+	Epoch     time.Time       // origin of the learner's times
+	Panicked  func()          // the computation of an estimate panicked
+	Evaluated func(time.Time) // the window was evaluated; called without locks
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -162,8 +162,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		}
 	}()
 	compute()
-	if l.owner.Looked != nil {
-		l.owner.Looked(now)
+	if l.owner.Evaluated != nil {
+		l.owner.Evaluated(now)
 	}
 }
 

@@ -26,8 +26,7 @@ type HedgePlan struct {
 	Hedges      int           // bound on the hedges of one call
 
 	Load  float64 // predicted extra attempts per call
-	Gain  float64 // predicted fall of the tail, as docs/trigger.md defines it
-	Saved float64 // the gain as a share of the tail
+	Saved float64 // predicted fall of the tail, as docs/trigger.md defines it, as a share of the tail
 	Kept  float64 // measured / predicted savings of hedges at this delay, 0 to 1; 1 without measurements
 }
 
@@ -188,10 +187,11 @@ func (s *search) try(bucket int) (better bool) {
 }
 
 func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
-	if plan.Gain = s.unhedged - s.tail(plan); s.unhedged > 0 {
-		plan.Saved = plan.Gain / s.unhedged
+	gain := s.unhedged - s.tail(plan)
+	if s.unhedged > 0 {
+		plan.Saved = gain / s.unhedged
 	}
-	return plan, plan.Gain - s.Price*plan.Load
+	return plan, gain - s.Price*plan.Load
 }
 
 // fit returns plan with the greatest probability whose load is within the bound, to a thousandth, and
