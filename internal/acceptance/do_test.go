@@ -164,7 +164,8 @@ func TestRule07_OneLife(t *testing.T) {
 		losers++
 		// Without a cancellation it answered while that was on its way.
 		if after := ticks(o.at, r.Ended); r.Ended.IsZero() || after > 50 {
-			t.Errorf("attempt %d of call %d ended %d ms after the outcome, cancelled: %t", r.Number, r.ID, after, r.WasCancelled())
+			t.Errorf("attempt %d of call %d ended %d ms after the outcome, cancelled: %t", r.Number, r.ID, after,
+				r.WasCancelled())
 		}
 	}
 	if losers < 20 {

@@ -161,11 +161,11 @@ func TestParse_RetryThrottling(t *testing.T) {
 	}{
 		{`{}`, nil},
 		{`{"retryThrottling": null}`, nil},
-		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &rpc.Throttle{MilliTokens: 1_000_000, MilliRatio: 1}},
-		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &rpc.Throttle{MilliTokens: 1000, MilliRatio: 123}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &rpc.Throttle{MilliTokens: 10_000, MilliRatio: 29}},
-		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.Throttle{MilliTokens: 10_000, MilliRatio: 2000}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.Throttle{MilliTokens: 10_000, MilliRatio: 10_000}},
+		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &rpc.Throttle{1_000_000, 1}},
+		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &rpc.Throttle{1000, 123}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &rpc.Throttle{10_000, 29}},
+		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.Throttle{10_000, 2000}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.Throttle{10_000, 10_000}},
 	} {
 		if c, err := rpc.ParseServiceConfig(tc.config); err != nil || !cmp.Equal(c.Throttle, tc.want) {
 			t.Errorf("%s: %+v, %v, want %+v", tc.config, c, err, tc.want)
