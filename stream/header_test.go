@@ -307,7 +307,7 @@ func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 	client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
 		st, err := open()
 		if first {
-			st, first = emptyLater{st}, false
+			st, first = emptyOnceLost{st}, false
 		}
 		return st, err
 	}))
@@ -320,13 +320,13 @@ func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 	}
 }
 
-// emptyLater is a stream without headers that ends after 50 ms, without a message.
-type emptyLater struct{ grpc.ClientStream }
+// emptyOnceLost is a stream without headers that ends when it is canceled, without a message.
+type emptyOnceLost struct{ grpc.ClientStream }
 
-func (emptyLater) Header() (metadata.MD, error) { return nil, nil }
+func (emptyOnceLost) Header() (metadata.MD, error) { return nil, nil }
 
-func (e emptyLater) RecvMsg(any) error {
-	time.Sleep(50 * ms)
+func (e emptyOnceLost) RecvMsg(any) error {
+	<-e.Context().Done()
 	return io.EOF
 }
 
