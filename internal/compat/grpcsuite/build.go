@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// build copies gRPC's module, adds the interceptors to it and compiles the tests.
+func build(work, copied string) error {
+	began := time.Now()
+	module, err := output("", "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "google.golang.org/grpc")
+	if err != nil {
+		return err
+	}
+	ours, err := output("", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/grpchedge/hedge")
+	if err != nil {
+		return err
+	}
+	dir, version, _ := strings.Cut(module, " ")
+	if err := copyTree(dir, copied); err != nil {
+		return err
+	}
+	// What our module requires, and in the versions that it requires.
+	requires, err := output(ours, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}}@{{.Version}}{{end}}", "all")
+	if err != nil {
+		return err
+	}
+	edit := []string{"mod", "edit", "-require=github.com/grpchedge/hedge@v0.0.0",
+		"-replace=github.com/grpchedge/hedge=" + ours}
+	for _, r := range strings.Fields(requires) {
+		if strings.HasPrefix(r, "github.com/DataDog/sketches-go@") || strings.HasPrefix(r, "go.uber.org/atomic@") {
+			edit = append(edit, "-require="+r)
+		}
+	}
+	if _, err := output(copied, "go", edit...); err != nil {
+		return err
+	}
+	for _, s := range suites {
+		file := strings.Replace(options, "package test\n", "package "+s.pkg+"\n", 1)
+		if err := os.WriteFile(filepath.Join(copied, s.dir, "hedge_interceptors_test.go"), []byte(file), 0o600); err != nil {
+			return err
+		}
+		args := []string{"test", "-mod=mod", "-vet=off", "-c", "-o", filepath.Join(work, s.pkg+".test")}
+		if *race {
+			args = append(args, "-race")
+		}
+		if _, err := output(copied, "go", append(args, "./"+s.dir)...); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("gRPC %s, tests built in %.0f s\n", version, time.Since(began).Seconds())
+	return nil
+}
+
+// copyTree copies a module out of the module cache, where files are read-only.
+func copyTree(from, to string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), content, 0o600)
+	})
+}
+
+// output runs a command and returns its output.
+func output(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out, errs.Bytes())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
