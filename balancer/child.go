@@ -36,9 +36,11 @@ type child struct {
 
 func newChild(p *policy, builder balancer.Builder, number int) *child {
 	return &child{ClientConn: p.parent, policy: p, builder: builder, number: number, subConns: map[*subConn]struct{}{},
-		state: balancer.State{ConnectivityState: connectivity.Connecting,
-			Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}}
+		state: balancer.State{ConnectivityState: connectivity.Connecting, Picker: waits}}
 }
+
+// waits makes calls wait for another picker.
+var waits = base.NewErrPicker(balancer.ErrNoSubConnAvailable)
 
 // build builds the child, which may call UpdateState before build returns.
 func (c *child) build() { c.tell(func() { c.balancer = c.builder.Build(c, c.policy.opts) }) }
@@ -58,8 +60,8 @@ func (c *child) alive() bool {
 }
 
 func (c *child) UpdateState(state balancer.State) {
-	if state.Picker == nil { // calls wait
-		state.Picker = base.NewErrPicker(balancer.ErrNoSubConnAvailable)
+	if state.Picker == nil { // gRPC makes calls wait then
+		state.Picker = waits
 	}
 	c.policy.mu.Lock()
 	defer c.policy.mu.Unlock()

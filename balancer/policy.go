@@ -122,7 +122,7 @@ func (p *policy) publish() {
 		}
 	}
 	if len(picks.copies) == 0 { // no state that this version knows
-		picks.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
+		picks.copies = []balancer.Picker{waits}
 	}
 	p.place.SetPicker(picks.forHedge)
 	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picks})
