@@ -56,7 +56,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			c.SendsOne()
 		}
 		waits := c.WaitsForMessage(func() bool {
-			return attempt.NewOptions(opts).Codec == nil && described(method) != nil
+			return attempt.CodecOf(opts) == nil && described(method) != nil
 		})
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)

@@ -29,10 +29,10 @@ type coder interface {
 	Unmarshal(data mem.BufferSlice, v any) error
 }
 
-// codecOf returns the codec that gRPC chooses for a call with the given options. It returns nil for
+// CodecOf returns the codec that gRPC chooses for a call with the given options. It returns nil for
 // gRPC's own codec, which can encode a message again without a loss, and if the chosen codec does
 // not exist: gRPC then fails the call.
-func codecOf(opts []grpc.CallOption) *Codec {
+func CodecOf(opts []grpc.CallOption) *Codec {
 	var chosen coder
 	name, subtype := "", ""
 	for _, opt := range opts {

@@ -32,7 +32,7 @@ type variable struct {
 // it on the caller's goroutine, before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
-	o := Options{Codec: codecOf(opts), caller: slices.Clip(opts)}
+	o := Options{Codec: CodecOf(opts), caller: slices.Clip(opts)}
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
