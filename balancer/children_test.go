@@ -14,12 +14,13 @@ import (
 const (
 	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
 	shard    = `{"test_shard": {}}`    // picks the first two backends in turn
+	firstOn  = `{"test_first_on": {}}` // picks all in turn, from the first on; round_robin begins at one chosen at random
 	counting = `{"test_counting": {}}` // picks all in turn, each twice, so that a hedge's first pick meets the primary's
 )
 
 func init() {
 	for name, p := range map[string]turns{"test_stubborn": {most: 1, each: 1}, "test_shard": {most: 2, each: 1},
-		"test_counting": {most: 100, each: 2}} {
+		"test_first_on": {most: 100, each: 1}, "test_counting": {most: 100, each: 2}} {
 		grpcbalancer.Register(base.NewBalancerBuilder(name, p, base.Config{}))
 	}
 }

@@ -250,10 +250,10 @@ func TestStalledBackend(t *testing.T) {
 	if both, _ := run("least request, hedged elsewhere", wrapped(leastRequest), 2); both > fewest/4 {
 		t.Errorf("p99 with least request %v, hedged %v", fewest, both)
 	}
-	plain, _ := run("plain", roundRobin, 0)
+	plain, _ := run("plain", firstOn, 0)
 	for hedges := 1; hedges <= 2; hedges++ {
-		hedged, again := run(fmt.Sprintf("hedged, up to %d", hedges), roundRobin, hedges)
-		elsewhere, never := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), wrapped(roundRobin), hedges)
+		hedged, again := run(fmt.Sprintf("hedged, up to %d", hedges), firstOn, hedges)
+		elsewhere, never := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), wrapped(firstOn), hedges)
 		if again == 0 || never != 0 || elsewhere > plain/20 || elsewhere > hedged {
 			t.Errorf("p99 %v plain, %v hedged, %v elsewhere; %d and %d hedges met the stalled backend again", plain, hedged,
 				elsewhere, again, never)
