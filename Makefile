@@ -20,7 +20,7 @@ API      = cd tools && $(GO) run ./api .. ../otel
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-modules test-long test-full grpc-suite bench results figures microbench lint generate fuzz
+.PHONY: help demo test test-modules test-long test-full grpc-suite bench results figures microbench walks lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME
 	@set -e; for m in $(MODULES); do \
 		(cd $$m && $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./...); done
 	@cd bench && $(GO) run -buildvcs=false . cost $(COST_FLAGS)
+
+walks: ## how many functions and files a call enters, and how often it turns back to a file (WALKS_FLAGS="-list 'unary hedged'")
+	@cd tools && $(GO) run ./walks $(WALKS_FLAGS)
 
 # With RACE, so that it needs no build of the dependencies besides that of the tests.
 lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt; pages have the text of docs/figures.txt
