@@ -42,5 +42,6 @@
 //   - burst: the capacity of the budget: two seconds of earnings, or up to five delays if longer, and
 //     at least one hedge.
 //   - latency: the time from the start of a call, or of a stream, to its answer or its first message.
+//     A stream of [WithSingleRequest] starts with its request.
 //   - window: the time for which a latency is remembered: see [WithWindow].
 package hedge

@@ -155,7 +155,8 @@ func WithWaitForMessage(patterns ...string) Option {
 // and KServe's ModelStreamInfer. Another option must select the methods. Patterns have the syntax
 // of [WithMethods]; at least one is required, and repeated options add their patterns.
 //
-// A hedge sends the first message again, and closes its side when the caller does. A second message
+// The call begins with the first message: its latency, and the delay of its hedges, count from
+// there. A hedge sends that message again, and closes its side when the caller does. A second message
 // from the caller makes the primary win, or goes to the hedge that has won, and counts in
 // stats.Counts.SecondRequest. While more than one in 16 streams of a method has a second message,
 // the method is not hedged, and its calls count in stats.Counts.NotReplayable.

@@ -121,7 +121,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	if c.heard.Load() {
 		return c.headerOf(c.chosen.Load())
 	}
-	askedAt := c.call.Age()
+	askedAt := c.age()
 	goal := responseHeaders
 	if c.waits && !c.call.ByPolicy() {
 		goal = firstMessage
@@ -154,6 +154,9 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
+	if c.bidi && c.requests == 0 {
+		c.beginWithRequest()
+	}
 	second := c.sends(m)
 	if c.dryRun && !second {
 		c.kept.Store(c.opener.options.Keep(m))

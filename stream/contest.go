@@ -34,7 +34,7 @@ type contest struct {
 
 // receiveFirst is RecvMsg up to the first message, or the end of the stream.
 func (c *clientStream) receiveFirst(m any) error {
-	askedAt := c.call.Age()
+	askedAt := c.age()
 	goal := responseHeaders
 	var replies attempt.Reply
 	races := true
@@ -64,7 +64,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	c.contest.running.Wait()
 	err := chosen.receive(m)
 	if c.dryRun {
-		if kept := c.kept.Swap(nil); !races || c.call.Overdue() && kept == nil {
+		if kept := c.kept.Swap(nil); !races || kept == nil && c.age() > c.call.Delay {
 			c.call.NotReplayable()
 		} else {
 			kept.Free()
@@ -108,9 +108,9 @@ func (k *contest) run(into any) *streamAttempt {
 	winner := &c.primary
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
-	out := k.race.Run(c.call.Context, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, call.Grace), k, k)
+	out := k.race.Run(c.call.Context, c.primary.cancel, k.plan(), k, k)
 	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the message is to come
-		e := call.Completion{Err: err, Age: k.Age(), AskedAt: k.askedAt}
+		e := call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
 		}
@@ -133,6 +133,22 @@ func (k *contest) run(into any) *streamAttempt {
 		k.replies.Restore(was)
 	}
 	return winner
+}
+
+// plan returns the plan of the race. Before the request was sent, no hedge is due: SendMsg restarts
+// the race.
+func (k *contest) plan() race.Plan {
+	c := k.stream
+	if !c.bidi {
+		return c.call.Plan().StartAt(k.askedAt, call.Grace)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.call.Plan().StartAt(k.askedAt, call.Grace)
+	if c.unsent {
+		p.Due, p.Alarm = race.Longest, nil
+	}
+	return p
 }
 
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }

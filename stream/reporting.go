@@ -14,11 +14,13 @@ import (
 type reporting struct {
 	call      call.Call
 	booked    bool       // call.End was called
+	bidi      bool       // the call begins with the request, and not with the stream
+	unsent    bool       // the request of such a stream is to come; guarded by mu
 	inspects  bool       // a function of WithClass or WithCost is due: see call.Call.Inspects
 	inspected bool       // the functions were called; used by SendMsg only
 	requests  uint8      // messages sent, 2 for more; used by SendMsg only
 	begun     bool       // RecvMsg or Header was called: the class and cost are fixed
-	mu        sync.Mutex // guards begun and headers
+	mu        sync.Mutex // guards begun and headers, and changes of call.Start
 	headers   headerWait // the wait for the headers that decided the call
 }
 
@@ -31,6 +33,18 @@ type headerWait struct {
 
 func (r *reporting) setCall(c *call.Call) {
 	r.call, r.inspects = *c, c.Inspects()
+}
+
+// age returns the age of the call; 0 before the call begins.
+func (r *reporting) age() time.Duration {
+	if r.bidi {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.unsent {
+			return 0
+		}
+	}
+	return r.call.Age()
 }
 
 // sends counts a message that the caller sends, and reports whether it is the second or a later one.
@@ -56,7 +70,7 @@ func (r *reporting) inspect(m any) {
 // headersCame records the time of the headers that decided the call or, if header is nil, of the
 // end of a stream without headers. askedAt is the age at which the caller asked for them.
 func (r *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
-	at := r.call.Age()
+	at := r.age()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.headers == (headerWait{}) {
@@ -77,7 +91,7 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 		return
 	}
 	h := r.headersWaited()
-	e := call.Completion{Err: failureOf(err), Age: r.call.Age(), AskedAt: askedAt}
+	e := call.Completion{Err: failureOf(err), Age: r.age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the stream ended before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
@@ -91,6 +105,13 @@ func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err err
 }
 
 func (r *reporting) end(e call.Completion) {
+	if r.bidi {
+		r.mu.Lock()
+		if r.unsent { // from here on, SendMsg does not change the start
+			r.unsent, r.call.Learns = false, false
+		}
+		r.mu.Unlock()
+	}
 	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.booked = true

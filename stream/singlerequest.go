@@ -1,12 +1,32 @@
 package stream
 
-import "github.com/grpchedge/hedge/internal/rpc"
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/rpc"
+)
 
 // singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
 type singleRequest struct {
 	hedges []*streamAttempt // that have sent the request, until the caller closes its side
 	closed bool             // no more messages follow
 	second bool             // the caller sends a second message: no hedge without an answer may win
+}
+
+// beginWithRequest makes the call begin now, unless it has ended. The caller may have opened the
+// stream long before, and RecvMsg may be waiting.
+func (c *clientStream) beginWithRequest() {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.unsent:
+	case !c.begun || c.contest.race.Restart(now):
+		c.call.Start = now
+	default: // the primary was chosen before the request
+		c.call.Learns = false
+	}
+	c.unsent = false
 }
 
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns

@@ -194,3 +194,66 @@ func TestSingleRequest_SecondBesideHeader(t *testing.T) {
 		})
 	}
 }
+
+// TestSingleRequest_TheClockStartsWithTheRequest opens streams 20 ms before their request.
+func TestSingleRequest_TheClockStartsWithTheRequest(t *testing.T) {
+	const opened, bidiMethod = 20 * ms, testpb.TestService_BidiStream_FullMethodName
+	for _, tc := range []struct {
+		name    string
+		primary testserver.Plan
+		hedges  int           // allowed
+		reader  bool          // Recv waits before the request is sent
+		header  bool          // Header waits before that
+		want    []uint32      // the attempt that answers
+		at      time.Duration // after the request
+		learned time.Duration
+	}{
+		{name: "a hedge is due a delay after the request", primary: slow(), hedges: 1, want: []uint32{1}, at: 15 * ms},
+		{name: "the same, with a reader that waits", primary: slow(), hedges: 1, reader: true, want: []uint32{1},
+			at: 15 * ms},
+		{name: "a fast answer needs no hedge", primary: delivers(5 * ms), hedges: 1, want: []uint32{0}, at: 5 * ms,
+			learned: 5 * ms},
+		{name: "the same, with a reader that waits", primary: delivers(5 * ms), hedges: 1, reader: true,
+			want: []uint32{0}, at: 5 * ms, learned: 5 * ms},
+		{name: "unhedged streams learn from the request", primary: delivers(5 * ms), want: []uint32{0}, at: 5 * ms,
+			learned: 5 * ms},
+		{name: "the same, with a reader that waits", primary: delivers(5 * ms), reader: true, want: []uint32{0},
+			at: 5 * ms, learned: 5 * ms},
+		{name: "Header waits, too", primary: testserver.Plan{Delay: 5 * ms, HeaderAtOnce: true}, hedges: 1, reader: true,
+			header: true, want: []uint32{0}, at: 5 * ms, learned: 5 * ms},
+		{name: "a hedge is due while Header waits", primary: slow(), hedges: 1, reader: true, header: true,
+			want: []uint32{1}, at: 15 * ms},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(tc.hedges))
+			cluster, client := inMemory(t, s, tc.primary, delivers(5*ms))
+			for range 5 {
+				ctx, cancel := context.WithCancel(t.Context())
+				st, err := client.BidiStream(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent, send := time.Now().Add(opened), func() { _ = st.Send(&testpb.Request{Id: 1}) }
+				if tc.reader {
+					time.AfterFunc(opened, send)
+				} else {
+					time.Sleep(opened)
+					send()
+				}
+				if tc.header {
+					_, _ = st.Header()
+				}
+				got, err := answers(st, 1)
+				if at := time.Since(sent); err != nil || !slices.Equal(got, tc.want) || at != tc.at {
+					t.Fatalf("the answer is from %v, %v, %v after the request; want one from %v after %v", got, err, at,
+						tc.want, tc.at)
+				}
+				cancel()
+				synctest.Wait()
+			}
+			if got, ok := s.Latency(cluster.Target(), bidiMethod, 0.5); ok != (tc.learned > 0) || !within(got, tc.learned, 0.01) {
+				t.Errorf("learned %v, want %v", got, tc.learned)
+			}
+		})
+	}
+}

@@ -63,7 +63,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		st := &clientStream{waits: waits}
 		if desc.ClientStreams {
-			st.single = &singleRequest{}
+			st.single, st.bidi, st.unsent = &singleRequest{}, true, true
 		}
 		st.primary.stream = st
 		st.setCall(&c)
@@ -85,6 +85,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	st := &clientStream{waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
+	st.bidi, st.unsent = desc.ClientStreams, desc.ClientStreams
 	st.setCall(c)
 	st.primary.cancel = func(error) {}
 	if st.dryRun {

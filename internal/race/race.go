@@ -124,6 +124,7 @@ type Race struct {
 	timer     *time.Timer // the race's own; nil while it uses the alarm
 	runner    *runner     // nil until the machine is needed
 	committed bool        // Commit was called before Run
+	restarted bool        // Restart has set plan.Start
 	untouched bool        // the race is over, with Result.Untouched
 }
 
@@ -162,14 +163,42 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.restarted {
+		plan.Start = r.plan.Start
+	}
 	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched = ctx, cancel, plan, p, e, false
-	if r.committed || plan.MaxHedges == 0 {
+	r.arm()
+}
+
+// arm sets the alarm or a timer for the first hedge. r.mu must be held.
+func (r *Race) arm() {
+	if r.restarted {
+		r.plan.From, r.plan.Due, r.plan.Alarm = 0, r.plan.Delay, nil
+	}
+	if r.committed || r.plan.MaxHedges == 0 {
 		return
 	}
-	wait := plan.Due - plan.From
-	if plan.Alarm == nil || !plan.Alarm.Set(&r.waiter, plan.Start.Add(plan.Due), wait) {
+	wait := r.plan.Due - r.plan.From
+	if r.plan.Alarm == nil || !r.plan.Alarm.Set(&r.waiter, r.plan.Start.Add(r.plan.Due), wait) {
 		r.timer = time.AfterFunc(wait, r.waiter.Wake)
 	}
+}
+
+// Restart makes the call begin at now: all ages count from then, and the first hedge is due one
+// delay later. It may be called once, on any goroutine, before or during Run. It does nothing and
+// returns false if the race has needed its machine, because a hedge was due or Commit was called.
+func (r *Race) Restart(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.runner != nil {
+		return false
+	}
+	r.restarted, r.plan.Start = true, now
+	if r.entrant != nil { // Run has begun
+		r.disarm()
+		r.arm()
+	}
+	return true
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
