@@ -64,7 +64,7 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 					t.Errorf("attempts at %v, want %v; backends %v", at, tc.want, met)
 				}
 				row := s.Methods()[0]
-				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.PushedBack != hedges ||
+				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.TurnedAway != hedges ||
 					row.HedgeWins+row.PrimaryWins != 0 {
 					t.Errorf("%+v", row.Counts)
 				}
@@ -98,8 +98,8 @@ func TestTurnedAway_IsNotSilence(t *testing.T) {
 		}
 		time.Sleep(delay * 3 / 2)
 		row := s.Methods()[0]
-		if row.PushedBack != 2 {
-			t.Errorf("%d turned away", row.PushedBack)
+		if row.TurnedAway != 2 {
+			t.Errorf("%d turned away", row.TurnedAway)
 		}
 		for _, b := range row.Silent {
 			if b.Connections > 1 { // the connection of the primaries may be silent
@@ -144,8 +144,8 @@ func TestRule12_EveryHedgeIsTurnedAway(t *testing.T) {
 				}
 			}
 			extra := float64(len(cluster.Records()) - len(all))
-			cost := 0.1*extra + 0.9*float64(s.Stats().Hedges-s.Stats().PushedBack) // some were canceled
-			burst := 1.5 * 2 * rate * budget                                       // the rate varies
+			cost := s.Stats().HedgeRate() * float64(len(all)) // some were canceled, and cost 1
+			burst := 1.5 * 2 * rate * budget                  // the rate varies
 			if cost > budget*float64(len(all))+burst+2 || (name == fails) != (extra == 0) {
 				t.Errorf("%v attempts beyond the first of %d calls cost %v", extra, len(all), cost)
 			}

@@ -93,7 +93,7 @@ func (r row) LoadChart() *chart {
 	if !known || most == 0 {
 		return nil
 	}
-	c := &chart{Title: "hedges per call in the last ten minutes, and the budget"}
+	c := &chart{Title: "extra load of the last ten minutes, and the budget"}
 	high := most * 1.2
 	step := math.Pow(10, math.Floor(math.Log10(high)))
 	if high < 2*step {
@@ -105,7 +105,7 @@ func (r row) LoadChart() *chart {
 	at := vertical(budget / high)
 	line := fmt.Sprintf("%.1f,%.1f %.1f,%.1f ", chartLeft, at, chartRight, at)
 	c.Curves = []curve{{"budget", "budget", []string{line}}}
-	c.add(r, "with", "hedges per call", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
+	c.add(r, "with", "extra load", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
 	return c
 }
 

@@ -34,7 +34,7 @@ var assets embed.FS
 var (
 	functions = template.FuncMap{
 		"count": count, "percent": percent, "short": short, "counts": otherCounts,
-		"winShare": winShare, "plain": plain, "plural": plural,
+		"decided": decided, "plain": plain, "plural": plural,
 		"bar": func(share float64) int { return int(100*share + 0.5) },
 	}
 	page = template.Must(template.New("page.html").Funcs(functions).ParseFS(assets, "page.html"))

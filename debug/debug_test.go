@@ -12,11 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -234,6 +238,45 @@ func TestHandler_Sentences_AfterAChange(t *testing.T) {
 			says(t, get(debug.Handler(s), "", "").Body.String(), tc.want)
 		})
 	}
+}
+
+// TestHandler_ServersThatShed has servers that turn most hedges away. Such a hedge counts a tenth in
+// every extra load, and a call without another hedge counts in no share of wins.
+func TestHandler_ServersThatShed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithBudgetPercent(10), hedge.WithControl(1))
+		handler := debug.Handler(s)
+		script := func(a testserver.Attempt) testserver.Plan {
+			switch {
+			case a.Number == 0 && a.ID%5 == 0:
+				return testserver.Plan{Delay: 25 * ms}
+			case a.Number == 0 || a.ID%50 == 0:
+				return testserver.Plan{Delay: ms}
+			}
+			return testserver.Plan{Code: codes.ResourceExhausted, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "0")}
+		}
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: script})
+		client := testpb.NewTestServiceClient(cluster.ClientT(t, hedgetest.Interceptors(s)...))
+		for id := range uint64(3000) {
+			if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+		}
+		m := s.Methods()[0]
+		if m.TurnedAway < m.Hedges*8/10 || m.Hedges < m.Calls/5 || m.HedgeRate() > 0.1 || m.Gain.Load > 0.1 || m.WinRate() != 1 {
+			t.Errorf("extra load %v, of the gain %v, wins %v; %+v", m.HedgeRate(), m.Gain.Load, m.WinRate(), m.Counts)
+		}
+		text := get(handler, "", "").Body.String()
+		served := fmt.Sprintf("%d of %[1]d calls with a served hedge", m.HedgeWins)
+		says(t, text, "hedges answered 100.0% of calls with a served hedge", served, "- Servers turned ")
+		if strings.Contains(text, "of hedged calls") {
+			t.Errorf("two shares of wins in\n%s", text)
+		}
+		if load := get(handler, "?part=main", "text/html").Body.String(); !strings.Contains(load, "extra load") {
+			t.Errorf("no chart of the extra load in\n%s", load)
+		}
+	})
 }
 
 // TestText_OfATarget checks the text for states of a target, and that it is empty without them.

@@ -25,8 +25,10 @@ func (r row) Figures() (f []figure) {
 	}
 	chosen := c.Probability > 0
 	add(true, "calls", "%s", count(t.Calls))
-	add(true, "hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
-	add(true, "won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
+	add(true, "hedged calls", "%s, by %s", count(t.Hedged), plural(t.Hedges, "hedge"))
+	add(t.TurnedAway > 0, "turned away by servers", "%s", plural(t.TurnedAway, "hedge"))
+	add(true, "extra load", "%s", percent(t.HedgeRate()))
+	add(true, "won by a hedge", "%s of %s %s", count(t.HedgeWins), count(t.HedgeWins+t.PrimaryWins), decided(t.Counts))
 	add(true, "delay", "%s", short(t.Delay))
 	add(true, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
 	add(chosen, "probability", "%.2f", c.Probability)
@@ -56,8 +58,13 @@ func (r row) Figures() (f []figure) {
 	return f
 }
 
-// winShare is the share of hedged calls that a hedge answered.
-func winShare(won, lost int64) float64 { return float64(won) / float64(max(won+lost, 1)) }
+// decided names the calls that stats.Counts.WinRate is about.
+func decided(c stats.Counts) string {
+	if c.TurnedAway > 0 {
+		return "calls with a served hedge"
+	}
+	return "hedged calls"
+}
 
 // named is a count with its name in words.
 type named struct {
@@ -70,7 +77,7 @@ var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // otherCounts returns the other counts above 0, such as the reasons why no hedge was sent.
 func otherCounts(s stats.Counts) (rows []named) {
-	s.Calls, s.Hedged, s.Hedges, s.HedgeWins, s.PrimaryWins = 0, 0, 0, 0, 0
+	s.Calls, s.Hedged, s.Hedges, s.HedgeWins, s.PrimaryWins, s.TurnedAway = 0, 0, 0, 0, 0, 0
 	most := int64(1)
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {

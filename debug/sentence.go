@@ -109,9 +109,11 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
 	add(t.SingleConnection && t.Connections != 1,
 		"Hedges use the connection of the primary, so they reach the same slow backend: see package balancer.")
-	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
-	add(decided >= 100 && share < 0.05,
-		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
+	add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
+		"Hedges answered %s of %s: a second attempt is hardly faster than waiting.", percent(t.WinRate()), decided(t.Counts))
+	add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,
+		"Servers turned %s of %s away, because they were busy. Such a hedge costs a tenth of one.",
+		count(t.TurnedAway), plural(t.Hedges, "hedge"))
 	if t.Gain != nil {
 		add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
 		add(!t.Gain.Measured,

@@ -80,7 +80,7 @@ var outcomes = func() (names [len(counts{})]string) {
 // counters and gauges are the instruments that are read when metrics are collected.
 var counters = []struct{ name, unit, what string }{
 	{"calls", "{call}", "Calls begun, hedged or not."},
-	{"sent", "{hedge}", "Hedges sent."},
+	{"sent", "{hedge}", "Hedges sent, including those that servers turned away."},
 	{"decisions", "{decision}",
 		"What became of hedged calls, and of hedges and calls that were held back, by outcome."},
 	{"moved", "{call}", "Primaries sent past a silent connection."},

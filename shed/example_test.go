@@ -51,8 +51,8 @@ func Example() {
 		panic(err)
 	}
 	fmt.Println("answered by attempt", reply.Attempt)
-	fmt.Println("hedges shed:", bound.Shed(), "pushed back:", s.Stats().PushedBack)
+	fmt.Println("hedges shed:", bound.Shed(), "turned away:", s.Stats().TurnedAway)
 	// Output:
 	// answered by attempt 0
-	// hedges shed: 1 pushed back: 1
+	// hedges shed: 1 turned away: 1
 }

@@ -11,8 +11,11 @@ type Counts struct {
 	// Hedges is the number of hedges sent.
 	Hedges int64
 	// HedgeWins and PrimaryWins count hedged calls that ended with an answer, OK or a final status,
-	// by the attempt that gave it, unless servers turned all hedges away.
+	// by the attempt that gave it, unless servers turned all hedges away: see WinRate.
 	HedgeWins, PrimaryWins int64
+	// TurnedAway is the number of hedges that their servers turned away: see package shed. Each
+	// costs a tenth of a hedge. Hedges and PushedBack include them.
+	TurnedAway int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer.
 	SameBackend int64
@@ -99,5 +102,14 @@ type Counts struct {
 	TriggerPanics int64
 }
 
-// HedgeRate returns Hedges / Calls, the extra load; 0 without calls.
-func (c Counts) HedgeRate() float64 { return float64(c.Hedges) / float64(max(c.Calls, 1)) }
+// HedgeRate returns the extra load, (Hedges - 0.9 TurnedAway) / Calls, which the budget bounds; 0
+// without calls.
+func (c Counts) HedgeRate() float64 {
+	return (float64(c.Hedges) - 0.9*float64(c.TurnedAway)) / float64(max(c.Calls, 1))
+}
+
+// WinRate returns HedgeWins / (HedgeWins + PrimaryWins); 0 without either. A call whose hedges were
+// all turned away shows nothing about hedging, and is not included.
+func (c Counts) WinRate() float64 {
+	return float64(c.HedgeWins) / float64(max(c.HedgeWins+c.PrimaryWins, 1))
+}

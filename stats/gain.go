@@ -23,7 +23,7 @@ type Gain struct {
 	// group, and Hedged in the other calls.
 	Percentile       float64
 	Unhedged, Hedged Interval
-	Load             float64 // hedges per call that may be hedged
+	Load             float64 // the extra load per call that may be hedged: see Counts.HedgeRate
 	// Saved is the mean time that hedging saved per call, and SavedPerHedge the same per hedge.
 	// They are negative if hedging made calls slower.
 	Saved, SavedPerHedge Interval

@@ -233,7 +233,7 @@ func (b *Busy) measure(ctx context.Context, w, log io.Writer, addresses []string
 			}
 			t.AppendRow(table.Row(fmt.Sprintf("%d%%", load), a.name, figure.Count(int64(a.calls)), at(0), at(1), at(2),
 				by(0), by(1), by(2), share(s.Hedges, a.before.Hedges), share(s.HedgeWins,
-					a.before.HedgeWins), share(s.PushedBack, a.before.PushedBack),
+					a.before.HedgeWins), share(s.TurnedAway, a.before.TurnedAway),
 				share(s.ClientBusy, a.before.ClientBusy), fmt.Sprint(a.failed)))
 		}
 		t.AppendSeparator()

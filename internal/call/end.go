@@ -260,6 +260,8 @@ func catchUp(c *Call, r *race.Report) {
 		countFailure(c, a.End, a.Pushback)
 		switch {
 		case a.TurnedAway: // the next hedge is due at once
+			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
+			c.settings.Groups.TurnedAway(c.group, time.Now())
 			if !c.OffWire {
 				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
 			}

@@ -27,6 +27,7 @@ type Groups struct {
 	calls  atomic.Uint64                // the number of draws
 	took   [Unhedged + 1]*sketch.Window // by group; nil for none
 	hedges *sketch.Window               // counts the hedges of the hedgeable calls
+	away   *sketch.Window               // counts the hedges that were turned away
 }
 
 // compared is the length of the comparison. Its two-minute steps each hold several bunches of slow
@@ -46,10 +47,10 @@ func For(share float64, of string, old *Groups) *Groups {
 	now := time.Now()
 	window := func() *sketch.Window {
 		w := sketch.New(compared)
-		w.Mark(now) // so that the steps of all three windows begin together
+		w.Mark(now) // so that the steps of all windows begin together
 		return w
 	}
-	g.took[Hedgeable], g.took[Unhedged], g.hedges = window(), window(), window()
+	g.took[Hedgeable], g.took[Unhedged], g.hedges, g.away = window(), window(), window(), window()
 	return g
 }
 
@@ -67,6 +68,12 @@ func (g *Groups) Draw() Group {
 func (g *Groups) HedgeSent(of Group, now time.Time) {
 	if of == Hedgeable {
 		g.hedges.Record(now, 0, true)
+	}
+}
+
+func (g *Groups) TurnedAway(of Group, now time.Time) {
+	if of == Hedgeable {
+		g.away.Record(now, 0, true)
 	}
 }
 
@@ -90,7 +97,8 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 	}
 	gain.Measured = gain.Hedged.High > 0 && gain.Unhedged.High > 0
 	if gain.Calls > 0 {
-		gain.Load = float64(g.hedges.Snapshot(now).Total()) / float64(gain.Calls)
+		sent, away := g.hedges.Snapshot(now).Total(), g.away.Snapshot(now).Total()
+		gain.Load = stats.Counts{Calls: gain.Calls, Hedges: sent, TurnedAway: away}.HedgeRate()
 	}
 	if gain.Calls > 0 && gain.Control > 0 {
 		gain.Saved = saved(unhedged, hedged)

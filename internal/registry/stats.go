@@ -145,12 +145,12 @@ type Sample struct {
 	// Tail is the recent p99 latency, and Unhedged an estimate of the p99 without hedging. 0:
 	// unknown.
 	Tail, Unhedged time.Duration
-	// Load is the number of hedges per call since the previous sample. Known reports whether there
-	// was a call since.
+	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate. Known reports
+	// whether there was a call since.
 	Load  float64
 	Known bool
 
-	calls, hedges int64 // totals at At
+	calls, hedges, turnedAway int64 // totals at At
 }
 
 type history struct {
@@ -179,11 +179,14 @@ func (m *Method) sample(now time.Time) {
 		return
 	}
 	s, d := m.Counters.read(false), m.Learner.Snapshot(now)
-	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges}, &h.rows[samples-1]
+	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway}, &h.rows[samples-1]
 	row.Tail, _ = d.Ended(0.99)
 	row.Unhedged, _ = d.Quantile(0.99)
 	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
-		row.Load = float64(row.hedges-before.hedges) / float64(row.calls-before.calls)
+		row.Load = stats.Counts{
+			Calls: row.calls - before.calls, Hedges: row.hedges - before.hedges,
+			TurnedAway: row.turnedAway - before.turnedAway,
+		}.HedgeRate()
 	}
 	copy(h.rows, h.rows[1:])
 	h.rows[samples-1] = row

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -80,6 +81,10 @@ func TestAlerts(t *testing.T) {
 		{"four hedged calls an hour, all lost, and some held back", one(map[string]string{"calls": "0+60x120",
 			"sent": rarely(15), "won": "0x120", "lost": rarely(15), "guarded": rarely(20), "resets_spent": rarely(20),
 			"no_budget": rarely(10), "throttled": rarely(10)}), ""},
+		{"servers turn hedges away", one(map[string]string{"calls": "0+600x120", "sent": "0+120x120",
+			"turned_away": "0+108x120", "won": "0+6x120", "lost": "0+6x120"}), ""},
+		{"one hedge for five calls", one(map[string]string{"calls": "0+600x120", "sent": "0+120x120",
+			"turned_away": "0+40x120"}), "HedgingOverBudget"},
 		{"no win at all", one(map[string]string{"calls": "0+600x120", "sent": "0+3x120", "won": "0x120",
 			"lost": "0+3x120"}), "HedgingWithoutWins"},
 		{"one client of 50 has a silent backend", silent, "HedgingBackendSilent"},
@@ -269,7 +274,8 @@ func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
 
 // scenario returns Prometheus's scrapes for each of ninety minutes, and the scheduler's counts.
 // Three backends with stragglers serve a connection, and one of them is stalled for the last ten
-// minutes. A server counts the resets of another connection, and each trouble has its own target.
+// minutes. A server counts the resets of another connection, busy servers turn most hedges of a third
+// away, and each trouble has its own target.
 func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,10 +291,21 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 			}})
 		resets := testserver.StartT(t, testserver.Config{Name: "resets", InMemory: true, CountsOnly: true,
 			Script: testserver.ByNumber(testserver.Plan{Delay: 30 * ms}, testserver.Plan{Delay: ms})})
+		busy := testserver.StartT(t, testserver.Config{Name: "shed", InMemory: true, CountsOnly: true, Backends: 5,
+			Script: func(a testserver.Attempt) testserver.Plan {
+				switch {
+				case a.Number == 0:
+					return testserver.Plan{Delay: either(a.ID%5 > 0, 1, 100) * ms}
+				case a.ID%25 == 0:
+					return testserver.Plan{Delay: ms}
+				}
+				return testserver.Plan{Code: codes.ResourceExhausted, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "0")}
+			}})
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
 		options := []hedge.Option{b.telemetry(t), hedge.WithControl(40),
 			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100),
-				hedge.WithResetLimit(2, time.Hour))}
+				hedge.WithResetLimit(2, time.Hour)),
+			hedge.WithTargetOptions(busy.Target(), fixed, hedge.WithControl(0))}
 		for _, tr := range troubles {
 			options = append(options,
 				hedge.WithTargetOptions(tr.target,
@@ -306,14 +323,14 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 				}
 			})
 		}
-		for i, c := range []*testserver.Cluster{cluster, resets} {
+		for i, c := range []*testserver.Cluster{cluster, resets, busy} {
 			conn := c.ClientT(t, append(hedgeotel.DialOptions(s, b.plugin()), otherBackend)...)
 			testserver.ConnectT(t, conn)
 			client, name := testpb.NewTestServiceClient(conn), []string{"unary", "stream"}
 			each(250*ms, func(id uint64) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
-				_ = kinds[name[int(id%10/9)*(1-i)]](ctx, client, id)
+				_ = kinds[name[int(id%10/9)*max(1-i, 0)]](ctx, client, id)
 			})
 		}
 		paused := hedgetest.All(t, b.telemetry(t))
@@ -334,6 +351,11 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 		scrapes = append(scrapes, b.scrape())
 		over.Store(true)
 		callers.Wait()
+		for _, m := range s.Methods() {
+			if m.Target == busy.Target() && (m.Hedges < m.Calls/5 || m.HedgeRate() > 0.11) {
+				t.Errorf("busy servers: %d hedges, %d turned away, extra load %v", m.Hedges, m.TurnedAway, m.HedgeRate())
+			}
+		}
 	})
 	return scrapes, healthy, counting
 }

@@ -101,8 +101,8 @@ func TestEnvoy_TurnsHedgesAway(t *testing.T) {
 	}
 	all.Wait()
 	got, served := s.Stats(), cluster.Counts().Attempts-before-calls
-	t.Logf("%d hedges, %d turned away, %d served", got.Hedges, got.PushedBack, served)
-	if got.PushedBack < calls-2 || int64(got.Hedges)-got.PushedBack != int64(served) || served < 1 || served > 4 {
-		t.Errorf("%d hedges, %d turned away, %d served", got.Hedges, got.PushedBack, served)
+	t.Logf("%d hedges, %d turned away, %d served", got.Hedges, got.TurnedAway, served)
+	if got.TurnedAway < calls-2 || int64(got.Hedges)-got.TurnedAway != int64(served) || served < 1 || served > 4 {
+		t.Errorf("%d hedges, %d turned away, %d served", got.Hedges, got.TurnedAway, served)
 	}
 }
