@@ -37,6 +37,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	now := time.Now()
 	d := due{Call: c, n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected() == 0 && !soFar.Repeated
+	d.notReady = d.notReady || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.clientBusy = true

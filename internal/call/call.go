@@ -46,6 +46,7 @@ type Call struct {
 	mode       mode
 	off        bool              // by hedge.Off: its latency is not learned
 	clientBusy bool              // the process was short of processor time, so the latency is not learned
+	notReady   bool              // the connection was not ready, so the latency is not learned
 	estimate   *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges  int               // of the trigger or the policy
 	hedges     hedges
@@ -110,10 +111,16 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 		m.Target.CallBegins(o.after || o.selected(s))
 	}
 	setMode(&c, o)
+	if c.Learns && (!c.Hedged() || c.estimate == nil) {
+		c.notReady = !isReady(conn)
+	}
 	m.Counters.Flush()
 	reportUnhedged(&c)
 	return c
 }
+
+// isReady acquires a lock of gRPC's. So a hedged call with a learned delay asks only once it is late.
+func isReady(conn Conn) bool { return conn == nil || conn.GetState() == connectivity.Ready }
 
 // setMode decides whether the call may be hedged, and after which delay, or counts why not.
 func setMode(c *Call, o options) {

@@ -301,10 +301,13 @@ func (c *Call) LoserPanicked() {
 // learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
-	if !c.Learns || c.off || c.clientBusy || d.Race != nil && d.Race.Panicked {
+	if !c.Learns || c.off || c.clientBusy || c.notReady {
 		return
 	}
-	if d.Race != nil && d.Race.FirstNotTurnedAway() > 0 {
+	if r := d.Race; r != nil && r.FirstNotTurnedAway() > 0 {
+		if r.Panicked || d.AskedAt > c.Delay { // a stream that was late before its caller waited, or was open
+			return
+		}
 		d.learnHedges()
 	}
 	p := &d.primary
