@@ -345,7 +345,8 @@ func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 					s.hangs.Store(hangs)
 					s.seen.Clear()
 					scheduler := hedgetest.Fixed(t, delay, hedge.WithMinDelay(0))
-					got := tc.client(t, s, &http.Client{Transport: hedgehttp.Transport(scheduler, s.base)})
+					got := tc.client(t, s, &http.Client{Transport: hedgehttp.Transport(scheduler, s.base,
+						hedgehttp.WithIdempotencyKey())})
 					if got != want {
 						t.Errorf("HTTP/2 %v, %s:\n\t%s\nplain:\n\t%s", h2, mode, got, want)
 					}

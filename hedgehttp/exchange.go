@@ -35,7 +35,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x := &exchange{transport: t, caller: req}
 	target := req.URL.Scheme + "://" + req.URL.Host
-	x.call = call.Begin(t.registry, req.Context(), target, t.nameOf(req), nil, kindOf(req))
+	x.call = call.Begin(t.registry, req.Context(), target, t.nameOf(req), nil, t.kindOf(req))
 	x.call.Inspect(req, nil, nil)
 	if !x.call.Hedged() {
 		return x.once(req)

@@ -7,9 +7,9 @@
 //	}
 //	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
 //
-// With these options it hedges GET, HEAD, OPTIONS, TRACE and QUERY requests, and requests with an
-// Idempotency-Key. The same scheduler can hedge gRPC calls. A streamed response, such as
-// server-sent events, answers with the first byte of its body.
+// With these options it hedges GET, HEAD, OPTIONS, TRACE and QUERY requests. The same scheduler can
+// hedge gRPC calls. A streamed response, such as server-sent events, answers with the first byte of
+// its body.
 package hedgehttp
 
 import (
@@ -29,8 +29,8 @@ import (
 // RoundTripper is safe for concurrent use if base is, and passes CloseIdleConnections on.
 //
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
-// OPTIONS, TRACE or QUERY request, and a request with an Idempotency-Key header.
-// [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select these. Any other request is hedged
+// OPTIONS, TRACE or QUERY request. [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select
+// these, and with [WithIdempotencyKey] also requests with such a key. Any other request is hedged
 // only if its path or its name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with
 // WithIdempotentOnly, if its path is a gRPC method with a linked descriptor that allows it.
 // Requests with an Upgrade or Expect header, and CONNECT requests, are sent once.
@@ -104,11 +104,22 @@ func WithHedgeTransport(rt http.RoundTripper) Option {
 	return func(t *transport) { t.hedges = rt }
 }
 
+// WithIdempotencyKey selects requests with an Idempotency-Key header as it does GET requests: HTTP
+// allows them to be sent twice. By default the header selects nothing. The option is for servers
+// that answer a repeated key with the response of the first request, or wait for that response.
+// Many servers answer 409 while the first request is in progress, as Stripe does and the IETF draft
+// recommends: such a hedge fails, and none can win while its primary is slow. A reverse proxy
+// should not use the option: a header of its clients would decide what is sent twice.
+func WithIdempotencyKey() Option {
+	return func(t *transport) { t.byKey = true }
+}
+
 type transport struct {
 	registry     *registry.Registry
 	base, hedges http.RoundTripper
 	name         func(*http.Request) string // nil: by the HTTP method
 	firstByte    func(*http.Response) bool  // nil: none
+	byKey        bool                       // an Idempotency-Key selects a request
 }
 
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
@@ -149,12 +160,12 @@ var (
 	other = &call.HTTPOption{}
 )
 
-func kindOf(req *http.Request) *call.HTTPOption {
+func (t *transport) kindOf(req *http.Request) *call.HTTPOption {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
 		return safe
 	}
-	if req.Header.Get("Idempotency-Key") != "" {
+	if t.byKey && req.Header.Get("Idempotency-Key") != "" {
 		return keyed
 	}
 	return other

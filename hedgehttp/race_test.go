@@ -25,7 +25,6 @@ import (
 	"github.com/grpchedge/hedge/hedgehttp"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	_ "github.com/grpchedge/hedge/proto" // the descriptor of its service
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -169,7 +168,7 @@ func TestTransport_Race(t *testing.T) {
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			base := &fake{script: tc.script}
-			rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, tc.opts...), base)
+			rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, tc.opts...), base, hedgehttp.WithIdempotencyKey())
 			ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 			defer cancel()
 			body := &closing{Reader: strings.NewReader("body")}
@@ -240,66 +239,6 @@ func outcome(t *testing.T, rt http.RoundTripper, req *http.Request) (got string)
 	return fmt.Sprint(res.StatusCode, " ", string(all))
 }
 
-// TestTransport_Names checks the method under which a request is learned, and whether it is hedged.
-func TestTransport_Names(t *testing.T) {
-	byName := hedgehttp.WithName(func(r *http.Request) string {
-		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			return "/v1/Complete"
-		}
-		return ""
-	})
-	for _, tc := range []struct {
-		request string // method and path
-		key     bool
-		opt     hedge.Option
-		name    string
-		hedged  bool
-	}{
-		{"GET /users/17", false, hedge.WithAllMethods(), "GET", true},
-		{" /users/17", false, hedge.WithAllMethods(), "GET", true},
-		{"QUERY /users", false, hedge.WithIdempotentOnly(), "QUERY", true},
-		{"HEAD /", false, hedge.WithMethods("/pkg.Svc/Get"), "HEAD", false},
-		{"GET /users/17", false, hedge.WithReadOnlyMethods("/users/*"), "/users/*", true},
-		{"GET /users/17", false, hedge.WithReadOnlyMethods("/users/[0-9]*"), "/users/17", true},
-		{"POST /users/17", false, hedge.WithAllMethods(), "POST", false},
-		{"POST /users/17", false, hedge.WithIdempotentOnly(), "POST", false},
-		{"DELETE /users/17", false, hedge.WithAllMethods(), "DELETE", false},
-		{"POST /users/17", true, hedge.WithAllMethods(), "POST", true},
-		{"POST /users/17", true, hedge.WithMethods("/users/*"), "/users/*", true},
-		{"POST /users/17", false, hedge.WithMethods("/users/*"), "/users/*", true},
-		{"POST /pkg.Svc/Get", false, hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), "/pkg.Svc/Get", true},
-		{"POST /pkg.Svc/Put", false, hedge.WithAllMethods(), "/pkg.Svc/Put", false},
-		{"POST /twirp/pkg.Svc/Get", false, hedge.WithReadOnlyMethods("/pkg.Svc/Get"), "/pkg.Svc/Get", true},
-		{"GET /v1.2/17", false, hedge.WithAllMethods(), "GET", true},
-		{"POST /v1/chat/completions", false, hedge.WithReadOnlyMethods("/v1/Complete"), "/v1/Complete", true},
-		{"POST /hedgetest.TestService/UnaryIdempotent", false, hedge.WithIdempotentOnly(),
-			"/hedgetest.TestService/UnaryIdempotent", true},
-		{"POST /hedgetest.TestService/Unary", false, hedge.WithIdempotentOnly(), "/hedgetest.TestService/Unary", false},
-		{"POST /not.Linked/Get", false, hedge.WithIdempotentOnly(), "/not.Linked/Get", false},
-		{"CONNECT /", true, hedge.WithAllMethods(), "CONNECT", false},
-	} {
-		hedgetest.Run(t, tc.request, func(t *testing.T) {
-			s := hedgetest.New(t, tc.opt, hedge.WithWarmup(20, 10*ms), hedge.WithBudgetPercent(400))
-			rt := hedgehttp.Transport(s, &fake{script: script{{after: 50 * ms, status: 200}, {status: 200}}}, byName, nil)
-			method, path, _ := strings.Cut(tc.request, " ")
-			req, _ := http.NewRequest(method, "https://host:8443"+path, nil)
-			req.Method = method
-			if tc.key {
-				req.Header.Set("Idempotency-Key", "key")
-			}
-			outcome(t, rt, req)
-			m := s.Methods()[0]
-			if m.Target != "https://host:8443" || m.Method != tc.name ||
-				m.Hedged != map[bool]int64{true: 1}[tc.hedged] {
-				t.Errorf("%q %q, hedged %d", m.Target, m.Method, m.Hedged)
-			}
-			if c := m.Counts; !tc.hedged && c.NotSelected+c.NotReplayable != 1 {
-				t.Errorf("not hedged, and not counted: %+v", c)
-			}
-		})
-	}
-}
-
 // TestTransport_LearnsTheFirstByte: a stream has answered with its first byte, hedged or not.
 // RoundTrip of a request that is not hedged returns with the headers.
 func TestTransport_LearnsTheFirstByte(t *testing.T) {
@@ -345,7 +284,7 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 			w.Write(bytes.Repeat(append(all, ' '), 1000))
 		})
 		scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
-		client := &http.Client{Transport: hedgehttp.Transport(scheduler, s.base)}
+		client := &http.Client{Transport: hedgehttp.Transport(scheduler, s.base, hedgehttp.WithIdempotencyKey())}
 		hedgetest.P99(t, 200, 8, func(n int) error {
 			id := fmt.Sprint(n)
 			res, err := client.Do(s.request(t.Context(), "POST", "/", strings.NewReader(id)))
