@@ -22,15 +22,20 @@ const (
 	step    = 250 * time.Millisecond
 	classes = 6 // the last one lives for about a minute
 
-	// prompt is the longest delay in class 0: second hedges are due while the share lives.
-	prompt = (steps - 1) * step / 2
-
 	// The costliest call counts until the end of the half that follows its own. At 10 percent, a
 	// target with a costly call each six seconds earns the price of one such call in a minute.
 	half = 30 * time.Second
 
-	maxReserve = 10 // tokens
-	maxLate    = time.Minute
+	maxLate = time.Minute
+)
+
+// These are constants too, but each takes a part out at some value, as TestParts does.
+var (
+	// prompt is the longest delay in class 0: second hedges are due while the share lives.
+	prompt = (steps - 1) * step / 2
+
+	maxReserve = int64(10) // tokens
+	burstFirst = int64(2)  // savings pay once this part of the burst is spent: 1/2
 )
 
 // Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the sum of the shares that
@@ -195,7 +200,7 @@ func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	savingsFirst := 2*b.held < b.burst()
+	savingsFirst := burstFirst*b.held < b.burst()
 	switch {
 	case b.takesReserve(price, keep):
 		return false, false
@@ -309,7 +314,7 @@ func (b *Bucket) Balance(now time.Time) Balance {
 		Tokens:   float64(max(0, b.held-over)) / token,
 		Burst:    float64(burst) / token,
 		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
-		Capacity: (1 + savedBursts) * float64(burst) / token,
+		Capacity: float64(1+savedBursts) * float64(burst) / token,
 
 		PerSecond: perSecond,
 	}

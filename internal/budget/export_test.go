@@ -4,6 +4,13 @@ import "time"
 
 const MaxBurst = maxBurst
 
+// The variables that take parts out.
+var (
+	SavedBursts, PayingScore, MaxUnproven = &savedBursts, &payingScore, &maxUnproven
+	Prompt, MaxReserve, BurstFirst        = &prompt, &maxReserve, &burstFirst
+	MostPrice, InVain, MostUsable, Spare  = &mostPrice, &inVain, &mostUsable, &spare
+)
+
 // Spend pays from the burst alone.
 func (b *Bucket) Spend(now time.Time, cost float64) bool {
 	b.mu.Lock()

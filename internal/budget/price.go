@@ -10,15 +10,20 @@ const (
 	// At this price, hedges for 10% of calls must make the slower half of calls 7% faster on
 	// average.
 	LeastPrice = 0.7
-	// mostPrice bounds the time that the price needs to fall.
-	mostPrice = 20
 	// The price changes by a factor of e for each capacity of the bucket and its savings, but at
 	// least settling tokens, that is spent in excess or left over.
-	settling = 15
+	settling = 15.0
+)
+
+// These are constants too, but each takes a part out at some value, as TestParts does.
+var (
+	// mostPrice bounds the time that the price needs to fall.
+	mostPrice = 20.0
 	// inVain is the weight of a refused hedge, in hedges. The same hedge is refused several times.
 	inVain = 0.25
 
 	mostUsable = 0.95
+	spare      = 1.0 // tokens
 )
 
 // market sets the price of hedges for all methods of a target.
@@ -40,7 +45,7 @@ type Market struct {
 
 // Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and
 // its savings. A bucket that is planned to run empty is too often empty by chance.
-func Usable(capacity float64) float64 { return min(capacity/(capacity+1), mostUsable) }
+func Usable(capacity float64) float64 { return min(capacity/(capacity+spare), mostUsable) }
 
 // Market returns the market at now. The price rises while hedges spend or request more than the
 // usable share of the earnings, and falls while they spend less.
@@ -48,7 +53,7 @@ func (b *Bucket) Market(now time.Time) Market {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
-	capacity := (1 + savedBursts) * float64(b.burst()) / token
+	capacity := float64(1+savedBursts) * float64(b.burst()) / token
 	m, usable := &b.market, Usable(capacity)
 	earned := usable * m.earned
 	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long

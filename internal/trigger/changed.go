@@ -51,20 +51,20 @@ func (l *Learner) changedAt(
 //
 // A change counts at once if it concerns half of all calls (matters): a backend among several that
 // stalls for a second now and then is part of the distribution. A smaller change counts
-// (mattersInDoubt) if it lasts, or soon after a change. What is known of hedges survives a change
+// (inDoubt) if it lasts, or soon after a change. What is known of hedges survives a change
 // that lasted.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)
 	least := matters
 	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
-		least = mattersInDoubt
+		least = inDoubt
 	}
 	at, changed := l.changedAt(now, age, least, newest, 1)
 	if changed {
 		l.forgetHedges(l.config.Load())
 	} else {
-		at, changed = l.changedAt(now, age, mattersInDoubt, lasting, sketch.Steps)
+		at, changed = l.changedAt(now, age, inDoubt, lasting, sketch.Steps)
 	}
 	if !changed {
 		_, to := l.window.Newest(now, age, newest, 1)
@@ -83,8 +83,8 @@ func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Di
 		return calls
 	}
 	expected := new(sketch.Distribution).Plus(*r)
-	slower, _ := Changed(expected, calls, mattersInDoubt)
-	_, faster := Changed(expected, complete, mattersInDoubt)
+	slower, _ := Changed(expected, calls, inDoubt)
+	_, faster := Changed(expected, complete, inDoubt)
 	switch {
 	case own >= fades:
 		l.restored.Store(nil)

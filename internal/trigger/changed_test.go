@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	"github.com/grpchedge/hedge/internal/testserver/worlds"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
@@ -92,29 +93,22 @@ func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
 // The fast calls of a burst end first, and its slow calls last. Neither is a change.
 func TestChangeOfDistribution_NotInIdenticalBursts(t *testing.T) {
 	for _, median := range longtest.First(1, []float64{1000, 5, 4000}) {
-		s := client{
-			distribution: slowOnes(median, .45, 8), calls: 24_000, gathered: 1000, every: 2 * time.Minute,
-			seed: 1, config: config(),
-		}.run()
-		if at := s.learner.Changed(); !at.IsZero() {
-			t.Errorf("median %v ms: a change was noticed after %v of identical bursts", median, at.Sub(s.epoch))
+		s := worlds.World{
+			Law: worlds.SlowOnes(median, .45, 8), Calls: 24_000, Gathered: 1000, Every: 2 * time.Minute,
+		}.Run(1, worlds.Auto)
+		if at := s.Learner.Changed(); !at.IsZero() {
+			t.Errorf("median %v ms: a change was noticed after %v of identical bursts", median, at.Sub(s.Epoch))
 		}
 	}
 }
 
 // At one call per second, calls that become 1.45 times slower are a change within five minutes.
 func TestChangeOfDistribution_AFactor(t *testing.T) {
-	const from = 2000 * second
-	changing := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		d := slowTrickle(seed, id, attempt, at)
-		if at >= from {
-			d = d * 145 / 100
-		}
-		return d
-	}
+	const from = 2000 * time.Second
+	w := worlds.World{Law: worlds.Slowing(from, 1.45), Calls: 2900, Rate: 1}
 	for seed := range uint64(longtest.Size(1, 20)) {
-		s := client{distribution: changing, calls: 2900, rate: 1, seed: seed, config: config()}.run()
-		if after := s.learner.Changed().Sub(s.epoch.Add(from)); after < 0 || after > 5*time.Minute {
+		s := w.Run(seed, worlds.Auto)
+		if after := s.Learner.Changed().Sub(s.Epoch.Add(from)); after < 0 || after > 5*time.Minute {
 			t.Errorf("seed %d: the last change was noticed after %v, want 5m at most", seed, after)
 		}
 	}

@@ -2,11 +2,18 @@ package trigger
 
 import "time"
 
+// The variables that take parts out.
+var (
+	Beyond, Assumed, KeptCalls, AsHedges = &beyond, &assumed, &keptCalls, &asHedges
+	Matters, InDoubt, Unsettled, Lasting = &matters, &inDoubt, &unsettled, &lasting
+	EarlyFrom, StaleForNext              = &earlyFrom, &staleForNext
+)
+
 // Choose makes a choice on the calling goroutine. No other goroutine may be computing.
 func (l *Learner) Choose(now time.Time) { l.choose(l.config.Load(), now) }
 
 // Run replaces the function that runs choices.
-func (l *Learner) Run(run func(choose func())) { l.run = run }
+func (l *Learner) Run(run func(choose func())) { l.owner.Run = run }
 
 // Take and Took export take and took.
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }

@@ -21,7 +21,6 @@ import (
 type Learner struct {
 	config  atomic.Pointer[Config]
 	owner   Owner
-	run     func(func())             // makes a choice without blocking the caller
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   sketch.Draws
 
@@ -44,12 +43,12 @@ type Owner struct {
 	Epoch     time.Time       // origin of the learner's times
 	Panicked  func()          // the computation of an estimate panicked
 	Evaluated func(time.Time) // the window was evaluated; called without locks
+	Run       func(func())    // makes a choice without blocking the caller; nil: on a goroutine of its own
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
 	l.config.Store(c)
 	l.owner = o
-	l.run = func(choose func()) { go choose() }
 	l.window = sketch.NewKeeping(c.Window, keptCalls)
 	l.forgetHedges(c)
 	l.window.Mark(o.Epoch) // sets the window's origin: calls may have begun before the first that ends
@@ -140,7 +139,11 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.lately(now)) })
 		return
 	}
-	l.run(func() {
+	run := l.owner.Run
+	if run == nil {
+		run = func(choose func()) { go choose() }
+	}
+	run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
 			defer func() { l.owner.Pace.took(at, time.Since(began)) }()
@@ -177,6 +180,6 @@ func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.L
 
 // forgetHedges drops the hedges and measured calls of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
-	l.hedges.Store(sketch.NewKeeping(c.Window, asHedges))
+	l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
 	l.measured.forget()
 }

@@ -103,7 +103,7 @@ type observed struct {
 
 // kept returns the expected share of the predicted savings, 0 to 1, for a first hedge at age.
 func (s *search) kept(age time.Duration) float64 {
-	calls, sum := assumed+0.0, assumed+0.0
+	calls, sum := assumed, assumed
 	for _, o := range s.observed {
 		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
 		if near := 1 - apart/unrelated; near > 0 {

@@ -8,24 +8,25 @@ import (
 
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
+	"github.com/grpchedge/hedge/internal/testserver/worlds"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
 // known returns the knowledge of a learner after the given number of calls.
-func known(distribution attemptDistribution, calls int) sketch.Counts {
-	s := client{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
-	return s.learner.Primaries(s.time())
+func known(distribution worlds.Law, calls int) sketch.Counts {
+	s := worlds.World{Law: distribution, Calls: calls, Rate: 100}.Run(4, worlds.Auto)
+	return s.Learner.Primaries(s.Time())
 }
 
 // newcomer is a learner that starts from restored knowledge, with its own clock.
 type newcomer struct {
 	*trigger.Learner
 	now          time.Time
-	distribution attemptDistribution
+	distribution worlds.Law
 	id           uint64
 }
 
-func newNewcomer(distribution attemptDistribution, k sketch.Counts, c *trigger.Config) *newcomer {
+func newNewcomer(distribution worlds.Law, k sketch.Counts, c *trigger.Config) *newcomer {
 	l, epoch := manual(c)
 	l.Restore(k)
 	return &newcomer{Learner: l, now: epoch, distribution: distribution}
@@ -42,8 +43,8 @@ func (n *newcomer) calls(calls int) {
 
 func TestRestore_FirstCall(t *testing.T) {
 	longtest.Computation(t)
-	k := known(slowOnes(5, .45, 8), 3_000)
-	n := newNewcomer(slowOnes(5, .45, 8), k, config())
+	k := known(worlds.SlowOnes(5, .45, 8), 3_000)
+	n := newNewcomer(worlds.SlowOnes(5, .45, 8), k, config())
 	if e := n.Estimate(); e != nil {
 		t.Fatalf("the estimate is %+v before any call asked", e)
 	}
@@ -56,10 +57,10 @@ func TestRestore_FirstCall(t *testing.T) {
 	}
 	c := config()
 	c.WarmupCalls = 5_000
-	if e := newNewcomer(slowOnes(5, .45, 8), k, c).First(n.now); e != nil {
+	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), k, c).First(n.now); e != nil {
 		t.Errorf("an estimate from %v calls, with a warm-up of 5000", k.Total())
 	}
-	if e := newNewcomer(slowOnes(5, .45, 8), nil, config()).First(n.now); e != nil {
+	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), nil, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }
@@ -68,7 +69,7 @@ func TestRestore_FirstCall(t *testing.T) {
 // too small to count as another distribution at once.
 func TestRestore_Fades(t *testing.T) {
 	longtest.Computation(t)
-	n := newNewcomer(slowOnes(5.5, .45, 8), known(slowOnes(5, .45, 8), 3_000), config())
+	n := newNewcomer(worlds.SlowOnes(5.5, .45, 8), known(worlds.SlowOnes(5, .45, 8), 3_000), config())
 	for _, want := range []float64{1000, 500, 0} { // own calls replace them
 		if got := n.Primaries(n.now).Total() - float64(n.id); math.Abs(got-want) > 1 {
 			t.Errorf("%v restored calls count after %d calls, want %v", got, n.id, want)
@@ -79,9 +80,9 @@ func TestRestore_Fades(t *testing.T) {
 
 func TestRestore_AnotherDistribution(t *testing.T) {
 	longtest.Computation(t)
-	k := known(slowOnes(5, .45, 8), 3_000)
+	k := known(worlds.SlowOnes(5, .45, 8), 3_000)
 	for median, calls := range map[float64]int{20: 32, 1.2: 450} { // faster: within two steps of the window
-		n := newNewcomer(slowOnes(median, .45, 8), k, config())
+		n := newNewcomer(worlds.SlowOnes(median, .45, 8), k, config())
 		n.First(n.now)
 		n.calls(calls)
 		d, _ := n.Snapshot(n.now).Quantile(0.5)
@@ -100,7 +101,7 @@ func TestRestore_DuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
-	n := newNewcomer(slowOnes(50, .45, 8), known(slowOnes(5, .45, 8), 3_000), c)
+	n := newNewcomer(worlds.SlowOnes(50, .45, 8), known(worlds.SlowOnes(5, .45, 8), 3_000), c)
 	if n.First(n.now) == nil {
 		t.Fatal("no estimate from restored latencies")
 	}
@@ -115,7 +116,7 @@ func TestRestore_DuringWarmup(t *testing.T) {
 // TestRestore_Burst starts with a thousand concurrent calls. The fastest of them end first.
 func TestRestore_Burst(t *testing.T) {
 	longtest.Computation(t)
-	distribution := slowOnes(5, .45, 8)
+	distribution := worlds.SlowOnes(5, .45, 8)
 	n := newNewcomer(distribution, known(distribution, 3_000), config())
 	n.First(n.now)
 	took := make([]time.Duration, 1_000)

@@ -1,0 +1,24 @@
+package trigger_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/grpchedge/hedge/internal/testserver/worlds"
+	"github.com/grpchedge/hedge/internal/trigger"
+)
+
+// TestParts takes each part of the trigger out.
+func TestParts(t *testing.T) {
+	worlds.Ablate(t, []worlds.Part{
+		worlds.Unset("measured outcomes", trigger.Assumed, math.MaxFloat64),
+		worlds.Unset("hedge latency", trigger.AsHedges, 1e9),
+		worlds.Unset("1000 kept calls", trigger.KeptCalls, 0),
+		worlds.Unset("changes", trigger.Matters, 2).And(worlds.Unset("", trigger.InDoubt, 2)),
+		worlds.Unset("lasting", trigger.Lasting, math.MaxInt64/2),
+		worlds.Unset("unsettled", trigger.Unsettled, 0),
+		worlds.Unset("early plan", trigger.EarlyFrom, trigger.PredictFrom),
+		worlds.Unset("beyond", trigger.Beyond, 1),
+		worlds.Unset("choice after a pause", trigger.StaleForNext, math.MaxInt32),
+	})
+}
