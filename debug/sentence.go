@@ -69,6 +69,8 @@ func sentence(t stats.Method, config *settings.Config) string {
 var cannot = map[stats.Reason]string{
 	stats.EarlyHeaders: "callers call Header first, and the headers arrive before the first message. " +
 		"See hedge.WithWaitForMessage.",
+	stats.UnknownOption: "a call option of theirs embeds an option of gRPC other than grpc.EmptyCallOption. " +
+		"Pass gRPC's option itself.",
 	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, " +
 		"or their requests exceed 1 MiB. See interceptor.Unary. hedge.Do can hedge them.",
 	stats.NoOtherBackend: "WithOtherBackendOnly finds no other ready backend, " +
@@ -85,6 +87,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 		}
 	}
 	c, g, r := t.Choice, t.Guard, t.Resets
+	add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])
 	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
 		"The target's budget is exhausted: due hedges are held back.")
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,

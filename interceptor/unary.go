@@ -60,9 +60,11 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.method, u.cc, u.invoker = method, cc, invoker
 		u.call.Inspect(req, nil, nil)
 		if u.call.Hedged() || u.call.WouldBeHedged() {
-			u.options = attempt.NewOptions(opts)
+			u.options = attempt.NewOptions(append(u.memory[:0], opts...))
 			var ok bool
-			if u.replies, ok = u.options.Reply(reply); !ok {
+			if u.replies, ok = u.options.Reply(reply); u.options.Unknown {
+				u.call.UnknownOption()
+			} else if !ok || req == reply { // the primary may overwrite its request
 				u.call.NotReplayable()
 			}
 		}
@@ -81,7 +83,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		defer cancel(nil)
 		u.ctx = u.call.PrimaryContext(ctx, target)
 		u.call.Record.SetRequest(req, attempt.Replayable)
-		u.opts, u.results = u.options.Attempt(u.trailerOptions()...)
+		u.opts = opts // without a copy: hedges have copies of their own
+		if extra := u.trailerOptions(); u.options.Writes || extra != nil {
+			u.opts, u.results = u.options.Attempt(extra...)
+		}
 
 		plan := u.call.Plan()
 		var was any
@@ -125,6 +130,7 @@ type unaryCall struct {
 	cc      *grpc.ClientConn
 	invoker grpc.UnaryInvoker
 	options attempt.Options
+	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
 	copied  any // the request of all hedges, which do not change it; nil before the first hedge
 

@@ -23,11 +23,14 @@ type Counts struct {
 	// connection for too many resets: see [Resets]. Hedges includes them.
 	Repeated int64
 
-	// The counts from Warmup to PassedThrough are reasons for not sending a hedge. A count of calls
+	// The counts from UnknownOption to PassedThrough are reasons for not sending a hedge. A count of calls
 	// rises when a call begins. A count of hedges rises when a hedge is due, at most once per hedge
 	// and reason. A hedge in BudgetExhausted, NotReady, NoOtherBackend, Guarded, ResetsSpent or
 	// ClientBusy is held back: it is retried while its call lasts.
 
+	// UnknownOption is the number of calls that cannot be hedged because the type of a call option
+	// embeds an option of gRPC other than grpc.EmptyCallOption: attempts could not share it.
+	UnknownOption int64
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
 	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a

@@ -89,6 +89,7 @@ const (
 	// Reasons why a call cannot be hedged. [Paused] is one too.
 
 	NotReplayable Reason = "not replayable"
+	UnknownOption Reason = "unknown call option"
 	EarlyHeaders  Reason = "early headers" // of Method.Unhedgeable only
 	Warmup        Reason = "warmup"
 	SwitchedOff   Reason = "off" // by the call option hedge.Off or by hedge.WithOff

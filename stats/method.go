@@ -28,7 +28,8 @@ type Method struct {
 	Guard  Guard
 	Resets Resets // shared by all methods of the target
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
-	// select it: [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear] or [OfHedge].
+	// select it: [UnknownOption], [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear]
+	// or [OfHedge].
 	// Choice then predicts no effect, and Forecasts is nil. It is empty if most calls can be
 	// hedged.
 	Unhedgeable Reason

@@ -58,8 +58,14 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		waits := c.WaitsForMessage(func() bool {
 			return attempt.CodecOf(opts) == nil && described(method) != nil
 		})
+		var options attempt.Options
+		if c.Hedged() || c.WouldBeHedged() {
+			if options = attempt.NewOptions(slices.Clone(opts)); options.Unknown {
+				c.UnknownOption()
+			}
+		}
 		if !c.Hedged() {
-			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
+			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts, options)
 		}
 		st := &clientStream{waits: waits}
 		if desc.ClientStreams {
@@ -67,7 +73,6 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		st.primary.stream = st
 		st.setCall(&c)
-		options := attempt.NewOptions(slices.Clone(opts))
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options}
 		if err := st.open(target); err != nil {
 			return nil, err
@@ -79,7 +84,8 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 // openUnhedged opens a stream that is not hedged. If needed, its latency is learned and its
 // failures count.
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-	method string, streamer grpc.Streamer, opts []grpc.CallOption) (_ grpc.ClientStream, err error) {
+	method string, streamer grpc.Streamer, opts []grpc.CallOption, options attempt.Options,
+) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
@@ -87,10 +93,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 	st := &clientStream{waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
 	st.bidi, st.unsent = desc.ClientStreams, desc.ClientStreams
 	st.setCall(c)
-	st.primary.cancel = func(error) {}
-	if st.dryRun {
-		st.opener.options = attempt.NewOptions(slices.Clone(opts))
-	}
+	st.primary.cancel, st.opener.options = func(error) {}, options
 	if st.primary.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
 		st.call.End(call.Completion{Err: err})
 		return nil, err

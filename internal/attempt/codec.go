@@ -36,6 +36,7 @@ func CodecOf(opts []grpc.CallOption) *Codec {
 	var chosen coder
 	name, subtype := "", ""
 	for _, opt := range opts {
+		opt, _ = plain(opt)
 		switch opt := opt.(type) {
 		case grpc.ForceCodecV2CallOption:
 			if chosen = opt.CodecV2; chosen != nil {

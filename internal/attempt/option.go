@@ -16,9 +16,13 @@ import (
 type Options struct {
 	Codec *Codec // that the options choose; nil for gRPC's own
 
+	// Unknown means that attempts cannot share an option: see [form].
+	Unknown bool
+	// Writes means that an option writes to a variable, or is an OnFinish.
+	Writes bool
+
 	caller  []grpc.CallOption
 	initial []variable // the caller's variables when the call began, in the order of the options
-	writes  bool       // an option writes to a variable, or is an OnFinish
 }
 
 // variable is the target of an option: one of the three. Each option has its own, because gRPC
@@ -28,13 +32,17 @@ type variable struct {
 	peer            peer.Peer
 }
 
-// NewOptions takes the options of a call, which must not change while an attempt may be made. Call
-// it on the caller's goroutine, before the first attempt.
+// NewOptions takes a copy of the options of a call, and keeps the slice. Call it on the caller's
+// goroutine, before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
-	o := Options{Codec: CodecOf(opts), caller: slices.Clip(opts)}
-	for _, opt := range opts {
-		switch opt := opt.(type) {
+	o := Options{caller: slices.Clip(opts)}
+	for i := range opts {
+		var known bool
+		if opts[i], known = plain(opts[i]); !known {
+			o.Unknown = true
+		}
+		switch opt := opts[i].(type) {
 		case grpc.HeaderCallOption:
 			o.take(variable{header: *opt.HeaderAddr})
 		case grpc.TrailerCallOption:
@@ -42,9 +50,10 @@ func NewOptions(opts []grpc.CallOption) Options {
 		case grpc.PeerCallOption:
 			o.take(variable{peer: *opt.PeerAddr})
 		case grpc.OnFinishCallOption:
-			o.writes = true
+			o.Writes = true
 		}
 	}
+	o.Codec = CodecOf(opts)
 	return o
 }
 
@@ -52,7 +61,7 @@ func (o *Options) take(v variable) {
 	if o.initial == nil {
 		o.initial = make([]variable, 0, len(o.caller))
 	}
-	o.initial, o.writes = append(o.initial, v), true
+	o.initial, o.Writes = append(o.initial, v), true
 }
 
 // Results holds the results that one attempt's options have received.
@@ -69,13 +78,14 @@ type Results struct {
 }
 
 // Attempt returns the options for one attempt, followed by extra, and the Results to which they
-// write. Results is nil if no option writes. The caller must not use extra again.
+// write. Results is nil if no option writes. The slice is the attempt's own: an interceptor may
+// change it. The caller must not use extra again.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
-	if !o.writes {
-		if len(o.caller) == 0 {
-			return extra, nil
-		}
-		return append(o.caller, extra...), nil // copies, because caller is clipped
+	switch {
+	case !o.Writes && len(o.caller) == 0:
+		return extra, nil
+	case !o.Writes:
+		return slices.Concat(o.caller, extra), nil
 	}
 	n := len(o.caller)
 	both := append(make([]grpc.CallOption, 0, 2*n+1+len(extra)), o.caller...)
@@ -100,7 +110,7 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 		opts = append(opts, opt)
 	}
 	opts = append(opts, grpc.OnFinish(r.finish))
-	return append(opts, extra...), r
+	return slices.Clip(append(opts, extra...)), r
 }
 
 // finish is the attempt's OnFinish. gRPC calls it on the goroutine that ended the attempt.

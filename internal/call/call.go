@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -304,15 +305,20 @@ func (c *Call) Overdue() bool { return c.Age() > c.Delay }
 
 // NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged
 // return false afterwards.
-func (c *Call) NotReplayable() {
+func (c *Call) NotReplayable() { c.unhedgeable(stats.NotReplayable, &c.method.Counters.NotReplayable) }
+
+// UnknownOption is NotReplayable for a call with options that attempts cannot share.
+func (c *Call) UnknownOption() { c.unhedgeable(stats.UnknownOption, &c.method.Counters.UnknownOption) }
+
+func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 	was := c.mode
 	if c.mode = unhedged; was == unhedged {
 		return
 	}
-	c.method.Counters.NotReplayable.Add(1)
+	count.Add(1)
 	c.method.Counters.Flush()
 	if was == hedgeable {
-		noteHeldBack(c, 1, stats.NotReplayable)
+		noteHeldBack(c, 1, why)
 		reportUnhedged(c)
 	}
 	c.method.NoteUnhedgeable()

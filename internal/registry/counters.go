@@ -25,7 +25,8 @@ type Counters struct {
 
 // ofCalls are the counts that change one by one, with their names in stats.Counts.
 type ofCalls struct {
-	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough, SameBackend atomic.Int64
+	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, UnknownOption, PassedThrough,
+	SameBackend atomic.Int64
 }
 
 // Update changes the counts of hedges in one step.
@@ -97,10 +98,11 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.ClientBusy:      func(s *stats.Counts) *int64 { return &s.ClientBusy },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
 	stats.NotReplayable:   func(s *stats.Counts) *int64 { return &s.NotReplayable },
+	stats.UnknownOption:   func(s *stats.Counts) *int64 { return &s.UnknownOption },
 }
 
 // prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
-var prevents = []stats.Reason{stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
+var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
 
 // PreventsHedges reports whether a reason may hold for all calls of a method.
 func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }
