@@ -22,8 +22,8 @@
 //
 // # Silence
 //
-// A connection is silent after two late calls with no answer between them, until its next answer. A
-// share of its primaries, unhedged calls included, then goes to other connections that the child
+// A connection is silent after two late calls with no answer between them, until its next answer.
+// All connections of a scheduler's target to one address share this knowledge. A share of its primaries, unhedged calls included, then goes to other connections that the child
 // returns. The rest stay, and probe it. If hedging is paused or off for a call, the child alone
 // places the call. The field "silence": false turns this off.
 //

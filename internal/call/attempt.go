@@ -45,6 +45,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 		return ctx
 	}
 	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend, c.settings.OtherBackendOnly)
+	c.Record.Share(c.method.Target.Backends)
 	return ctx
 }
 

@@ -20,6 +20,7 @@ type Record struct {
 	sync.Mutex
 
 	target  string        // an interceptor may use an attempt's context for a call on another connection
+	known   *Known        // to the scheduler, of the target; nil: unknown
 	again   *atomic.Int64 // hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
@@ -49,6 +50,10 @@ func Primary(ctx context.Context, target string, again *atomic.Int64, only bool)
 	}
 	return p, &p.record
 }
+
+// Share makes the policy that picks for the call share a scheduler's knowledge of the target. It must
+// be called before the call's first pick.
+func (r *Record) Share(k *Known) { r.known = k }
 
 // SetRequest sets the request of a unary call, before the call's first pick, and the function that
 // reports whether a hedge could send it. r may be nil.
@@ -129,6 +134,7 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 
 // Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
+	b.roster.join(r.known)
 	// In a tree with two policies, the upper one calls last, and replaces the backend with its own.
 	// Two picks with the primary's context may run at the same time, and both must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {

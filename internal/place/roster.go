@@ -7,11 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	uatomic "go.uber.org/atomic"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -23,7 +21,13 @@ type Backend struct {
 	id
 	name  string       // the first of the addresses, for reports
 	Fixed atomic.Int32 // searches in a row in which the child returned this connection alone
-	silence
+
+	own    silence
+	shared atomic.Pointer[silence] // of the address; own until the policy has joined a Known
+
+	// Of hedges since the last answer, in nanoseconds since epoch: see mute.
+	firstHedge atomic.Int64 // 0: none
+	nextHedge  atomic.Int64
 }
 
 type id struct {
@@ -39,6 +43,7 @@ func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, n
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
 	}
 	b := &Backend{SubConn: sc, roster: r, id: id{key.String(), number}}
+	b.shared.Store(&b.own)
 	if len(addresses) > 0 {
 		b.name = addresses[0].Addr
 	}
@@ -52,19 +57,15 @@ func (b *Backend) Number() int { return b.number }
 
 // Roster lists the ready backends of one load-balancing policy of package balancer that is in use.
 type Roster struct {
-	usual  uatomic.Float64 // mean logarithm of latencies while no primaries are moved; first, for alignment on 32 bits
-	Target string          // of the connection
+	Target string // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
 	picker     atomic.Pointer[Picker]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were moved past a silent connection
-	metered    atomic.Int32 // calls that still change the share
-	known      atomic.Int64 // calls in usual
-	mu         sync.Mutex
-	share      float64      // of the primaries of silent connections that may be moved: see firstMoves
-	recent     float64      // mean logarithm of the last latencies while primaries are moved
-	draws      sketch.Draws // of Moves
+
+	joining sync.Mutex // guards changes of known
+	known   atomic.Pointer[Known]
 }
 
 // rosters has the rosters in use, by target. Connections may share a target, and a connection may
@@ -81,7 +82,8 @@ func Live() bool { return rosters.count.Load() > 0 }
 
 // Enter registers a policy of a connection with the given target. Leave unregisters it, once.
 func Enter(target string) *Roster {
-	r := &Roster{Target: target, share: firstMoves}
+	r := &Roster{Target: target}
+	r.known.Store(&Known{meter: meter{share: firstMoves}})
 	r.Show(nil)
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
@@ -102,13 +104,23 @@ func (r *Roster) Leave() {
 }
 
 // Show sets the ready backends. The slice must not be changed afterwards.
-func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
+func (r *Roster) Show(ready []*Backend) {
+	r.joining.Lock()
+	defer r.joining.Unlock()
+	r.share(ready)
+	r.ready.Store(&ready)
+}
 
 // Ready returns the ready backends. The slice must not be changed.
 func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 
 // Picker picks for a hedge of the record's call. The lock of the record must be held.
 type Picker func(balancer.PickInfo, *Record) (Pick, error)
+
+// Moves reports whether the next primary of a silent connection may be moved.
+func (r *Roster) Moves() bool { return r.known.Load().moves() }
+
+func (r *Roster) Moved() { r.moved.Add(1) }
 
 // SetPicker sets the picker of the current state.
 func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
@@ -140,7 +152,10 @@ func Count(targets ...string) stats.Backends {
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[b.id], own[b.id] = struct{}{}, struct{}{}
-				since, reported := b.reported(now)
+				since, reported := b.shared.Load().reported(now)
+				if !reported {
+					since, reported = b.own.reported(now)
+				}
 				if !reported {
 					continue
 				}

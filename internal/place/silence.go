@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,14 +11,10 @@ import (
 // silent.
 const silentFrom = 2
 
-// silence is the state that shows whether a connection still answers: see docs/other-backends.md. A
-// primary's pick reads two words of it.
+// silence is the state that shows whether a connection, or an address, still answers: see
+// docs/other-backends.md.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
-
-	// Of hedges since the last answer, in nanoseconds since epoch: see mute.
-	firstHedge atomic.Int64 // 0: none
-	nextHedge  atomic.Int64
 
 	mu       sync.Mutex // guards the fields below and changes of late
 	silent   bool
@@ -32,9 +27,6 @@ type silence struct {
 	took    time.Duration // latency of the last patient probe that was answered; halved by each patient probe
 	trusted time.Time     // until then late calls do not count, because the connection is slow
 }
-
-// Suspect reports whether the connection has had a late call or a hedge, and no answer since.
-func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
 
 // A connection that only hedges use may be dead without notice. If it has not answered for muteFrom
 // after a hedge, further hedges are probes: one at once, then one each time the silence has
@@ -49,43 +41,89 @@ var epoch = time.Now()
 
 // mute reports whether hedges should go elsewhere, because hedges on this connection were not
 // answered.
-func (s *silence) mute(now time.Time) bool {
-	first, at := s.firstHedge.Load(), int64(now.Sub(epoch))
-	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
+func (b *Backend) mute(now time.Time) bool {
+	first, at := b.firstHedge.Load(), int64(now.Sub(epoch))
+	return first != 0 && at >= first+int64(muteFrom) && at < b.nextHedge.Load()
 }
 
 // asked notes that a hedge is sent to the connection.
-func (s *silence) asked(now time.Time) {
+func (b *Backend) asked(now time.Time) {
 	at := int64(now.Sub(epoch))
-	if s.firstHedge.CompareAndSwap(0, at) {
-		s.nextHedge.Store(at)
-	} else if lasted := at - s.firstHedge.Load(); lasted >= int64(muteFrom) && at >= s.nextHedge.Load() {
-		s.nextHedge.Store(at + min(lasted, int64(maxMuteProbe)))
+	if b.firstHedge.CompareAndSwap(0, at) {
+		b.nextHedge.Store(at)
+	} else if lasted := at - b.firstHedge.Load(); lasted >= int64(muteFrom) && at >= b.nextHedge.Load() {
+		b.nextHedge.Store(at + min(lasted, int64(maxMuteProbe)))
 	}
 }
 
-// Late records a call that was not answered within its delay. It reports whether the connection has
-// been silent for reportedAfter.
+// Suspect reports whether the connection has had a late call or a hedge, and no answer since, or its
+// address a late call.
+func (b *Backend) Suspect() bool {
+	return b.own.late.Load() != 0 || b.firstHedge.Load() != 0 || b.shared.Load().late.Load() != 0
+}
+
+// Late records a call that was not answered within its delay. It reports whether the connection, or
+// its address, has been silent for reportedAfter.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.roster.silenceOff.Load() {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now.Before(b.trusted) {
+	shared := b.shared.Load()
+	reported := shared.called(now, delay)
+	if shared != &b.own && shared.answers(now) { // otherwise the address explains the late call
+		reported = b.own.called(now, delay)
+	}
+	return reported
+}
+
+// Answered records an answer of any call.
+func (b *Backend) Answered() {
+	if b.firstHedge.Load() != 0 { // most answers write nothing
+		b.firstHedge.Store(0)
+	}
+	b.own.answered()
+	b.shared.Load().answered()
+}
+
+// Silent reports whether the connection, or its address, is silent.
+func (b *Backend) Silent() bool { return b.silence() != nil }
+
+// silence returns the silence in force: the address's, or else the connection's; nil if there is none.
+func (b *Backend) silence() *silence {
+	switch shared := b.shared.Load(); {
+	case shared.holds() && !b.roster.silenceOff.Load():
+		return shared
+	case b.own.holds():
+		return &b.own
+	}
+	return nil
+}
+
+// answers reports whether there is neither a silence nor an answer to a recent patient probe.
+func (s *silence) answers(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.silent && !now.Before(s.trusted)
+}
+
+// called records a late call. It reports whether the silence has lasted for reportedAfter.
+func (s *silence) called(now time.Time, delay time.Duration) (reported bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.trusted) {
 		return false
 	}
-	n := b.late.Add(1)
+	n := s.late.Add(1)
 	switch {
 	case n == 1:
-		b.first, b.lastLate = now, time.Time{}
-	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // calls that are late together count once
-		b.silent, b.probe, b.hedged, b.patient = true, now, now, b.first.Add(patientFrom)
+		s.first, s.lastLate = now, time.Time{}
+	case !s.silent && n >= silentFrom && now.Sub(s.first) >= delay/2: // calls that are late together count once
+		s.silent, s.probe, s.hedged, s.patient = true, now, now, s.first.Add(patientFrom)
 	}
-	if !b.silent || n <= silentFrom || now.Sub(b.first) < reportedAfter {
+	if !s.silent || n <= silentFrom || now.Sub(s.first) < reportedAfter {
 		return false
 	}
-	b.lastLate = now
+	s.lastLate = now
 	return true
 }
 
@@ -96,19 +134,17 @@ const (
 	forgotten     = time.Minute
 )
 
-// Answered records an answer of any call.
-func (s *silence) Answered() {
-	if !s.Suspect() {
+func (s *silence) answered() {
+	if s.late.Load() == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late.Store(0)
-	s.firstHedge.Store(0)
 	s.silent = false
 }
 
-func (s *silence) Silent() bool {
+func (s *silence) holds() bool {
 	if s.late.Load() < silentFrom {
 		return false
 	}
@@ -132,60 +168,6 @@ func (r *Roster) SetSilence(on bool) {
 	}
 	for _, b := range r.Ready() {
 		b.Answered()
-	}
-}
-
-// The other backends may lack capacity, so only a share of a silent connection's primaries is moved
-// to them, from minMoves to 1. An answer raises the share, or lowers it once latency exceeds its
-// pre-move level by slower. A failure halves the share.
-const (
-	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
-	quick                = 1.0 / 16 // is added
-	slow, failed         = 7.0 / 8, 1.0 / 2
-	meteredCalls         = 64 // calls change the share after each one that could be moved; others need no lock
-
-	slower   = 2 * math.Ln2 // a factor of four; a mean of logarithms, because methods differ
-	usually  = 2048         // calls in the mean before primaries are moved
-	recently = 32           // calls in the mean while they are moved
-)
-
-// Moves reports whether the next primary of a silent connection may be moved.
-func (r *Roster) Moves() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.metered.Swap(meteredCalls) <= 0 {
-		r.recent = r.usual.Load()
-	}
-	return r.draws.Next() < r.share
-}
-
-func (r *Roster) Moved() { r.moved.Add(1) }
-
-// meter updates the share by the end of a primary on a connection that is not silent, or, while no
-// primaries are moved, the usual latency. Concurrent calls may overwrite one another's updates.
-func (b *Backend) meter(took time.Duration, answered bool) {
-	r, log := b.roster, math.Log(float64(max(took, 1)))
-	if r.metered.Load() <= 0 {
-		if answered {
-			n := min(r.known.Add(1), usually)
-			r.usual.Store(r.usual.Load() + (log-r.usual.Load())/float64(n))
-		}
-		return
-	}
-	if b.Silent() {
-		return
-	}
-	r.metered.Add(-1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !answered {
-		r.share = max(r.share*failed, minMoves)
-		return
-	}
-	if r.recent += (log - r.recent) / recently; r.recent > r.usual.Load()+slower {
-		r.share = max(r.share*slow, minMoves)
-	} else {
-		r.share = min(r.share+quick, 1)
 	}
 }
 
@@ -251,6 +233,7 @@ const (
 
 // probe is a primary on a silent connection.
 type probe struct {
+	of      *silence
 	patient bool
 	lasted  time.Duration // length of the silence when the probe was sent
 	waits   time.Duration // until its hedge; 0: the usual delay, or unknown. Guarded by the record's lock.
@@ -259,7 +242,11 @@ type probe struct {
 // Probe reports whether the primary of r may use this connection: always if the connection is not
 // silent, and otherwise if a probe is due. r is nil for a primary that cannot be hedged; one with a
 // request that no hedge could send is treated alike.
-func (s *silence) Probe(now time.Time, r *Record) bool {
+func (b *Backend) Probe(now time.Time, r *Record) bool {
+	s := b.silence()
+	if s == nil {
+		return true
+	}
 	if r != nil && r.replayable != nil && !r.replayable(r.request) {
 		r = nil
 	}
@@ -274,7 +261,7 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	if now.Before(s.probe) || r == nil && now.Before(s.hedged.Add(unhedgedFrom)) {
 		return false
 	}
-	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
+	p := &probe{of: s, lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
 	s.probe = now.Add(min(max(p.lasted/10, probeEvery), maxProbeEvery))
 	if r == nil {
 		return true
@@ -289,23 +276,24 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 // PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient
 // probe, and 0 otherwise. It returns the same each time. It may be called for a nil record.
 func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
-	if r == nil || r.probe.Load() == nil || r.answering() == nil {
+	if r == nil || r.probe.Load() == nil {
 		return 0
 	}
 	r.Lock()
 	defer r.Unlock()
-	p, b := r.probe.Load(), r.answering()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.silent || p.waits > 0 {
+	p := r.probe.Load()
+	s := p.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.silent || p.waits > 0 {
 		return p.waits
 	}
-	wait := min(2*b.took, 2*delay+maxPatientWait)
+	wait := min(2*s.took, 2*delay+maxPatientWait)
 	if p.patient {
 		wait = max(wait, 2*delay+min(p.lasted/100, maxPatientWait))
 	}
 	if wait = min(wait, limit); wait > delay {
-		b.took, p.waits = b.took/2, wait
+		s.took, p.waits = s.took/2, wait
 	}
 	return p.waits
 }
@@ -320,7 +308,7 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 	if b == nil {
 		return
 	}
-	if b.meter(age, answered); !answered {
+	if b.roster.known.Load().ended(b, age, answered); !answered {
 		return
 	}
 	if p := r.probe.Load(); p != nil {
@@ -328,10 +316,11 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 		waits := p.waits
 		r.Unlock()
 		if waits > 0 { // patient; the latency of other calls may be normal for their methods on any backend
-			b.mu.Lock()
-			b.took = min(age, waits)
-			b.trusted = time.Now().Add(min(trust*b.took, maxTrust))
-			b.mu.Unlock()
+			s := p.of
+			s.mu.Lock()
+			s.took = min(age, waits)
+			s.trusted = time.Now().Add(min(trust*s.took, maxTrust))
+			s.mu.Unlock()
 		}
 	}
 	b.Answered()

@@ -31,6 +31,8 @@ type Target struct {
 	Budget *budget.Bucket
 	Resets guard.Resets
 
+	Backends *place.Known
+
 	registry *Registry
 	guard    guard.Shared
 	throttle *Throttle // nil: none; guarded by Registry.mu
@@ -123,7 +125,7 @@ func (r *Registry) addTarget(name string) *Target {
 	if t := r.target(name); t != nil {
 		return t
 	}
-	t := &Target{Name: strings.Clone(name), registry: r,
+	t := &Target{Name: strings.Clone(name), registry: r, Backends: place.NewKnown(),
 		Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
 	r.targets.Store(t.Name, t)
 	return t
