@@ -11,19 +11,30 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 )
 
+func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody }
+
+// hasNone reports whether a response has no body, or one of another protocol.
+func (x *exchange) hasNone(res *http.Response) bool {
+	return isNone(res.Body) || x.caller.Method == http.MethodHead || res.StatusCode == http.StatusSwitchingProtocols
+}
+
 // streams reports whether a response answers with the first byte of its body: a server flushes the
-// headers of a stream before it has an answer.
-func (t *transport) streams(res *http.Response) bool {
-	if res.Body == nil || res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols {
-		return false
-	}
+// headers of a stream before it has an answer. The events of a GET are a subscription, which may have
+// none for long, and answers with its headers unless it is selected.
+func (x *exchange) streams(res *http.Response) bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-	switch mediaType = strings.TrimSpace(mediaType); mediaType {
-	case "text/event-stream", "application/x-ndjson":
+	switch strings.TrimSpace(mediaType) {
+	case eventStream:
+		if x.call.Named() || x.caller.Method != "" && x.caller.Method != http.MethodGet {
+			return true
+		}
+	case "application/x-ndjson":
 		return true
 	}
-	return strings.HasPrefix(mediaType, "application/connect+") || t.firstByte != nil && t.firstByte(res)
+	return x.firstByte != nil && x.firstByte(res)
 }
+
+const eventStream = "text/event-stream"
 
 // body is the body of the winner's response.
 type body struct {
@@ -52,31 +63,34 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// unhedgedBody is the body of an unhedged response that answers with its first byte. If the caller
+// unhedgedBody is the body of an unhedged response whose beginning has the answer. If the caller
 // closes the body before that, nothing is learned.
 type unhedgedBody struct {
 	io.ReadCloser
-	call    *call.Call
+	*exchange
+	res     *http.Response
+	kept    []byte
 	headers time.Duration // the age of the call when they came
-	over    atomic.Bool   // the first byte was read, or the body is closed
+	over    atomic.Bool   // the answer was read, or the body is closed
 }
 
 func (u *unhedgedBody) Read(p []byte) (int, error) {
 	if u.over.Load() {
 		return u.ReadCloser.Read(p)
 	}
-	end := call.Completion{AskedAt: u.call.Age()}
+	asked := u.call.Age()
 	n, err := u.ReadCloser.Read(p)
-	if n == 0 && err == nil || u.over.Swap(true) {
+	if u.kept = append(u.kept, p[:min(n, maxKept)]...); u.over.Load() {
 		return n, err
 	}
-	if end.AskedAt-u.headers <= call.Grace {
-		end.AskedAt = 0
+	end, known := u.answerOf(u.res, u.kept, err)
+	if !known || u.over.Swap(true) {
+		return n, err
 	}
-	if n == 0 && err != io.EOF {
-		end.Err = outcomeOf(nil, err)
+	if asked-u.headers <= call.Grace {
+		asked = 0
 	}
-	u.call.End(end)
+	u.call.End(call.Completion{AskedAt: asked, Err: end.err, Trailer: end.pushback})
 	return n, err
 }
 

@@ -46,7 +46,7 @@ func show(res *http.Response, err error) {
 }
 
 func ExampleTransport() {
-	server := hanging("text/event-stream")
+	server := hanging("application/x-ndjson")
 	defer server.Close()
 	s := scheduler(hedge.WithAllMethods())
 	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport)}
@@ -69,14 +69,14 @@ func ExampleWithName() {
 	// Output: "data: hello\n" <nil>
 }
 
-// A streamed response of another content type.
+// Server-sent events of a GET request, of which the first comes at once.
 func ExampleWithFirstByte() {
-	server := hanging("application/grpc-web+proto")
+	server := hanging("text/event-stream")
 	defer server.Close()
 	s := scheduler(hedge.WithAllMethods())
 	client := &http.Client{Transport: hedgehttp.Transport(s, nil,
 		hedgehttp.WithFirstByte(func(res *http.Response) bool {
-			return strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc-web")
+			return strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream")
 		}))}
 	show(client.Get(server.URL))
 	// Output: "data: hello\n" <nil>
@@ -84,7 +84,7 @@ func ExampleWithFirstByte() {
 
 // Hedges use separate connections.
 func ExampleWithHedgeTransport() {
-	server := hanging("text/event-stream")
+	server := hanging("application/x-ndjson")
 	defer server.Close()
 	s := scheduler(hedge.WithAllMethods())
 	base := http.DefaultTransport.(*http.Transport)

@@ -3,11 +3,14 @@ package hedgehttp
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 
@@ -26,6 +29,7 @@ type exchange struct {
 	call    call.Call
 	primary attempt
 	hedges  []*attempt
+	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -37,12 +41,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	target := req.URL.Scheme + "://" + req.URL.Host
 	x.call = call.Begin(t.registry, req.Context(), target, t.nameOf(req), nil, t.kindOf(req))
 	x.call.Inspect(req, nil, nil)
-	if !x.call.Hedged() {
-		return x.once(req)
+	if x.call.Hedged() || x.call.Teaches() {
+		if once := x.readAhead(); once != nil {
+			x.call.NotReplayable()
+			x.call.Learns = isNone(once.Body) // otherwise the latency includes the upload
+			return x.once(once)
+		}
 	}
-	if once := x.readAhead(); once != nil {
-		x.call.NotReplayable()
-		return x.once(once)
+	if !x.call.Hedged() {
+		if x.body != nil {
+			req = req.WithContext(req.Context())
+			x.setBody(req)
+		}
+		return x.once(req)
 	}
 
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -66,15 +77,18 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return winner.deliver()
 }
 
-// once sends an unhedged request, and learns its latency. A streamed response is returned with its
-// headers; its latency is learned when the caller has read the first byte.
+// once sends an unhedged request, and learns its latency. A response whose body has the answer is
+// returned with its headers; its latency is learned when the caller has read the answer.
 func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	res, err := x.base.RoundTrip(req)
-	outcome := outcomeOf(res, err)
-	if outcome == nil && x.call.Learns && x.streams(res) {
-		res.Body = &unhedgedBody{ReadCloser: res.Body, call: &x.call, headers: x.call.Age()}
+	end, known := x.firstAnswer(res, err)
+	if res != nil && res.Request == req {
+		res.Request = x.caller
+	}
+	if !known && end.err == nil && x.call.Teaches() {
+		res.Body = &unhedgedBody{ReadCloser: res.Body, exchange: x, res: res, headers: x.call.Age()}
 	} else {
-		x.call.End(call.Completion{Err: outcome, Trailer: pushback(res, outcome)})
+		x.call.End(call.Completion{Err: end.err, Trailer: end.pushback})
 	}
 	return res, err
 }
@@ -84,13 +98,14 @@ const maxBody = 1 << 20
 
 // readAhead reads the body of the request, so that each attempt can send it. If the request can be
 // sent only once, readAhead returns the request to send. A body without GetBody and of unknown
-// length is not read, because the caller may write it while it reads the response.
+// length is not read, because the caller may write it while it reads the response. The call begins
+// when the body has been read: its latency is the server's, and not that of the upload.
 func (x *exchange) readAhead() (once *http.Request) {
 	req := x.caller
 	switch {
 	case req.Method == http.MethodConnect || req.Header.Get("Upgrade") != "" || req.Header.Get("Expect") != "":
 		return req
-	case req.Body == nil || req.Body == http.NoBody:
+	case isNone(req.Body):
 		return nil
 	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
 		return req
@@ -98,6 +113,7 @@ func (x *exchange) readAhead() (once *http.Request) {
 	closeBody := sync.OnceValue(req.Body.Close)
 	stop := context.AfterFunc(req.Context(), func() { closeBody() })
 	read, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+	x.call.Start = time.Now()
 	if stop() && err == nil && len(read) <= maxBody {
 		closeBody()
 		x.body = read
@@ -148,31 +164,52 @@ type attempt struct {
 
 	res     *http.Response
 	err     error       // of the transport
-	outcome error       // as the race sees it
-	kept    []byte      // of the body, of a response that answers with its first byte
+	end     answer      // as the race sees it
+	kept    []byte      // the beginning of the body, if that has the answer
 	settled atomic.Bool // see settle
 }
 
 // send sends the request through rt and waits for the answer.
 func (a *attempt) send(rt http.RoundTripper) error {
 	req := a.req
-	if a.body != nil {
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.body)), nil }
-		req.Body, _ = req.GetBody()
-	}
+	a.setBody(req)
 	if a.res, a.err = rt.RoundTrip(req); a.res != nil && a.res.Request == req {
 		a.res.Request = a.caller
 	}
-	a.outcome = outcomeOf(a.res, a.err)
-	if a.outcome == nil && a.streams(a.res) {
-		a.kept = make([]byte, 512)
-		n, err := io.ReadAtLeast(a.res.Body, a.kept, 1)
-		if a.kept = a.kept[:n]; err != nil && err != io.EOF {
-			a.outcome = outcomeOf(nil, err)
-		}
+	known := false
+	if a.end, known = a.firstAnswer(a.res, a.err); !known || a.open.Load() {
+		a.peek(known)
 	}
 	a.settle()
-	return a.outcome
+	return a.end.err
+}
+
+// peek reads the body until it shows the answer. Once the primary has the headers of a stream, a
+// hedge answers only with the first byte of another one.
+func (a *attempt) peek(known bool) {
+	hedge := a != &a.primary
+	if !hedge && a.end.err == nil {
+		a.open.Store(true)
+	}
+	late := hedge && a.open.Load()
+	for err := error(nil); err == nil && (!known || late && a.end.err == nil && len(a.kept) == 0); {
+		n := 0
+		a.kept = slices.Grow(a.kept, 512)
+		n, err = a.res.Body.Read(a.kept[len(a.kept):cap(a.kept)])
+		a.kept = a.kept[:len(a.kept)+n]
+		a.end, known = a.answerOf(a.res, a.kept, err)
+	}
+	if late && a.end.err == nil && (len(a.kept) == 0 || a.res.StatusCode >= 300) {
+		a.end = failed(errors.New("the primary's stream is open"))
+	}
+}
+
+// setBody gives req the body that was read ahead.
+func (x *exchange) setBody(req *http.Request) {
+	if x.body != nil {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+		req.Body, _ = req.GetBody()
+	}
 }
 
 // settle is called when send has returned, and for a loser. The second call closes the response.
@@ -191,7 +228,7 @@ func (a *attempt) drop() {
 // deliver returns the winner's response. The attempt's context ends when the body has been read or
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
-	if a.err != nil || a.res == nil || a.res.Body == nil || a.res.Body == http.NoBody {
+	if a.err != nil || a.res == nil || a.hasNone(a.res) || a.res.ProtoMajor > 1 && a.res.ContentLength == 0 {
 		a.cancel(nil)
 	} else {
 		a.res.Body = &body{ReadCloser: a.res.Body, kept: a.kept, release: a.cancel}
@@ -206,12 +243,17 @@ func (a *attempt) Run(ctx context.Context) error {
 	return a.send(a.transport.hedges)
 }
 
-func (a *attempt) Accepts(err error) (ok, open bool) { return a.call.Accepts(a.res, err), false }
+func (a *attempt) Accepts(err error) (ok, open bool) {
+	if a.res == nil {
+		return a.call.Accepts(nil, err), false
+	}
+	return a.call.Accepts(a.res, err), false
+}
 
 // Served implements [race.Attempt].
-func (a *attempt) Served() bool { return a.err == nil && a.res != nil }
+func (a *attempt) Served() bool { return a.end.decides && !a.open.Load() }
 
-func (a *attempt) Trailer() metadata.MD { return pushback(a.res, a.outcome) }
+func (a *attempt) Trailer() metadata.MD { return a.end.pushback }
 
 // hedgeContext is the context of a hedge, with the values of the caller's context and of the
 // race's, but without the caller's hooks.

@@ -44,15 +44,16 @@ import (
 //   - its HTTP method
 //
 // A body of up to 1 MiB is read before the request is sent, if the request has a GetBody or a
-// ContentLength. A request with any other body is sent once.
+// ContentLength, and the latency of the request begins then. A request with any other body is sent
+// once, and teaches no latency.
 //
-// A transport error, and the statuses 429, 500, 502, 503 and 504, count as the codes Unavailable,
-// ResourceExhausted, Internal, Unavailable, Unavailable and DeadlineExceeded, which are non-fatal
-// by default: see [hedge.WithNonFatalCodes]. Any other response is an answer, except that a hedge
-// of a request that does more than read wins only with a status below 400. A Retry-After header, in
-// seconds or as a date, with one of these statuses holds hedges back. The function of
-// [hedge.WithAcceptable] gets the *[http.Response], and must not read its body. The functions of
-// [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
+// Transport errors, the statuses 408, 409, 425, 429, 499, and all from 500 on are failures: another
+// attempt in flight decides. A hedge wins with a status below 400, and, if the request only reads,
+// with 404 or 410. docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The
+// status of a call of gRPC, gRPC-Web or Connect inside a response counts as it does for gRPC. A
+// Retry-After header of an error, in seconds or as a date, holds hedges back. The function of
+// [hedge.WithAcceptable] gets the *[http.Response], or nil without one, and must not read its body.
+// The functions of [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt, with a context that ends when the body has been read or closed, or with the context
@@ -89,10 +90,12 @@ func WithName(of func(*http.Request) string) Option {
 }
 
 // WithFirstByte reports which further responses answer with the first byte of their body, instead
-// of their headers. Responses of the types text/event-stream, application/x-ndjson and
-// application/connect+... always do. If the request can be hedged, RoundTrip returns its response
-// after the first byte. streams must be safe for concurrent use, and must not read the body. Nil,
-// the default, reports none.
+// of their headers. Responses of the types application/x-ndjson, application/grpc...,
+// application/connect+... and text/event-stream do. Exception: a GET request of text/event-stream is
+// a subscription, which may have no event for long. It is hedged only if a pattern selects its path
+// or name, or with WithFirstByte. If the request can be hedged, RoundTrip returns its response after
+// the first byte. streams must be safe for concurrent use, and must not read the body. Nil, the
+// default, reports none.
 func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
@@ -157,12 +160,18 @@ var fullMethod = regexp.MustCompile(`/([a-zA-Z_]\w*\.)+[A-Z]\w*/[a-zA-Z_]\w*$`)
 var (
 	safe  = &call.HTTPOption{Safe: true, Idempotent: true}
 	keyed = &call.HTTPOption{Idempotent: true}
+	named = &call.HTTPOption{Safe: true} // only if it is named
 	other = &call.HTTPOption{}
 )
 
 func (t *transport) kindOf(req *http.Request) *call.HTTPOption {
 	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
+	case "", http.MethodGet:
+		if t.firstByte == nil && strings.Contains(req.Header.Get("Accept"), eventStream) {
+			return named
+		}
+		return safe
+	case http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
 		return safe
 	}
 	if t.byKey && req.Header.Get("Idempotency-Key") != "" {

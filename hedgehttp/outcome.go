@@ -1,10 +1,13 @@
 package hedgehttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,51 +18,104 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// codeOf has the gRPC codes of HTTP statuses. Any other status of 400 or more is
-// FailedPrecondition, which is final.
-var codeOf = map[int]codes.Code{
-	http.StatusNotFound:            codes.NotFound,
-	http.StatusTooManyRequests:     codes.ResourceExhausted,
-	http.StatusInternalServerError: codes.Internal,
-	http.StatusBadGateway:          codes.Unavailable,
-	http.StatusServiceUnavailable:  codes.Unavailable,
-	http.StatusGatewayTimeout:      codes.DeadlineExceeded,
+// A meaning is what a range of HTTP statuses means to a race. A primary ends the race with the code
+// OK, NotFound or FailedPrecondition. The other codes are failures, which teach no latency: the race
+// goes on while hedges are in flight.
+type meaning struct {
+	from, to int
+	code     codes.Code
+	decides  bool // a hedge ends the race too, if the request only reads
 }
 
-// outcomeOf returns the outcome of an attempt for the race: an error with a gRPC status, or nil for
-// an answer.
-func outcomeOf(res *http.Response, err error) error {
+// meanings has every status: its first row counts. docs/http.md has the same table.
+var meanings = []meaning{
+	{from: math.MinInt, to: 399, code: codes.OK, decides: true},
+	{from: 404, to: 404, code: codes.NotFound, decides: true}, // about the resource, whoever asks
+	{from: 408, to: 408, code: codes.Unavailable},             // the server did not wait for the request
+	{from: 409, to: 409, code: codes.Aborted},                 // the other attempt may hold a lock
+	{from: 410, to: 410, code: codes.NotFound, decides: true},
+	{from: 425, to: 425, code: codes.Unavailable},        // the server fears a replay
+	{from: 429, to: 429, code: codes.ResourceExhausted},  // reduces hedges: see docs/guard.md
+	{from: 499, to: 499, code: codes.Unavailable},        // a proxy takes the client for gone
+	{from: 400, to: 499, code: codes.FailedPrecondition}, // a hedge's may be due to a nonce that is used twice
+	{from: 500, to: 500, code: codes.Internal},
+	{from: 504, to: 504, code: codes.DeadlineExceeded},
+	{from: 501, to: math.MaxInt, code: codes.Unavailable}, // 524 and 529: an overloaded service
+}
+
+// answer is the end of an attempt as the race sees it.
+type answer struct {
+	err      error       // with a gRPC status; nil for a success
+	decides  bool        // if err is of a hedge, it ends the race
+	pushback metadata.MD // the server's, in gRPC's trailer
+}
+
+// failed returns the answer of an attempt without a response.
+func failed(err error) answer {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return answer{err: status.FromContextError(err).Err()}
+	}
+	return answer{err: status.Error(codes.Unavailable, err.Error())}
+}
+
+// firstAnswer returns the answer by what a transport has returned, as answerOf does.
+func (x *exchange) firstAnswer(res *http.Response, err error) (a answer, known bool) {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
 	case err != nil:
-		return status.Error(codes.Unavailable, err.Error())
+		return failed(err), true
 	case res == nil:
-		return status.Error(codes.Internal, "no response")
-	case res.StatusCode < 400:
-		return nil
+		return failed(errors.New("no response")), true
+	case x.hasNone(res):
+		return x.answerOf(res, nil, io.EOF)
 	}
-	code, ok := codeOf[res.StatusCode]
-	if !ok {
-		code = codes.FailedPrecondition
-	}
-	return status.Error(code, res.Status)
+	return x.answerOf(res, nil, nil)
 }
 
-// pushback returns the Retry-After header of a failed response, in seconds or as a date, as gRPC's
-// trailer.
-func pushback(res *http.Response, outcome error) metadata.MD {
-	if outcome == nil || res == nil {
-		return nil
+// answerOf returns the answer of a response by the beginning of its body, and by the error that ended
+// the body. known is false if the answer needs more of the body.
+func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answer, known bool) {
+	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
+	m := meanings[slices.IndexFunc(meanings, has)]
+	a.decides = m.decides
+	if m.code != codes.OK {
+		a.err, a.pushback = status.Error(m.code, res.Status), retryAfter(res.Header.Get("Retry-After"))
 	}
-	value := res.Header.Get("Retry-After")
-	ms := int64(math.MaxInt32)
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
-		ms = min(ms, min(seconds, math.MaxInt32)*1000)
+	switch known = true; {
+	case rpc.InHTTP(x.caller, res):
+		pushback, err, ok := rpc.StatusInHTTP(res, kept, end == io.EOF)
+		if known = ok; known && err != nil {
+			a.err, a.decides = err, true
+			if pushback != nil {
+				a.pushback = pushback
+			}
+		}
+	case m.code == codes.OK && x.streams(res):
+		known = len(kept) > 0 || end == io.EOF
+	}
+	if !known && (end != nil || len(kept) >= maxKept) {
+		if known = true; a.err == nil {
+			a = failed(cmp.Or(end, io.ErrShortBuffer))
+		}
+	}
+	return a, known
+}
+
+// maxKept is the size of the largest beginning of a body that is read for its status.
+const maxKept = 8 << 10
+
+// retryAfter returns the value of a Retry-After header, in seconds or as a date, as gRPC's trailer.
+// A wait that is over holds nothing back: clocks differ, and in gRPC's trailer it would mean that
+// the server has turned the attempt away.
+func retryAfter(value string) metadata.MD {
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		wait = time.Duration(min(seconds, math.MaxInt32)) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
-		ms = min(ms, max(time.Until(at).Milliseconds(), 0))
-	} else {
+		wait = time.Until(at)
+	}
+	if wait <= 0 {
 		return nil
 	}
+	ms := min(max(wait.Milliseconds(), 1), math.MaxInt32)
 	return metadata.Pairs(rpc.PushbackTrailer, strconv.FormatInt(ms, 10))
 }

@@ -114,12 +114,12 @@ func (b *fakeBody) Close() error {
 	return nil
 }
 
-func eventStream() http.Header { return http.Header{"Content-Type": {"text/event-stream"}} }
+func jsonLines() http.Header { return http.Header{"Content-Type": {"application/x-ndjson"}} }
 
 // is answers with a status; streams sends its headers at once, and its body later.
 func is(status int, after time.Duration) reply { return reply{after: after, status: status} }
 func streams(flush time.Duration, body io.Reader) reply {
-	return reply{status: 200, header: eventStream(), flush: flush, body: body}
+	return reply{status: 200, header: jsonLines(), flush: flush, body: body}
 }
 
 // TestTransport_Race races attempts: the first starts at 0, the others 10 ms apart.
@@ -128,6 +128,8 @@ func TestTransport_Race(t *testing.T) {
 	retry := func(after string) reply {
 		return reply{after: 12 * ms, status: 503, header: http.Header{"Retry-After": {after}}}
 	}
+	retryOfHedge := retry("0") // it is not sent again at once
+	retryOfHedge.after = ms
 	failed, panics := reply{after: 5 * ms}, is(-1, 5*ms)
 	for _, tc := range []struct {
 		name   string
@@ -148,6 +150,10 @@ func TestTransport_Race(t *testing.T) {
 		{"404 is non-fatal", "GET", script{is(404, 12*ms), is(200, 5*ms)},
 			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
 		{"Retry-After", "GET", script{retry("1"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
+		{"Retry-After, 0", "GET", script{retry("0"), is(200, 50*ms), is(200, 0)}, nil, "200 2", 20 * ms},
+		{"Retry-After, 0, of a hedge", "GET", script{is(200, 15*ms), retryOfHedge, is(200, 0)}, nil, "200 0", 15 * ms},
+		{"Retry-After, a past date", "GET",
+			script{retry("Fri, 31 Dec 1999 23:59:59 GMT"), is(200, 50*ms), is(200, 0)}, nil, "200 2", 20 * ms},
 		{"Retry-After, a date", "GET", // virtual time starts at 00:00:00
 			script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
 		{"headers at once", "GET", script{streams(never, nil), streams(5*ms, nil)}, nil, "200 1", 15 * ms},
@@ -428,7 +434,7 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
-			base := &fake{script: script{{status: 200, header: eventStream(), body: failing{}}}}
+			base := &fake{script: script{{status: 200, header: jsonLines(), body: failing{}}}}
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
 			res, err := hedgehttp.Transport(s, base).RoundTrip(req)
 			if err != nil {

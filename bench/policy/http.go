@@ -19,8 +19,13 @@ type Transport func(options []hedge.Option, base http.RoundTripper) (http.RoundT
 func OursHTTP(own ...hedge.Option) Transport {
 	return func(options []hedge.Option, base http.RoundTripper) (http.RoundTripper, *hedge.Scheduler, error) {
 		s, err := hedge.New(slices.Concat([]hedge.Option{hedge.WithAllMethods()}, own, options)...)
-		return hedgehttp.Transport(s, base), s, err
+		return hedgehttp.Transport(s, base, hedgehttp.WithFirstByte(sendsEvents)), s, err
 	}
+}
+
+// sendsEvents selects the events of GET requests: the first one comes soon.
+func sendsEvents(res *http.Response) bool {
+	return res.Header.Get("Content-Type") == "text/event-stream"
 }
 
 // StaticHTTP is [Static] for HTTP workloads.

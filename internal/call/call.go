@@ -293,6 +293,13 @@ func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
+// Teaches reports whether the method learns the latency of the call.
+func (c *Call) Teaches() bool { return c.Learns && !c.off }
+
+// Named reports whether a pattern or the method's descriptor selects the call, and not
+// hedge.WithAllMethods alone.
+func (c *Call) Named() bool { return c.settings.Named }
+
 // Learner returns the learner that gives the call's delay: the class's or the method's.
 func (c *Call) Learner() *trigger.Learner {
 	if c.class != nil {

@@ -301,7 +301,7 @@ func (c *Call) LoserPanicked() {
 // learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
-	if !c.Learns || c.off || c.clientBusy || c.notReady {
+	if !c.Teaches() || c.clientBusy || c.notReady {
 		return
 	}
 	if r := d.Race; r != nil && r.FirstNotTurnedAway() > 0 {
