@@ -144,8 +144,13 @@ type row struct {
 	budgetPercent float64
 }
 
-func newRow(t stats.Method, config *settings.Config, at time.Time) row {
-	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
+// newRow returns the row of a method. unhedged is registry.Method.Unhedged.
+func newRow(t stats.Method, config *settings.Config, unhedged stats.Reason, at time.Time) row {
+	r := row{Sentence: sentence(t, config, unhedged), Stats: t, at: at, budgetPercent: config.BudgetPercent}
+	if unhedged == stats.NoReason {
+		r.Notes = notes(t, config, at)
+	}
+	return r
 }
 
 // newView returns a view of at most limit methods.
@@ -173,8 +178,10 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 		if m == nil {
 			continue // removed since
 		}
-		r := newRow(t, m.Settings().Config, v.At)
-		if n, nothing := m.Target.NothingSelected(); nothing { // as in hedge.WithLogger
+		unhedged := m.Unhedged(&t.Counts)
+		r := newRow(t, m.Settings().Config, unhedged, v.At)
+		n, nothing := m.Target.NothingSelected() // as in hedge.WithLogger
+		if nothing && (unhedged == stats.NotSelected || unhedged == stats.NoDescriptor) {
 			why := strings.ToUpper(n.Why[:1]) + n.Why[1:]
 			r.Notes = append(r.Notes, why+". Methods seen: "+list(n.Methods, n.More)+".")
 		}

@@ -215,27 +215,55 @@ func TestHandler_Sentences(t *testing.T) {
 	}
 }
 
-// TestHandler_Sentences_AfterAChange has sentences about what is in force, and not about the calls
-// before.
-func TestHandler_Sentences_AfterAChange(t *testing.T) {
-	update := func(o hedge.Option) func(*hedge.Scheduler) {
-		return func(s *hedge.Scheduler) { _ = s.Update(hedge.WithAllMethods(), o) }
+// TestHandler_AfterAChange has the page, Methods and its history describe the settings in force, and
+// not the calls before. Once the method is hedged again, its delay is there again.
+func TestHandler_AfterAChange(t *testing.T) {
+	update := func(opts ...hedge.Option) func(*hedge.Scheduler) {
+		return func(s *hedge.Scheduler) { _ = s.Update(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...) }
 	}
+	resume, dry := (*hedge.Scheduler).Resume, []hedge.Option{hedge.WithDryRun(true), hedge.WithControl(1)}
 	for _, tc := range []struct {
 		want          string
 		calls         int
 		before, after func(*hedge.Scheduler)
+		shows         string // of the delay and the latencies: "", "latencies" or "delay"
 	}{
-		{"The method is being learned: 3 calls seen.", 3, (*hedge.Scheduler).Pause, (*hedge.Scheduler).Resume},
-		{"have the option Off or WithOff", 300, (*hedge.Scheduler).Resume, update(hedge.WithOff(true))},
-		{"The options allow no hedges", 300, (*hedge.Scheduler).Resume, update(hedge.WithBudgetPercent(0))},
+		{"The method is being learned: ", 3, (*hedge.Scheduler).Pause, resume, "latencies"},
+		{"have the option Off or WithOff", 300, resume, update(hedge.WithOff(true)), "latencies"},
+		{"have the option Off or WithOff", 300, resume, update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), "latencies"},
+		{"No option selects this method", 300, resume, update(hedge.WithMethods("/b/*")), ""},
+		{"The method's descriptor is not linked", 300, resume, update(hedge.WithIdempotentOnly()), ""},
+		{"The options allow no hedges", 300, resume, update(hedge.WithBudgetPercent(0)), "latencies"},
+		{"The options allow no hedges", 300, resume, update(hedge.WithTargetOptions("a", hedge.WithBudgetPercent(0))), "latencies"},
+		{"The options allow no hedges", 300, resume, update(hedge.WithMaxHedges(0)), "latencies"},
+		{"The options allow no hedges", 300, resume, update(hedge.WithMaxHedges(0), hedge.WithTrigger(hedge.Fixed(8*ms))), "latencies"},
+		{"All calls are in the control group", 300, resume, update(hedge.WithControl(100)), "latencies"},
+		{"The control group, 99% of calls, gets none.", 300, resume, update(hedge.WithControl(99)), "delay"},
+		{"Dry run: no hedge is sent. Without WithDryRun: A call that lasts", 300, resume, update(dry...), "delay"},
 	} {
 		hedgetest.Run(t, tc.want, func(t *testing.T) {
 			s := hedgetest.All(t)
+			handler := debug.Handler(s)
 			tc.before(s)
 			calls(t, s, "a", "/a/Get", tc.calls)
 			tc.after(s)
-			says(t, get(debug.Handler(s), "", "").Body.String(), tc.want)
+			for range 2 { // before the next call, and after it
+				m, text := s.Methods()[0], get(handler, "", "").Body.String()
+				says(t, text, tc.want)
+				delay, latencies := tc.shows == "delay", tc.shows != ""
+				if m.Delay > 0 != delay || m.Choice.MaxHedges > 0 != delay || m.P50 > 0 != latencies ||
+					strings.Contains(text, "A call that lasts") != delay || strings.Contains(text, "of primaries") != latencies {
+					t.Errorf("a delay: %t, latencies: %t, want %q; %+v in\n%s", m.Delay > 0, m.P50 > 0, tc.shows, m.Learned, text)
+				}
+				if strings.Contains(text, "The tail is") != strings.HasPrefix(tc.want, "Dry run") {
+					t.Errorf("a gain that nobody knows in\n%s", text)
+				}
+				calls(t, s, "a", "/a/Get", 1)
+			}
+			if tc.shows != "" && tc.calls > 3 {
+				update()(s)
+				says(t, get(handler, "", "").Body.String(), "A call that lasts", "delay")
+			}
 		})
 	}
 }
@@ -300,6 +328,8 @@ func TestText_OfATarget(t *testing.T) {
 	}
 	few := gain
 	few.Measured = false
+	hedged := few
+	hedged.Calls = 22
 	for _, tc := range []struct {
 		name      string
 		stats     stats.Method
@@ -310,6 +340,9 @@ func TestText_OfATarget(t *testing.T) {
 			"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, []string{"estimate from primaries"}},
 		{"small control group", stats.Method{Gain: &few},
 			[]string{"The control group is still too small: 1,234 calls in the last 30 min."}, []string{"Last 30 minutes"}},
+		{"few hedged calls", stats.Method{Gain: &hedged}, []string{"The group that may be hedged is still too small: " +
+			"22 calls in the last 30 min. Measuring a gain takes at least ten minutes, and 500 calls of each group."}, nil},
+		{"no call yet", stats.Method{Gain: &stats.Gain{Percentile: 99}}, nil, []string{"too small"}},
 		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
 			[]string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
 		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}}, nil,

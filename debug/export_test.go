@@ -12,7 +12,7 @@ import (
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
 	config := settings.DefaultConfig()
-	s := view{At: at, Methods: []row{newRow(t, &config, at)}}
+	s := view{At: at, Methods: []row{newRow(t, &config, stats.NoReason, at)}}
 	if err := text.Execute(&b, &s); err != nil {
 		return err.Error()
 	}

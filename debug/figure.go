@@ -29,8 +29,8 @@ func (r row) Figures() (f []figure) {
 	add(t.TurnedAway > 0, "turned away by servers", "%s", plural(t.TurnedAway, "hedge"))
 	add(true, "extra load", "%s", percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s %s", count(t.HedgeWins), count(t.HedgeWins+t.PrimaryWins), decided(t.Counts))
-	add(true, "delay", "%s", short(t.Delay))
-	add(true, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
+	add(t.Delay > 0, "delay", "%s", short(t.Delay))
+	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
 	add(chosen, "probability", "%.2f", c.Probability)
 	add(chosen, "maximum hedges per call", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
@@ -38,7 +38,8 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
 	add(chosen, "share of the prediction achieved", "%s", percent(c.Kept))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
-	add(g.Control > 0, "calls in the control group", "%s of %s", count(g.Control), count(g.Calls+g.Control))
+	add(g.Control > 0, "calls in the control group", "%s of %s in %s",
+		count(g.Control), count(g.Calls+g.Control), short(g.Over))
 	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	add(t.Saved >= 0.05, "savings, for hedges that win", "%.1f tokens", t.Saved)
 	add(t.Guard.Reason != stats.GuardNone,

@@ -10,8 +10,19 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
+// off has a sentence for each reason why the settings in force hedge no call of a method.
+var off = map[stats.Reason]string{
+	stats.NotSelected: "No option selects this method: it is not hedged, and its latencies are not learned, " +
+		"except for calls with the option After.",
+	stats.NoDescriptor: "The method's descriptor is not linked into the program, " +
+		"so WithIdempotentOnly does not select it.",
+	stats.SwitchedOff:        "All calls of this method have the option Off or WithOff, so none is hedged.",
+	stats.NoHedgesConfigured: "The options allow no hedges. Latencies are still learned.",
+	stats.InControlGroup:     "All calls are in the control group, so none is hedged. Latencies are still learned.",
+}
+
 // sentence describes the current state of a method, and its cause.
-func sentence(t stats.Method, config *settings.Config) string {
+func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
 	c := t.Choice
 	switch {
 	case t.PausedBy == "HEDGE_DISABLED":
@@ -20,14 +31,10 @@ func sentence(t stats.Method, config *settings.Config) string {
 		return "Hedging is paused by Pause, until Resume is called."
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
-	case t.Calls > 0 && t.NotSelected == t.Calls:
-		return "No option selects this method: it is not hedged, and its latencies are not learned."
-	case t.Calls > 0 && t.NoDescriptor == t.Calls:
-		return "The method's descriptor is not linked into the program, so WithIdempotentOnly does not select it."
-	case config.Off || t.Calls > 0 && t.Off == t.Calls:
-		return "All calls of this method have the option Off or WithOff, so none is hedged."
-	case config.BudgetPercent == 0 || config.MaxHedges == 0 && t.Hedges == 0:
-		return "The options allow no hedges. Latencies are still learned."
+	case unhedged != stats.NoReason:
+		return off[unhedged]
+	case t.Calls > 0 && t.Off == t.Calls:
+		return off[stats.SwitchedOff]
 	case t.Unhedgeable != stats.NoReason && t.Hedged+t.DryRun == 0:
 		return "Calls cannot be hedged: " + cannot[t.Unhedgeable]
 	case t.Delay == 0 && (t.Warmup > 0 || t.Hedged+t.DryRun == 0):
@@ -55,7 +62,9 @@ func sentence(t stats.Method, config *settings.Config) string {
 		fmt.Fprintf(&b, "; %.0f%% of due hedges are sent", 100*c.Probability)
 	}
 	b.WriteString(".")
-	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
+	if config.Control > 0 && !config.DryRun {
+		fmt.Fprintf(&b, " The control group, %g%% of calls, gets none.", config.Control)
+	} else if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
 		unhedged := short(c.UnhedgedTail)
 		if c.CutShort > 0 {
 			unhedged += " or more"
@@ -80,7 +89,7 @@ var cannot = map[stats.Reason]string{
 }
 
 // notes returns hints for an operator.
-func notes(t stats.Method, now time.Time) (notes []string) {
+func notes(t stats.Method, config *settings.Config, now time.Time) (notes []string) {
 	add := func(holds bool, format string, args ...any) {
 		if holds {
 			notes = append(notes, fmt.Sprintf(format, args...))
@@ -93,7 +102,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
 		t.ThrottleTokens, t.ThrottleMax)
-	add(t.NoOtherBackend > 0 && t.Connections == 0,
+	add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
 		"WithOtherBackendOnly holds hedges back: "+
 			"no connection has a ready backend and the policy hedge_other_backend.")
 	add(g.Reason != stats.GuardNone,
@@ -119,9 +128,13 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 		count(t.TurnedAway), plural(t.Hedges, "hedge"))
 	if t.Gain != nil {
 		add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
-		add(!t.Gain.Measured,
-			"The control group is still too small: %s in the last %s. Measuring a gain takes at least ten minutes.",
-			plural(t.Gain.Control, "call"), short(t.Gain.Over))
+		small, calls := "The control group is", t.Gain.Control
+		if t.Gain.Calls < calls {
+			small, calls = "The group that may be hedged is", t.Gain.Calls
+		}
+		add(!t.Gain.Measured && t.Gain.Over > 0, "%s still too small: %s in the last %s. "+
+			"Measuring a gain takes at least ten minutes, and %.0f calls of each group.",
+			small, plural(calls, "call"), short(t.Gain.Over), 5/(1-t.Gain.Percentile/100))
 		return notes
 	}
 	cut := "none of them cut short"

@@ -21,7 +21,8 @@ type Method struct {
 	Classes []Class
 	// Forecasts are the predictions of hedge.WithDryRun; nil without it, and until 200 calls.
 	Forecasts []Forecast
-	// Gain is the gain measured against a control group; nil without hedge.WithControl.
+	// Gain is the gain measured against a control group; nil without hedge.WithControl, and where no
+	// call could be hedged, as in a dry run.
 	Gain *Gain
 	Budget
 	Backends
@@ -42,13 +43,13 @@ type Method struct {
 
 // Learned has the latencies of a method or of a class of its requests, and its delay.
 type Learned struct {
-	// Delay is the current delay; 0 while too few calls are known. For a method with a
-	// hedgingPolicy it is the hedgingDelay.
+	// Delay is the current delay; 0 while too few calls are known, and while the options in force
+	// hedge no call of the method. For a method with a hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
 	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the
-	// last 1,000; 0 without latencies.
+	// last 1,000; 0 without latencies, and for a method that the options do not select.
 	P50, P90, P99 time.Duration
-	// Choice is zero with a trigger other than hedge.Auto, and while too few calls are known.
+	// Choice is zero with a trigger other than hedge.Auto, and where Delay is 0.
 	Choice Choice
 }
 
@@ -119,7 +120,7 @@ type Choice struct {
 	MaxHedges   int
 	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.
 	// PredictedTail is the predicted tail with hedging. MeasuredTail is the tail of the calls within
-	// the window, or, with a control group, of the calls in [Gain] that may be hedged.
+	// the window, or, once a [Gain] is measured, of its calls that may be hedged.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
 	// CutShort is the share of primaries, 0 to 1, that were cut short.
 	CutShort float64

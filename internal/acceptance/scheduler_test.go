@@ -43,7 +43,7 @@ func TestNilScheduler(t *testing.T) {
 
 func TestLearning_EachMethodByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
+		s := hedgetest.All(t, hedge.WithDryRun(true))
 		for range 100 {
 			hedgetest.Call(t, s, target, "/pkg.Svc/Lookup", ms)
 			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)

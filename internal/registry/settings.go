@@ -23,6 +23,30 @@ type Settings struct {
 
 func (m *Method) Settings() *Settings { return m.settings.Load() }
 
+// Unhedged returns the reason why the settings in force hedge no call of the method, as
+// stats.Outcome would have it, or NoReason. counts are the method's: whether an HTTP request is
+// selected depends on the request.
+func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
+	s := m.Settings()
+	selected := s.Selected
+	if m.Target.isHTTP() {
+		selected = (s.Selected || !s.Described) && (s.Named || counts.Calls == 0 || counts.NotSelected < counts.Calls)
+	}
+	switch {
+	case s.Off:
+		return stats.SwitchedOff
+	case !selected && !s.Described:
+		return stats.NoDescriptor
+	case !selected:
+		return stats.NotSelected
+	case s.BudgetPercent == 0 || s.Policy == nil && s.MaxHedges == 0:
+		return stats.NoHedgesConfigured
+	case s.Control == 100:
+		return stats.InControlGroup
+	}
+	return stats.NoReason
+}
+
 // Update replaces the configuration for calls that begin afterwards.
 func (r *Registry) Update(c settings.Config) {
 	r.mu.Lock()

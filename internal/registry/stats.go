@@ -86,9 +86,6 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	}
 	row.Silent = slices.Clone(ready.Silent)
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
-	if row.Gain != nil && row.Choice != (stats.Choice{}) { // the latency of the control group is unhedged
-		row.Choice.MeasuredTail = row.Gain.Hedged.Value
-	}
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
 	switch {
 	case s.Policy != nil:
@@ -97,13 +94,23 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		row.Delay = s.Trigger.Delay
 	}
 	if s.DryRun {
-		row.Forecasts = m.Learner.Forecasts(now)
+		row.Forecasts, row.Gain = m.Learner.Forecasts(now), nil
 	}
-	if row.Unhedgeable, _ = unhedgeable(&row.Counts, s); row.Unhedgeable != stats.NoReason { // there is nothing to predict
+	if row.Gain != nil && row.Gain.Measured && row.Choice != (stats.Choice{}) { // the control group is unhedged
+		row.Choice.MeasuredTail = row.Gain.Hedged.Value
+	}
+	why := m.Unhedged(&row.Counts)
+	if why == stats.NoReason {
+		row.Unhedgeable, _ = unhedgeable(&row.Counts, s)
+		why = row.Unhedgeable
+	} else if why != stats.InControlGroup {
+		row.Gain = nil
+	}
+	if why != stats.NoReason { // there is nothing to predict
 		row.Forecasts = nil
-		withdraw(&row.Choice, row.Unhedgeable)
+		withdraw(&row.Learned, why)
 		for i := range row.Classes {
-			withdraw(&row.Classes[i].Choice, row.Unhedgeable)
+			withdraw(&row.Classes[i].Learned, why)
 		}
 	}
 	return row
@@ -124,9 +131,15 @@ func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 	return known
 }
 
-// withdraw removes the predictions of a method if most of its calls cannot be hedged.
-func withdraw(c *stats.Choice, why stats.Reason) {
-	if *c != (stats.Choice{}) {
+// withdraw removes what does not apply to a method without hedges: the predictions if most of its
+// calls cannot be hedged, and the choice and the delay if the settings in force hedge none.
+func withdraw(l *stats.Learned, why stats.Reason) {
+	switch c := &l.Choice; {
+	case why == stats.NotSelected || why == stats.NoDescriptor:
+		*l = stats.Learned{} // nothing is learned, and the latencies are old
+	case !PreventsHedges(why) && why != stats.EarlyHeaders:
+		l.Delay, *c = 0, stats.Choice{}
+	case *c != (stats.Choice{}):
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
 		c.HeadersFirst = why == stats.EarlyHeaders
 	}
@@ -180,8 +193,10 @@ func (m *Method) sample(now time.Time) {
 	}
 	s, d := m.Counters.read(false), m.Learner.Snapshot(now)
 	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway}, &h.rows[samples-1]
-	row.Tail, _ = d.Ended(0.99)
-	row.Unhedged, _ = d.Quantile(0.99)
+	if why := m.Unhedged(&s); why != stats.NotSelected && why != stats.NoDescriptor { // else they are old
+		row.Tail, _ = d.Ended(0.99)
+		row.Unhedged, _ = d.Quantile(0.99)
+	}
 	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
 		row.Load = stats.Counts{
 			Calls: row.calls - before.calls, Hedges: row.hedges - before.hedges,
