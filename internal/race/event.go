@@ -15,6 +15,8 @@ type Event struct {
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
 	// Repeat, of Ended with NonFatal, allows the race to send the call again: see repeat.go.
 	Repeat bool
+	// Failover, of Ended with NonFatal, makes the next hedge due at once, as a rejected answer does.
+	Failover bool
 	Wait   time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
 	Until  time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
@@ -85,6 +87,7 @@ type Actions struct {
 	// again.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered, or was sent last, repeats the call
+	Failover  bool  // the hedge that is considered or sent is due because an attempt failed
 	Prepare   uint8 // the hedge to prepare, without holding a lock
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
 	Drop      uint8 // an admitted hedge that must not be sent; its price may be refunded

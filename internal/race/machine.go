@@ -69,7 +69,8 @@ type Machine struct {
 	rejected  EndKind  // the better kind of rejected answer so far; OK for none
 	answer    uint8    // the first attempt that ended with it
 	kept      Attempts // attempts with a rejected reply that keep their contexts
-	stale     bool     // a rejected answer came after the last Ask
+	stale     bool     // a rejected answer or a failover came after the last Ask
+	failover  bool     // the next hedge is due because an attempt failed
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -125,6 +126,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 		m.gone = m.gone || !m.decided
 	}
 	a.Repeat = m.repeats(now)
+	a.Failover = a.Failover || m.failover
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -173,6 +175,7 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 		return
 	}
 	m.sent++
+	a.Failover = m.failover
 	m.considered(now)
 	m.inFlight |= only(m.sent)
 	a.Start = m.sent
@@ -191,10 +194,11 @@ func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 }
 
 // considered counts a hedge that was sent or skipped. failed takes out hedges that are turned away
-// and, after a rejected answer, skipped hedges. The next hedge is due one delay later, unless an
-// end has called for it.
+// and, after a rejected answer or a failover, skipped hedges. The next hedge is due one delay later,
+// unless an end has called for it.
 func (m *Machine) considered(now time.Duration) {
 	m.turns++
+	m.failover = m.failover && m.calledFor
 	if !m.calledFor {
 		m.due = max(now+m.rules.Delay, m.notBefore)
 	}
@@ -246,19 +250,20 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.away++
 		m.turns--
 	}
-	if e.End.IsRejected() {
+	failover := e.Failover && m.repeat == unwanted
+	if e.End.IsRejected() || failover {
 		m.waits, m.stale = true, true
 		m.turns = m.sent - m.away
-		if e.End > m.rejected {
-			m.rejected, m.answer = e.End, e.Attempt
-		}
+	}
+	if e.End.IsRejected() && e.End > m.rejected {
+		m.rejected, m.answer = e.End, e.Attempt
 	}
 	pending := uint8(0)
 	if m.pending != nothing {
 		pending = 1
 	}
-	if (failed || (e.End.IsRejected() || away) && m.notBefore <= now) && m.room(pending) {
-		m.calledFor = true
+	if (failed || (e.End.IsRejected() || failover || away) && m.notBefore <= now) && m.room(pending) {
+		m.calledFor, m.failover = true, m.failover || failover
 		m.due = max(now, m.notBefore)
 	}
 }

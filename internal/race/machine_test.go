@@ -53,6 +53,7 @@ type search struct {
 	timely   bool          // leave out late timers
 	few      bool          // leave out late timers, commits, panics and most pushbacks
 	cuts     bool          // servers may cut connections because of resets
+	fails    bool          // failures may make the next hedge due
 	history  []occurrence
 	seen     map[node]uint64 // how many schedules follow
 	steps    uint64
@@ -196,6 +197,15 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
+		if s.fails && end == race.NonFatal {
+			over := race.Event{Kind: race.Ended, Attempt: i, End: end, Failover: true}
+			yield(over)
+			over.Repeat = s.cuts
+			yield(over)
+			for over.Pushback, over.Repeat = race.PushbackAfter, false; over.Wait < 2; over.Wait++ {
+				yield(over)
+			}
+		}
 		if s.cuts && end == race.NonFatal {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Repeat: true})
 		}
@@ -264,6 +274,12 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 		}},
 		{"servers cut connections, and calls may be sent again for that", []uint8{0, 1, 2}, func(r race.Rules) *search {
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
+		}},
+		{"failures send the next hedge", []uint8{0, 1, 2}, func(r race.Rules) *search {
+			if r.FailureSendsNext {
+				return nil
+			}
+			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true, fails: true}
 		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
 			// so that the third is due in time

@@ -42,6 +42,9 @@ func describe(e race.Event) string {
 		if e.Repeat {
 			again = ", to be sent again"
 		}
+		if e.Failover {
+			again += ", failing over"
+		}
 		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind,
 			[...]string{"OK", "final", "non-fatal", "panic", "rejected status", "rejected"}[e.End],
 			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
@@ -78,7 +81,9 @@ type undecided struct {
 	status     uint8 // the first with a rejected status that would have ended the race
 	hasStatus  bool
 	rejected   bool          // an attempt has ended without being accepted as an answer
-	stale      bool          // one did since it was asked about the hedge that is being considered
+	stale      bool          // one did, or failed over, since it was asked about the hedge that is being considered
+	fails      bool          // an attempt has failed in a way that makes the next hedge due
+	mends      bool          // such a failure called for the next hedge
 	wants      bool          // an attempt has failed so that the call may be sent again
 	repeats    bool          // the call is, or was, sent again
 	kept       race.Attempts // went on after a rejected reply
@@ -151,7 +156,10 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	e := o.e
 	f.forbidden = f.forbidden || e.Pushback == race.PushbackNever || e.Kind == race.Refused ||
 		e.Kind == race.NotReplayable || e.Kind == race.CallerGone
-	f.stale = f.waiting == 'a' && o.a.Ask == 0 && (was.stale || o.isRejected())
+	// A failure that lets the call be sent again waits until no other attempt can answer.
+	over := e.Failover && !was.gone && !f.wants
+	f.fails = was.fails || over
+	f.stale = f.waiting == 'a' && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
 	// An answer not to send a hedge, or not yet, did not consider a rejected answer that came after
 	// the question: it is asked again at once, unless a pushback is in force.
 	again := (e.Kind == race.Skipped || e.Kind == race.HeldBack) && was.stale && was.floor <= o.at
@@ -163,7 +171,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 		f.away++
 	}
 	switch {
-	case o.isRejected():
+	case o.isRejected() || over:
 		f.considered = f.sent - f.away
 	case away:
 		f.considered--
@@ -184,7 +192,13 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	if was.waiting != 0 {
 		room--
 	}
-	calls := repeats || room > 0 && (failed || (o.isRejected() || away) && f.floor <= o.at)
+	calls := repeats || room > 0 && (failed || (o.isRejected() || over || away) && f.floor <= o.at)
+	switch {
+	case over && calls:
+		f.mends = true
+	case o.a.Start > 0, e.Kind == race.Skipped && !again:
+		f.mends = was.mends && was.calledFor
+	}
 	switch {
 	case repeats, again:
 		f.calledFor = true
@@ -223,7 +237,7 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 			return n, true
 		}
 	}
-	expected := (r.FailureSendsNext || f.rejected || f.wants) && !f.forbidden && (f.waiting != 0 || f.calledFor)
+	expected := (r.FailureSendsNext || f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting != 0 || f.calledFor)
 	switch {
 	case f.gone && f.hasReply:
 		return f.reply, true

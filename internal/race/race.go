@@ -49,7 +49,8 @@ type Policy interface {
 	// now, valid during the call. Calls of Admit never overlap, and none follows Book.
 	Admit(n, turn int, soFar *Report) Event
 	// Failure classifies the end of an attempt with err, which is not nil, and its trailer. It sets
-	// End to Final or NonFatal, Pushback and Wait, and Repeat if the call may be sent again.
+	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
+	// if the failure makes the next hedge due.
 	// Failure may be called concurrently, after Book, and more than once for an attempt.
 	Failure(err error, trailer metadata.MD) Event
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but never if
@@ -149,7 +150,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	err := e.Primary()
 	end := ended(&plan, p, 0, e, err)
 	returned = true
-	if r.endUntouched(end.End.IsRejected() || end.Repeat || err != nil && plan.FailureSendsNext) {
+	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && plan.FailureSendsNext) {
 		return Result{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)

@@ -32,6 +32,9 @@ type Report struct {
 	// Repeated means that the last hedge, or the hedge that Admit considers, repeats the call: see
 	// [Event].Repeat.
 	Repeated bool
+	// Failover means that the hedge that Admit considers is due because an attempt failed: see
+	// [Event].Failover.
+	Failover bool
 
 	NotReplayable bool // a hedge could not be prepared
 	// Due is the age at which the hedge that Admit considers was due. In virtual time that is the age
@@ -54,6 +57,7 @@ type AttemptReport struct {
 	// TurnedAway means that the attempt is a hedge that its server turned away: see
 	// [Event.TurnedAway].
 	TurnedAway bool
+	Failover   bool // the attempt is a hedge that was due because another attempt had failed
 	// CutShort means that another attempt decided the race while this one was in flight. The
 	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
 	// flight.
@@ -68,6 +72,16 @@ func (a *AttemptReport) Failed() bool {
 func (r *Report) Rejected() (n int) {
 	for i := range r.Attempts {
 		if r.Attempts[i].End.IsRejected() {
+			n++
+		}
+	}
+	return n
+}
+
+// Failovers returns the number of hedges that were due because an attempt had failed.
+func (r *Report) Failovers() (n int) {
+	for i := range r.Attempts {
+		if r.Attempts[i].Failover {
 			n++
 		}
 	}
@@ -118,7 +132,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	if a.Start > 0 {
 		r.Hedges++
 		r.Repeated = a.Repeat
-		r.Attempts[a.Start].SentAt = now
+		r.Attempts[a.Start].SentAt, r.Attempts[a.Start].Failover = now, a.Failover
 	}
 	if a.Drop > 0 {
 		r.Dropped++

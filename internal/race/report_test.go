@@ -30,7 +30,7 @@ func reports(h history) (r, recorded race.Report) {
 		if o.a.Start > 0 {
 			r.Hedges++
 			r.Repeated = f.repeats
-			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
+			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true, Failover: f.mends}
 		}
 		if o.a.Drop > 0 {
 			r.Dropped++
@@ -79,7 +79,7 @@ func TestReport(t *testing.T) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range longtest.Size(1_000, 4_000) {
 		all := variants(uint8(draw.IntN(race.MaxAttempts)))
-		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay, cuts: true}
+		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay, cuts: true, fails: draw.IntN(2) > 0}
 		s.firstDue = s.rules.Delay
 		s.walk(draw)
 		if s.broken != "" {

@@ -122,7 +122,7 @@ func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
 	soFar, decided := x.report, x.machine.decided
-	soFar.Repeated, soFar.Due = a.Repeat, x.machine.due
+	soFar.Repeated, soFar.Failover, soFar.Due = a.Repeat, a.Failover, x.machine.due
 	x.mu.Unlock()
 	switch {
 	case decided: // do not pay for a hedge that is not needed
