@@ -410,6 +410,25 @@ func ExampleWithWarmup() {
 	// Output: 1 0s
 }
 
+// A primary that fails is replaced at once, before its hedge would be due.
+func ExampleWithFailover() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithFailover(),
+		hedge.WithTrigger(hedge.Fixed(time.Hour))))
+	attempts := make(chan int, 2)
+	attempts <- 0
+	attempts <- 1
+	fmt.Println(doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		if <-attempts == 0 {
+			return "", status.Error(codes.Unavailable, "the connection is broken")
+		}
+		return "the hedge's answer", nil
+	}))
+	fmt.Println(s.Stats().Failovers)
+	// Output:
+	// the hedge's answer
+	// 1
+}
+
 // Only UNAVAILABLE is non-fatal: every other error of the primary is returned at once.
 func ExampleWithNonFatalCodes() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),

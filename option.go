@@ -256,19 +256,44 @@ func WithGuard(on bool) Option {
 // returns an error for OK, and for codes that gRPC does not define. A hedgingPolicy has its own set.
 //
 // A primary that fails with a non-fatal status while a hedge is in flight does not end the race. A
-// primary that fails before any hedge was sent returns its error at once: hedging is not a retry.
+// primary that fails before any hedge was sent returns its error at once, unless [WithFailover]
+// names its status.
 //
 // A hedge of a read-only method can also end the race with a final status that a gRPC server sent.
 // A hedge of any other method can end it only with OK: its NOT_FOUND may be the effect of the
 // primary's own deletion. If no attempt succeeds, the caller gets the primary's error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
-	var err error
-	for _, code := range nonFatal {
-		invalid := code == codes.OK || code > rpc.MaxCode
-		err = errors.Join(err, refuse(invalid, "WithNonFatalCodes(%v): must be the code of an error", code))
-	}
+	err := checkCodes("WithNonFatalCodes", nonFatal)
 	final := rpc.CodesBut(nonFatal)
 	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = final })
+}
+
+// WithFailover makes the next hedge of a call due at once when an attempt fails with one of the codes.
+// Without codes that is Unavailable, the code of a broken connection. Unavailable includes, for HTTP,
+// a transport error and the statuses 502, 503 and 504, and for [Do] a [net.Error]. By default no
+// failure makes a hedge due: a primary that fails before any hedge was sent returns its error.
+//
+// The same budget pays for slow calls and failed ones, and [WithMaxHedges] limits both. If the budget
+// is exhausted, or the server has pushed back, the call returns the primary's error at once, as it
+// does if all attempts fail. Calls of the warm-up fail over too. The codes are non-fatal:
+// see [WithNonFatalCodes]. A hedgingPolicy has its own non-fatal codes, which replace this option.
+// New returns an error for OK, and for codes that gRPC does not define.
+func WithFailover(on ...codes.Code) Option {
+	err := checkCodes("WithFailover", on)
+	failover := rpc.CodesOf(on...)
+	if len(on) == 0 {
+		failover = rpc.CodesOf(codes.Unavailable)
+	}
+	return option("WithFailover", anywhere, err, func(c *settings.Config) { c.Failover = failover })
+}
+
+// checkCodes returns an error for each code that is not the code of an error.
+func checkCodes(option string, all []codes.Code) (err error) {
+	for _, code := range all {
+		invalid := code == codes.OK || code > rpc.MaxCode
+		err = errors.Join(err, refuse(invalid, "%s(%v): must be the code of an error", option, code))
+	}
+	return err
 }
 
 // WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of

@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/proto/configpb"
@@ -91,16 +92,18 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	})
 	add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(duration("window", *m.Window)) })
 	add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
-	add(m.NonFatalCodes != nil, func() hedge.Option {
-		all := make([]codes.Code, len(m.NonFatalCodes.GetValues()))
-		for i, v := range m.NonFatalCodes.GetValues() {
+	statuses := func(field string, list *structpb.ListValue, with func(...codes.Code) hedge.Option) {
+		all := make([]codes.Code, len(list.GetValues()))
+		for i, v := range list.GetValues() {
 			text := protojson.Format(v)
 			if e := all[i].UnmarshalJSON([]byte(text)); e != nil {
-				err = errors.Join(err, fmt.Errorf(`nonFatalCodes: %v is not a status such as "UNAVAILABLE"`, text))
+				err = errors.Join(err, fmt.Errorf(`%s: %v is not a status such as "UNAVAILABLE"`, field, text))
 			}
 		}
-		return hedge.WithNonFatalCodes(all...)
-	})
+		add(list != nil, func() hedge.Option { return with(all...) })
+	}
+	statuses("nonFatalCodes", m.NonFatalCodes, hedge.WithNonFatalCodes)
+	statuses("failover", m.Failover, hedge.WithFailover)
 	switch t := m.GetTrigger().GetKind().(type) {
 	case *configpb.Trigger_Auto:
 		opts = append(opts, hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(t.Auto.GetTargetPercentile()))))

@@ -24,6 +24,7 @@ const whole = `{
   "budgetPercent": 12.5,
   "control": 1.5,
   "dryRun": true,
+  "failover": ["ABORTED", 14],
   "guard": false,
   "idempotentOnly": true,
   "maxHedges": 3,
@@ -64,7 +65,7 @@ func TestParse_EveryField(t *testing.T) {
 	for text, want := range map[string][]hedge.Option{
 		whole: {
 			hedge.WithAllMethods(), hedge.WithBudgetPercent(12.5), hedge.WithControl(1.5), hedge.WithDryRun(true),
-			hedge.WithGuard(false),
+			hedge.WithFailover(codes.Aborted, codes.Unavailable), hedge.WithGuard(false),
 			hedge.WithIdempotentOnly(), hedge.WithMaxHedges(3), hedge.WithMaxMethods(1 << 20),
 			hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(3),
 				hedge.WithTrigger(hedge.Fixed(10*time.Millisecond))),
@@ -87,6 +88,7 @@ func TestParse_EveryField(t *testing.T) {
 		`{"allMethods": true, "maxHedges": 2.0, "maxMethods": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`: {
 			hedge.WithAllMethods(), hedge.WithMaxHedges(2), hedge.WithMaxMethods(1e8),
 			hedge.WithWarmup(30, 0)}, // as programs that convert YAML write it
+		`{"allMethods": true, "failover": []}`: {hedge.WithAllMethods(), hedge.WithFailover()},
 		`{"readOnlyMethods": ["/s/M"], "trigger": {"fixed": "1s"}}`: {
 			hedge.WithReadOnlyMethods("/s/M"), hedge.WithTrigger(hedge.Fixed(time.Second))},
 	} {
@@ -129,6 +131,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"serviceConfig": {"methodConfig": 3}}`,
 			"WithServiceConfig: methodConfig: JSON: a number is not allowed here"},
 		{`{"nonFatalCodes": ["UNAVAILABEL"]}`, `nonFatalCodes: "UNAVAILABEL" is not a status`},
+		{`{"failover": ["DOWN"]}`, `failover: "DOWN" is not a status`},
 		{`{"nonFatalCodes": [null]}`, "WithNonFatalCodes(OK)"},
 		{`{"methodOptions": {"": {}}}`, `WithMethodOptions("")`},
 		{`{"methodOptions": {"/s/M": null}}`, "(line 1:28)"},

@@ -22,6 +22,9 @@ type Counts struct {
 	// Repeated is the number of hedges that repeated a call after its server had closed the
 	// connection for too many resets: see [Resets]. Hedges includes them.
 	Repeated int64
+	// Failovers is the number of hedges that were due because an attempt had failed: see
+	// hedge.WithFailover. Hedges includes them.
+	Failovers int64
 
 	// The counts from UnknownOption to PassedThrough are reasons for not sending a hedge. A count of calls
 	// rises when a call begins. A count of hedges rises when a hedge is due, at most once per hedge

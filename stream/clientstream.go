@@ -64,9 +64,7 @@ func (c *clientStream) open(target string) error {
 	c.bound, c.primary.cancel = context.WithCancelCause(c.call.Context)
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
-	// With a hedgingPolicy a hedge may still succeed: RecvMsg returns the error.
-	mayBeSaved := err != nil && c.call.ByPolicy() && c.call.Failure(err, nil).End == race.NonFatal &&
-		c.call.Context.Err() == nil
+	mayBeSaved := err != nil && c.mayBeSaved(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Completion{Err: err})
@@ -89,12 +87,21 @@ func (c *clientStream) open(target string) error {
 	return nil
 }
 
+// mayBeSaved reports whether a hedge may still succeed after the primary has failed to open: RecvMsg
+// then returns the error.
+func (c *clientStream) mayBeSaved(err error) bool {
+	f := c.call.Failure(err, nil)
+	return f.Failover || c.call.ByPolicy() && f.End == race.NonFatal
+}
+
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
-	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg repeats the call, or the call ends with its context
-		context.AfterFunc(c.bound, c.primaryEnded)
-		return
+	if err != nil {
+		if f := c.call.Failure(err, nil); f.Repeat || f.Failover { // RecvMsg sends a hedge, or the call ends with its context
+			context.AfterFunc(c.bound, c.primaryEnded)
+			return
+		}
 	}
 	c.primaryEnded()
 }
@@ -170,11 +177,9 @@ func (c *clientStream) SendMsg(m any) error {
 	}
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
-		if err == nil {
+		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason, and may send a hedge
 			// Copy it now: once a hedge is due, the caller may have reused m for its next stream.
 			c.kept.Store(c.opener.options.Keep(m))
-		}
-		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason
 			return err
 		}
 		// The error ends the primary, and with it the stream, unless a hedge has won.

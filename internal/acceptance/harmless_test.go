@@ -228,8 +228,8 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) *fault {
 		f.end = func(c *client) { _ = c.cluster.Restart(backend) }
 	case "update":
 		to := drawSettings(r, false)
-		to.unguarded, to.resets, to.costs, to.rejected = w.settings.unguarded, w.settings.resets, w.settings.costs,
-			w.settings.rejected
+		to.unguarded, to.resets, to.costs = w.settings.unguarded, w.settings.resets, w.settings.costs
+		to.rejected, to.failover = w.settings.rejected, w.settings.failover
 		w.share = max(w.share, to.share)
 		f.begin, f.end = func(c *client) { c.update(to) }, func(c *client) { c.update(c.settings) }
 	}
@@ -264,12 +264,13 @@ func (f *fault) happen(c *client) {
 // the bound.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	longtest.Simulation(t)
-	var extra, rejected int64
+	var extra, rejected, failovers int64
 	for seed := range uint64(longtest.Table(6, 50, 200)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := drawWorld(seed)
 			r := rand.New(rand.NewPCG(seed, 12))
-			w.rate, w.pool, w.limit, w.faults, w.settings.rejected = math.Pow(10, 2.3*r.Float64()), 1, nil, nil, seed%2 == 0
+			w.rate, w.pool, w.limit, w.faults = math.Pow(10, 2.3*r.Float64()), 1, nil, nil
+			w.settings.rejected, w.settings.failover = seed%2 == 0, seed%3 > 0
 			for from := time.Duration(0); from < time.Minute; from += time.Duration(r.ExpFloat64() * float64(3*time.Second)) {
 				f := w.drawFault(r, "words", "not found", "crash", "drain", "stall", "all slow", "rejected", "update")
 				f.from, f.until = from, from+time.Duration(r.ExpFloat64()*float64(5*time.Second))
@@ -288,10 +289,12 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 			}
 			extra += c.hedges.Load()
 			rejected += w.scheduler.Stats().Rejected
+			failovers += w.scheduler.Stats().Failovers
 		})
 	}
-	if extra < 100 || rejected == 0 {
-		t.Errorf("%d attempts beyond the first, %d rejected answers: nothing was tested", extra, rejected)
+	if extra < 100 || rejected == 0 || failovers == 0 {
+		t.Errorf("%d attempts beyond the first, %d rejected answers, %d failovers: nothing was tested", extra, rejected,
+			failovers)
 	}
 }
 

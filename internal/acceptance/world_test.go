@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
@@ -236,6 +237,7 @@ type settings struct {
 	elsewhere bool // WithOtherBackendOnly
 	unguarded bool
 	rejected  bool // replies with a payload are no answers
+	failover  bool
 	resets    int  // WithResetLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
@@ -282,6 +284,9 @@ func (w *world) options(s settings) []hedge.Option {
 		opts = append(opts, hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
 		}))
+	}
+	if s.failover {
+		opts = append(opts, hedge.WithFailover(codes.Unavailable, codes.Internal))
 	}
 	if s.resets > 0 {
 		opts = append(opts, hedge.WithResetLimit(s.resets, time.Minute))

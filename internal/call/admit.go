@@ -23,7 +23,7 @@ type due struct {
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
 	race    *race.Report  // so far; Repeated is about this hedge
-	slow    bool          // the hedge is due because the call is slow, not because of a rejected answer or a repetition
+	slow    bool          // the hedge is due because the call is slow, not because of another attempt's end
 	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
 
@@ -36,7 +36,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{Call: c, n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
-	d.slow = soFar.Rejected() == 0 && !soFar.Repeated
+	d.slow = soFar.Rejected() == 0 && !soFar.Repeated && !soFar.Failover
 	d.notReady = d.notReady || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
@@ -58,6 +58,9 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {
 		s.Hedges++
+		if soFar.Failover {
+			s.Failovers++
+		}
 		if n == 1 {
 			s.Hedged++
 		}
@@ -130,7 +133,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// The connection is not ready. A call that is sent again has lost its connection.
-	if plain && d.Conn != nil && !d.race.Repeated && d.Conn.GetState() != connectivity.Ready {
+	if plain && d.Conn != nil && !d.race.Repeated && !usable(d.Conn.GetState(), d.race.Failover) {
 		return d.holdBack(stats.NotReady)
 	}
 
@@ -186,6 +189,12 @@ func holdUntil(age time.Duration) (race.Event, stats.Reason) {
 // holdBack holds a hedge back for a while.
 func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
 	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, d.Delay)}, why
+}
+
+// usable reports whether a hedge can be sent on a connection in a state. A hedge that replaces a
+// failed attempt may wait for a new connection.
+func usable(s connectivity.State, waits bool) bool {
+	return s == connectivity.Ready || waits && (s == connectivity.Idle || s == connectivity.Connecting)
 }
 
 const retryFloor = 250 * time.Microsecond // timers are hardly more precise

@@ -2,12 +2,16 @@ package call
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -18,7 +22,10 @@ import (
 // Failure implements [race.Policy].
 func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
-	if c.settings.Final.HasStatus(err) {
+	switch {
+	case c.failsOver(err):
+		e.Failover = true
+	case c.settings.Final.HasStatus(err):
 		e.End = race.Final
 	}
 	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.method.Target.Resets.NoteFailure(err, time.Now())
@@ -32,10 +39,22 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
+// failsOver reports whether the failure of an attempt makes the next hedge due. A gateway's timeout
+// counts as an unavailable server, and so does a network error of a function of hedge.Do.
+func (c *Call) failsOver(err error) bool {
+	f := c.settings.Failover
+	if f.HasStatus(err) || f&rpc.CodesOf(codes.Unavailable) == 0 {
+		return f.HasStatus(err)
+	}
+	var broken net.Error
+	return c.http != nil && status.Code(err) == codes.DeadlineExceeded || c.OffWire && errors.As(err, &broken)
+}
+
 // TracksFailures reports whether the interceptor must pass on the trailers of failures: the target
-// has a throttle, or the method has a hedgingPolicy, in which a failure makes the next hedge due.
+// has a throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
 func (c *Call) TracksFailures() bool {
-	return c.settings != nil && (c.settings.Policy != nil || c.settings.Throttle != nil)
+	s := c.settings
+	return s != nil && (s.Policy != nil || s.Throttle != nil || s.Failover != 0)
 }
 
 // PrimaryContext returns the context of the primary on a connection with the given target, with the

@@ -152,6 +152,11 @@ func setMode(c *Call, o options) {
 		hedgeAfter(c, s.WarmupDelay)
 	default:
 		m.Counters.Warmup.Add(1)
+		if s.Failover != 0 && !s.DryRun { // no delay, but failures send hedges
+			hedgeAfter(c, 0)
+			c.maxHedges, c.why = 0, cmp.Or(c.why, stats.Warmup)
+			return
+		}
 		c.why = stats.Warmup
 		c.payment.earn(c.Start, 0)
 	}
@@ -279,8 +284,11 @@ func (c *Call) Plan() race.Plan {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && !policy { // hedges after a rejected answer are not limited by the trigger
+	if (p.Judged || s.Failover != 0) && !policy { // the trigger limits the hedges of slow calls only
 		p.MaxHedges = uint8(s.MaxHedges)
+	}
+	if c.why == stats.Warmup {
+		p.Delay, p.Due = race.Longest, race.Longest
 	}
 	if c.class != nil {
 		p.Alarm = &c.class.Alarm

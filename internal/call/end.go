@@ -222,8 +222,11 @@ func countRace(c *Call, r *race.Report) {
 	rejected, hedged := r.Rejected(), r.FirstNotTurnedAway() > 0 && !r.Panicked
 	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
-	if hedged && (good || !r.GaveUp) { // if the caller gave up, the value of hedges is unknown
-		c.payment.hedged(r.Winner > 0 && good)
+	won := r.Winner > 0 && good
+	// If the caller gave up, the value of hedges is unknown. A failover that wins shows nothing about
+	// the hedges of slow calls, for which savings are kept.
+	if hedged && (good || !r.GaveUp) && !(won && r.Failovers() > 0) {
+		c.payment.hedged(won)
 	}
 	if answered || rejected > 0 || r.Dropped > 0 || r.LoserPanics > 0 || r.Repeated {
 		c.method.Counters.Update(func(s *stats.Counts) {
@@ -326,15 +329,18 @@ func (c *Call) Teach(lesson func(*trigger.Learner)) {
 }
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges
-// were due because it was slow.
+// were due because it was slow. A race with a failover teaches nothing about hedges.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
+	if r.Rejected() > 0 || r.Repeated || r.Failovers() > 0 {
+		return
+	}
 	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay
-	if c.estimate != nil && !d.headers && r.Rejected() == 0 && !r.Repeated && shows {
+	if c.estimate != nil && !d.headers && shows {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
-	if c.settings.Trigger.Kind != settings.AutoTrigger || r.Rejected() > 0 || r.Repeated {
+	if c.settings.Trigger.Kind != settings.AutoTrigger {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {

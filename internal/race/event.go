@@ -17,8 +17,8 @@ type Event struct {
 	Repeat bool
 	// Failover, of Ended with NonFatal, makes the next hedge due at once, as a rejected answer does.
 	Failover bool
-	Wait   time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
-	Until  time.Duration // HeldBack: the age of the call at which admission may be asked again
+	Wait     time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
+	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
 
 type EventKind uint8

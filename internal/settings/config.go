@@ -27,6 +27,7 @@ type Config struct {
 	DryRun           bool
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            rpc.Codes
+	Failover         rpc.Codes // 0: none
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string
 	Cost             func(ctx context.Context, method string, request any) float64

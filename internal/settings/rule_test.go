@@ -79,6 +79,8 @@ var everyOption = []steered{
 		func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
 	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(),
 		func(c settings.Config) any { return c.Final }, true, true, ""},
+	{"WithFailover", hedge.WithFailover(), hedge.WithFailover(codes.Internal),
+		func(c settings.Config) any { return c.Failover }, true, true, ""},
 	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c settings.Config) any {
 		if c.Class == nil {
 			return ""

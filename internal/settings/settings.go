@@ -47,7 +47,7 @@ func (c *Config) For(target *Config, method string) *Settings {
 	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
 	s.Learning = r.learning()
 	if policy != nil {
-		r.Final = rpc.CodesBut(policy.NonFatal)
+		r.Final, r.Failover = rpc.CodesBut(policy.NonFatal), 0
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s

@@ -50,6 +50,8 @@ type Options struct {
 	Warmup *Warmup `protobuf:"bytes,10,opt,name=warmup" json:"warmup,omitempty"`
 	// Names or numbers of non-fatal statuses, such as "UNAVAILABLE".
 	NonFatalCodes *structpb.ListValue `protobuf:"bytes,11,opt,name=non_fatal_codes,json=nonFatalCodes" json:"non_fatal_codes,omitempty"`
+	// Names or numbers of statuses that make the next hedge due; [] for UNAVAILABLE.
+	Failover *structpb.ListValue `protobuf:"bytes,24,opt,name=failover" json:"failover,omitempty"`
 	// Hedges are sent only to other backends.
 	OtherBackendOnly *bool `protobuf:"varint,12,opt,name=other_backend_only,json=otherBackendOnly" json:"other_backend_only,omitempty"`
 	// Hedges that exhaust a rate limit are held back.
@@ -181,6 +183,13 @@ func (x *Options) GetWarmup() *Warmup {
 func (x *Options) GetNonFatalCodes() *structpb.ListValue {
 	if x != nil {
 		return x.NonFatalCodes
+	}
+	return nil
+}
+
+func (x *Options) GetFailover() *structpb.ListValue {
+	if x != nil {
+		return x.Failover
 	}
 	return nil
 }
@@ -538,7 +547,7 @@ var File_configpb_config_proto protoreflect.FileDescriptor
 
 const file_configpb_config_proto_rawDesc = "" +
 	"\n" +
-	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\x81\t\n" +
+	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\xb9\t\n" +
 	"\aOptions\x12\x1f\n" +
 	"\vall_methods\x18\x01 \x01(\bR\n" +
 	"allMethods\x12'\n" +
@@ -553,7 +562,8 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\tmin_delay\x18\t \x01(\tR\bminDelay\x12,\n" +
 	"\x06warmup\x18\n" +
 	" \x01(\v2\x14.hedge.config.WarmupR\x06warmup\x12B\n" +
-	"\x0fnon_fatal_codes\x18\v \x01(\v2\x1a.google.protobuf.ListValueR\rnonFatalCodes\x12,\n" +
+	"\x0fnon_fatal_codes\x18\v \x01(\v2\x1a.google.protobuf.ListValueR\rnonFatalCodes\x126\n" +
+	"\bfailover\x18\x18 \x01(\v2\x1a.google.protobuf.ListValueR\bfailover\x12,\n" +
 	"\x12other_backend_only\x18\f \x01(\bR\x10otherBackendOnly\x12\x14\n" +
 	"\x05guard\x18\r \x01(\bR\x05guard\x12\x10\n" +
 	"\x03off\x18\x0e \x01(\bR\x03off\x12\x17\n" +
@@ -620,17 +630,18 @@ var file_configpb_config_proto_depIdxs = []int32{
 	1,  // 1: hedge.config.Options.trigger:type_name -> hedge.config.Trigger
 	3,  // 2: hedge.config.Options.warmup:type_name -> hedge.config.Warmup
 	8,  // 3: hedge.config.Options.non_fatal_codes:type_name -> google.protobuf.ListValue
-	4,  // 4: hedge.config.Options.reset_limit:type_name -> hedge.config.ResetLimit
-	5,  // 5: hedge.config.Options.method_options:type_name -> hedge.config.Options.MethodOptionsEntry
-	6,  // 6: hedge.config.Options.target_options:type_name -> hedge.config.Options.TargetOptionsEntry
-	2,  // 7: hedge.config.Trigger.auto:type_name -> hedge.config.Auto
-	0,  // 8: hedge.config.Options.MethodOptionsEntry.value:type_name -> hedge.config.Options
-	0,  // 9: hedge.config.Options.TargetOptionsEntry.value:type_name -> hedge.config.Options
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 4: hedge.config.Options.failover:type_name -> google.protobuf.ListValue
+	4,  // 5: hedge.config.Options.reset_limit:type_name -> hedge.config.ResetLimit
+	5,  // 6: hedge.config.Options.method_options:type_name -> hedge.config.Options.MethodOptionsEntry
+	6,  // 7: hedge.config.Options.target_options:type_name -> hedge.config.Options.TargetOptionsEntry
+	2,  // 8: hedge.config.Trigger.auto:type_name -> hedge.config.Auto
+	0,  // 9: hedge.config.Options.MethodOptionsEntry.value:type_name -> hedge.config.Options
+	0,  // 10: hedge.config.Options.TargetOptionsEntry.value:type_name -> hedge.config.Options
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_configpb_config_proto_init() }
