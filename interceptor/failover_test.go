@@ -78,7 +78,7 @@ func TestRule12_ADryBudgetLeavesThePrimarysError(t *testing.T) {
 func TestRule13_FailoversTeachNothing(t *testing.T) {
 	eachDoor(t, "one call in three", func(t *testing.T, d door) {
 		s := hedgetest.All(t, hedge.WithFailover(), hedge.WithBudgetPercent(100))
-		for n := range 600 {
+		for n := range 120 {
 			sc := scene{steps: []step{answers(10 * ms)}, sent: times(0), at: 10 * ms}
 			if n%3 == 0 {
 				sc = scene{steps: []step{fails(0, codes.Unavailable), answers(200 * ms)}, sent: times(0, 0), at: 200 * ms,
@@ -87,8 +87,8 @@ func TestRule13_FailoversTeachNothing(t *testing.T) {
 			sc.play(t, d, s)
 		}
 		m := s.Methods()[0]
-		if m.P99 > 11*ms || m.Failovers != 200 {
-			t.Errorf("p99 of primaries is %v after %d failovers, want 10 ms after 200", m.P99, m.Failovers)
+		if m.P99 > 11*ms || m.Failovers != 40 {
+			t.Errorf("p99 of primaries is %v after %d failovers, want 10 ms after 40", m.P99, m.Failovers)
 		}
 	})
 }

@@ -238,7 +238,7 @@ type settings struct {
 	unguarded bool
 	rejected  bool // replies with a payload are no answers
 	failover  bool
-	resets    int  // WithResetLimit, a minute; 0: none
+	resets    int // WithResetLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
 }
