@@ -29,6 +29,15 @@ type ofCalls struct {
 	SameBackend atomic.Int64
 }
 
+// inCounts has the index in stats.Counts of each field of ofCalls.
+var inCounts = func() (indices []int) {
+	for i := range reflect.TypeFor[ofCalls]().NumField() {
+		field, _ := reflect.TypeFor[stats.Counts]().FieldByName(reflect.TypeFor[ofCalls]().Field(i).Name)
+		indices = append(indices, field.Index[0])
+	}
+	return indices
+}()
+
 // Update changes the counts of hedges in one step.
 func (c *Counters) Update(change func(*stats.Counts)) {
 	c.mu.Lock()
@@ -71,7 +80,7 @@ func (c *Counters) read(take bool) stats.Counts {
 		if take {
 			count = n.Swap(0)
 		}
-		to := sum.FieldByName(counts.Type().Field(i).Name)
+		to := sum.Field(inCounts[i])
 		to.SetInt(to.Int() + count)
 	}
 	return s

@@ -3,7 +3,7 @@
 package registry
 
 import (
-	"cmp"
+	"container/list"
 	"fmt"
 	"os"
 	"slices"
@@ -35,7 +35,8 @@ type Registry struct {
 	mu       sync.Mutex // serializes changes of targets, methods and names
 	named    int        // in names
 	methods  []*Method  // of all targets
-	victims  []*Method  // to remove next: see leastUsed
+	once     list.List  // the methods with a single call, as far as makeRoom knows
+	kept     list.List  // the others, in the order in which makeRoom has looked at them
 	forgot   bool       // a method was removed
 	departed Counters
 }
@@ -97,67 +98,85 @@ const (
 
 // entry tracks the use of a method, to decide on its removal. Registry.mu guards it.
 type entry struct {
+	index int           // in Registry.methods
 	calls int64         // at the last look
 	used  time.Duration // the last look that found a call, after the registry's epoch
+
+	place  *list.Element // in Registry.once or Registry.kept
+	queued int64         // calls when it was last put at the end of kept
 }
 
-// look notes which methods were called since the last look. r.mu must be held.
-func (r *Registry) look(at time.Duration) {
-	for _, m := range r.methods {
-		if calls := m.Counters.activity(); calls != m.entry.calls {
-			m.entry = entry{calls, at}
+func (r *Registry) insert(m *Method) {
+	m.entry.index, m.entry.place = len(r.methods), r.once.PushBack(m)
+	r.methods = append(r.methods, m)
+}
+
+// maxLooks bounds the methods that makeRoom looks at.
+const maxLooks = 32
+
+// makeRoom removes a method with a single call, the oldest, or else one that was not called for long,
+// in constant time. r.mu must be held.
+func (r *Registry) makeRoom() {
+	for range maxLooks {
+		m := r.next()
+		calls := m.Counters.activity()
+		if calls <= 1 || calls == m.entry.queued {
+			break
 		}
+		r.unqueue(m)
+		m.entry.queued, m.entry.place = calls, r.kept.PushBack(m)
 	}
+	r.remove(r.next())
 }
 
-// leastUsed returns the method to remove for a new one: a method with a single call, or else the
-// one that was not called for the longest time. It ranks the methods once for several removals.
-// r.mu must be held.
-func (r *Registry) leastUsed(at time.Duration) *Method {
-	for range 2 {
-		for len(r.victims) > 0 {
-			m := r.victims[0]
-			r.victims = r.victims[1:]
-			if !m.Counters.left.Load() && m.Counters.activity() == m.entry.calls {
-				return m
-			}
-		}
-		r.look(at)
-		r.victims = slices.Clone(r.methods)
-		slices.SortStableFunc(r.victims, func(a, b *Method) int {
-			return cmp.Or(cmp.Compare(min(a.entry.calls, 2), min(b.entry.calls, 2)), cmp.Compare(a.entry.used, b.entry.used))
-		})
-		r.victims = slices.Clone(r.victims[:1+len(r.victims)/16])
-	}
-	return r.victims[0] // all others were called since
+// unqueue removes a method from the list that has it.
+func (r *Registry) unqueue(m *Method) {
+	r.once.Remove(m.entry.place) // a no-op for an element of another list
+	r.kept.Remove(m.entry.place)
 }
 
+// next returns the method that is to be looked at next. r.mu must be held.
+func (r *Registry) next() *Method {
+	first := r.once.Front()
+	if first == nil {
+		first = r.kept.Front()
+	}
+	return first.Value.(*Method)
+}
+
+// removeIdle looks at all methods, and removes those without a call for idleAfter.
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look(at)
-	r.victims = nil
-	if r.remove(func(m *Method) bool { return at-m.entry.used > idleAfter }) {
+	target := false
+	for _, m := range slices.Backward(r.methods) { // remove moves the last method
+		if calls := m.Counters.activity(); calls != m.entry.calls {
+			m.entry.calls, m.entry.used = calls, at
+		} else if at-m.entry.used > idleAfter {
+			target = r.remove(m) || target
+		}
+	}
+	if target {
 		r.forgetNames()
 	}
 }
 
-// remove removes methods, and targets without a method, and reports whether it removed a
+// remove removes a method, and its target if that has no other, and reports whether it removed the
 // target. r.mu must be held.
-func (r *Registry) remove(unused func(*Method) bool) (target bool) {
-	r.methods = slices.DeleteFunc(r.methods, func(m *Method) bool {
-		if !unused(m) {
-			return false
-		}
-		r.forgot = true
-		m.Target.methods.Delete(m.Name)
-		m.Counters.left.Store(true)
-		m.Counters.Flush()
-		if m.Target.count--; m.Target.count == 0 {
-			r.targets.Delete(m.Target.Name)
-			target = true
-		}
+func (r *Registry) remove(m *Method) (target bool) {
+	last := len(r.methods) - 1
+	r.methods[m.entry.index] = r.methods[last]
+	r.methods[m.entry.index].entry.index = m.entry.index
+	r.methods[last] = nil
+	r.methods = r.methods[:last]
+	r.unqueue(m)
+	r.forgot = true
+	m.Target.methods.Delete(m.Name)
+	m.Counters.left.Store(true)
+	m.Counters.Flush()
+	if m.Target.count--; m.Target.count == 0 {
+		r.targets.Delete(m.Target.Name)
 		return true
-	})
-	return target
+	}
+	return false
 }

@@ -175,6 +175,7 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 			t := r.addTarget(k.target)
 			t.expected.Store(rates[k.target])
 			m = r.newMethod(t, k.method)
+			r.once.MoveToFront(m.entry.place) // methods with fewer calls are removed first
 			m.classes.restored = map[string]sketch.Counts{}
 		}
 		if k.class == "" {
@@ -183,7 +184,6 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 			m.classes.restored[k.class] = known[k]
 		}
 	}
-	slices.Reverse(r.methods) // to remove the methods with the fewest calls first
 	return nil
 }
 

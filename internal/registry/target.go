@@ -111,13 +111,11 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	if m := r.Find(target, methodName); m != nil { // another call was faster
 		return m
 	}
-	at := now.Sub(r.epoch)
 	if len(r.methods) >= r.config.Load().MaxMethods { // first, because the target may leave with its last method
-		leastUsed := r.leastUsed(at)
-		r.remove(func(m *Method) bool { return m == leastUsed })
+		r.makeRoom()
 	}
 	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
-	m.entry.used = at
+	m.entry.used = now.Sub(r.epoch)
 	return m
 }
 
@@ -151,7 +149,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.learn(s.Learning, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
-	r.methods = append(r.methods, m)
+	r.insert(m)
 	return m
 }
 
