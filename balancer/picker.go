@@ -144,7 +144,7 @@ func (p *picker) search(info balancer.PickInfo, r *place.Record, got place.Pick)
 				got, next, rank = next, got, better
 			}
 		}
-		next.Release()
+		next.Return(r)
 	}
 	if first.Fixed.Add(1); varied {
 		first.Fixed.Store(0)
