@@ -59,7 +59,10 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 		fmt.Fprintf(&b, "A call that lasts %s gets a hedge", delay)
 	}
 	if c.Probability > 0 && c.Probability < 0.995 {
-		fmt.Fprintf(&b, "; %.0f%% of due hedges are sent", 100*c.Probability)
+		fmt.Fprintf(&b, "; this holds for %.0f%% of calls", 100*c.Probability)
+		if c.Late > 0 {
+			fmt.Fprintf(&b, ", and others wait %s", short(c.Late))
+		}
 	}
 	b.WriteString(".")
 	if config.Control > 0 && !config.DryRun {

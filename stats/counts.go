@@ -39,7 +39,7 @@ type Counts struct {
 	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a
 	// first hedge counts if that is still so at twice its delay.
 	BudgetExhausted int64
-	// NotDrawn is the number of due hedges left out at random, by Choice.Probability.
+	// NotDrawn is the number of due hedges delayed at random, by Choice.Probability, to Choice.Late.
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64

@@ -113,9 +113,9 @@ type Names struct {
 // The tail is the percentile of hedge.TargetPercentile, p99 by default.
 type Choice struct {
 	// Delay is the age of a call at which its first hedge is due, and the time between further
-	// hedges. Probability is the probability, 0 to 1, that a due hedge is sent. MaxHedges is the
-	// maximum number of hedges per call.
-	Delay       time.Duration
+	// hedges, with Probability, 0 to 1. Of the other calls, hedges are due after Late in place of
+	// Delay; 0 if none is. MaxHedges is the maximum number of hedges per call.
+	Delay, Late time.Duration
 	Probability float64
 	MaxHedges   int
 	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.

@@ -128,6 +128,14 @@ func courses(t *testing.T) []course {
 		}, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
 
+		// More calls take 30 ms than the budget pays for, and 1% stall. A stalled call is hedged even
+		// if it is not drawn at the short delay.
+		{name: "slow calls and stalls", short: true, latency: of(testserver.Mixture(
+			testserver.Part{Weight: .89, Distribution: testserver.LogNormal(3*ms, ms)},
+			testserver.Part{Weight: .10, Distribution: testserver.LogNormal(33*ms, ms)},
+			testserver.Part{Weight: .01, Distribution: testserver.Constant(300 * ms)},
+		)), client: open(100, calls), budget: 10, bounds: []bound{all("p99.9", p(0.999), 60), loadOf(10.5)}},
+
 		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has
 		// to do without.
 		{name: "5ms at 1/s", short: true, latency: of(stragglers), client: open(1, 5000), budget: 10,

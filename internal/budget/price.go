@@ -32,6 +32,7 @@ type market struct {
 	calls float64 // so far
 
 	earned, spent, refused float64 // tokens, since the price was set
+	total                  float64 // tokens spent before that
 }
 
 // Market is the input of a method's plan.
@@ -40,7 +41,9 @@ type Market struct {
 	Calls    float64 // of the target so far, each counting 1
 	PerCall  float64 // tokens that a call of cost 1 earns
 	Usable   float64 // the share of the earned tokens to plan with
+	Spent    float64 // tokens of the target so far
 	Capacity float64 // the most tokens that the bucket and its savings can hold
+	Tokens   float64 // the most tokens that can pay now: without savings while these do not pay
 }
 
 // Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and
@@ -57,8 +60,16 @@ func (b *Bucket) Market(now time.Time) Market {
 	m, usable := &b.market, Usable(capacity)
 	earned := usable * m.earned
 	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
+	m.total += m.spent
 	m.earned, m.spent, m.refused = 0, 0, 0
 	price := max(m.price, LeastPrice) * math.Exp(excess/max(capacity, settling))
 	m.price = min(max(price, LeastPrice), mostPrice)
-	return Market{Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Usable: usable, Capacity: capacity}
+	most := b.burst()
+	if b.savings.pays() {
+		most += savedBursts * b.burst()
+	}
+	return Market{
+		Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Spent: m.total,
+		Usable: usable, Capacity: capacity, Tokens: float64(most) / token,
+	}
 }

@@ -127,9 +127,15 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return d.holdBack(stats.ClientBusy)
 	}
 
-	// The plan sends a hedge only with some probability.
-	if d.slow && !draw(d.Call, d.turn) {
-		return race.Event{Kind: race.Skipped}, stats.NotDrawn
+	// The plan hedges a share of the calls later.
+	if d.slow && !draw(d.Call) && d.age < d.estimate.Late {
+		d.Delay = d.estimate.Late
+		return race.Event{Kind: race.HeldBack, Until: d.Delay}, stats.NotDrawn
+	}
+
+	// The race goes by the delay of calls that are not hedged later.
+	if last := &d.race.Attempts[d.n-1]; d.slow && d.hedges.later && !last.TurnedAway && d.age < last.SentAt+d.Delay {
+		return holdUntil(last.SentAt + d.Delay)
 	}
 
 	// The connection is not ready. A call that is sent again has lost its connection.
@@ -254,13 +260,13 @@ func (d *due) patientDelay() time.Duration {
 	return d.Record.PatientDelay(d.Delay, limit)
 }
 
-// draw draws whether a slow call's hedge is sent, with the estimate's probability. A hedge that is
-// retried keeps its draw.
-func draw(c *Call, turn int) bool {
-	if h, e := &c.hedges, c.estimate; turn != h.turn {
-		h.turn, h.drawn = turn, e == nil || e.Probability >= 1 || c.method.Learner.Draw(e.Probability)
+// draw reports whether a call is hedged after its delay, with the estimate's probability, or later. A
+// call keeps its draw.
+func draw(c *Call) bool {
+	if h, e := &c.hedges, c.estimate; !h.drawn {
+		h.drawn, h.later = true, e != nil && e.Probability < 1 && !c.method.Learner.Draw(e.Probability)
 	}
-	return c.hedges.drawn
+	return !c.hedges.later
 }
 
 // keep returns the share of the budget's reserve that must remain, and the age at which that share

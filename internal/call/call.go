@@ -68,8 +68,8 @@ const (
 
 // hedges is the state of a call's hedges.
 type hedges struct {
-	turn      int          // the last hedge that was drawn: see draw
-	drawn     bool         // the result of that draw
+	drawn     bool         // whether the call is hedged later than others has been drawn,
+	later     bool         // and is so: see draw
 	heldBack  stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket    guard.Ticket
 	tookReset bool  // the hedge that was considered last has taken a reset of its target

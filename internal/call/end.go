@@ -162,7 +162,7 @@ func (d *ended) countUnraced() {
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
-		case !draw(c, 1):
+		case !draw(c) && d.Age <= c.estimate.Late:
 			s.NotDrawn++
 		case !c.settings.Unbudgeted() && !c.payment.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++

@@ -57,8 +57,9 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
 		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,
-		Load: l.account.most(c, l.schedule.learned.Load(), m), Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+		Hedges: c.MaxHedges, MinDelay: c.MinDelay,
 	}
+	l.account.fill(&problem, c, l.schedule.learned.Load(), l.sent.Load(), m)
 	plan, ok := Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d)
@@ -72,6 +73,9 @@ func (l *Learner) choose(c *Config, now time.Time) {
 			CutShort:      float64(longer) / float64(d.Total()),
 			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
 			Saved: plan.Saved, Kept: plan.Kept,
+		}
+		if plan.Probability < 1 && plan.Late < Never {
+			e.Choice.Late = plan.Late
 		}
 		e.Choice.MeasuredTail, _ = d.Ended(c.Target)
 	}
@@ -90,23 +94,26 @@ type Config struct {
 	Window        time.Duration
 }
 
-// account counts the calls of a method and of its target: in total at the last choice (seenOwn,
-// seen), and recently, with exponential decay (own, all).
+// account counts the calls and hedges of a method and of its target: in total at the last choice
+// (seen), and recently, with exponential decay.
 type account struct {
-	seenOwn, own float64
-	seen, all    float64
+	seenOwn, own, seenSent, sent float64
+	seen, all, seenSpent, spent  float64
 }
 
-// most returns the bound on extra attempts per call that the method may plan: all that the target
-// can pay for. The price keeps the methods of a target together within its budget. A method with
-// its own budget plans with that budget.
-func (a *account) most(c *Config, calls int64, m budget.Market) float64 {
-	own, begun := m.Usable*c.BudgetPercent/100, m.Calls-a.seen
+// fill sets what the target earns for hedges, and spends on those of other methods, per call of the
+// method. The price keeps the methods of a target together within its budget. A method with its own
+// budget plans with that budget.
+func (a *account) fill(p *Problem, c *Config, calls, sent int64, m budget.Market) {
+	begun := m.Calls - a.seen
 	keep := math.Exp(-begun * m.PerCall / max(m.Capacity, 1))
-	a.own, a.all = keep*a.own+float64(calls)-a.seenOwn, keep*a.all+begun
-	a.seenOwn, a.seen = float64(calls), m.Calls
+	a.own, a.sent = keep*a.own+float64(calls)-a.seenOwn, keep*a.sent+float64(sent)-a.seenSent
+	a.all, a.spent = keep*a.all+begun, keep*a.spent+m.Spent-a.seenSpent
+	a.seenOwn, a.seenSent, a.seen, a.seenSpent = float64(calls), float64(sent), m.Calls, m.Spent
+	p.Load, p.Tokens = c.BudgetPercent/100, m.Tokens
 	if a.own < 1 || math.Abs(m.PerCall-c.BudgetPercent/100) > 1e-9 {
-		return own
+		return
 	}
-	return own * max(a.all/a.own, 1)
+	p.Load *= max(a.all/a.own, 1)
+	p.Others = max(a.spent-a.sent, 0) / a.own
 }

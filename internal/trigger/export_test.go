@@ -25,10 +25,9 @@ func (l *Learner) Changed() time.Time { return l.changed }
 // Kinds returns the number of kinds of measured calls.
 func (l *Learner) Kinds() int { return len(l.measured.of) }
 
-// Predict returns a plan with the predictions for its delay, probability and number of hedges.
+// Predict returns a plan with the predictions for its delays, probability and number of hedges.
 func (p Problem) Predict(plan HedgePlan) HedgePlan {
 	s := p.search()
-	plan.Kept, plan.Load = s.kept(plan.Delay), s.load(plan)
-	plan, _ = s.weigh(plan)
-	return plan
+	option := func(delay time.Duration) option { return s.option(0, delay, plan.Hedges) }
+	return s.mix(option(plan.Delay), option(plan.Late), plan.Probability).plan
 }

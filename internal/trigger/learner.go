@@ -28,6 +28,7 @@ type Learner struct {
 	window   *sketch.Window                // latency of primaries
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
 	measured measured
+	sent     atomic.Int64                  // hedges that have ended
 	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
 
 	// The goroutine that holds schedule.busy owns the fields below.
@@ -172,6 +173,7 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 
 // HedgeEnded records the end of a hedge at now, d after it was sent: answered, or cut short.
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
+	l.sent.Add(1)
 	l.hedges.Load().Record(now, d, answered)
 }
 

@@ -125,14 +125,13 @@ func (s *search) observe() {
 		if rest == nil || due <= 0 {
 			continue
 		}
-		every := HedgePlan{Delay: o.Age, Probability: 1, Hedges: o.Hedges}
 		predicted, saved := 0.0, 0.0
 		for _, p := range s.points {
 			if p.at <= o.Age || p.share <= 0 {
 				continue
 			}
 			without, weight := p.share/due, p.width/p.share
-			predicted += weight * without * s.answered(every, p.at)
+			predicted += weight * without * s.answered(o.Age, o.Hedges, p.at)
 			saved += weight * (without - rest.At(p.at-o.Age))
 		}
 		if predicted > 0 {

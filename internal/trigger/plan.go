@@ -13,16 +13,20 @@ type Problem struct {
 	Hedge    *sketch.Survival // of hedge latency, from when a hedge is sent
 	Measured []HedgedCalls    // in any order; may be empty
 
-	Load     float64       // bound on the mean extra attempts per call
+	Load     float64       // bound on the mean extra attempts per call: what the bucket earns
+	Others   float64       // extra attempts of the target's other methods, per call
+	Tokens   float64       // the most that the bucket can hold and pay
 	Hedges   int           // bound on the hedges of one call, at least 1
 	MinDelay time.Duration // the least delay
 	Price    float64       // gain required per extra attempt
 }
 
-// HedgePlan is a choice and its predictions.
+// HedgePlan is a choice and its predictions. A call is hedged after Delay with Probability, and
+// otherwise after Late.
 type HedgePlan struct {
 	Delay       time.Duration // of the first hedge, and between hedges
-	Probability float64       // of sending each hedge that is due
+	Probability float64       // of the first hedge being sent after Delay
+	Late        time.Duration // the delay of the other calls; or Never
 	Hedges      int           // bound on the hedges of one call
 
 	Load  float64 // predicted extra attempts per call
@@ -31,7 +35,7 @@ type HedgePlan struct {
 }
 
 const (
-	coarse    = 32 // delays tried first; then each delay around the best of them
+	coarse    = 24 // delays tried first; then each delay around the best of them
 	maxHedges = 4  // of a plan: gRPC's bound on attempts
 	grid      = 4  // buckets between the points at which survival functions are sampled
 )
@@ -53,27 +57,82 @@ func Find(p Problem) (HedgePlan, bool) {
 	if p.Hedges > maxHedges {
 		panic("trigger: a plan has more hedges than gRPC sends attempts")
 	}
-	s := p.search()
-	buckets := s.candidates()
-	stride := max(len(buckets)/coarse, 1)
-	best := -1
-	for i := 0; i < len(buckets); i += stride {
-		if s.try(buckets[i]) {
-			best = i
+	s, best := p.search(), mix{worth: math.Inf(-1)}
+	for hedges := 1; hedges <= p.Hedges; hedges++ {
+		if m := s.find(hedges); m.worth > best.worth {
+			best = m
 		}
 	}
-	for i, middle := max(best-stride+1, 0), best; i < min(middle+stride, len(buckets)); i++ {
-		s.try(buckets[i])
+	return best.plan, true
+}
+
+// find returns the best plan with a number of hedges. It tries a few delays, and then each around
+// the best of them.
+func (s *search) find(hedges int) mix {
+	buckets := s.candidates()
+	stride := max(len(buckets)/coarse, 1)
+	options := func(from, to, stride int) (few []option) {
+		for i := max(from, 0); i < min(to, len(buckets)); i += stride {
+			few = append(few, s.option(i, max(sketch.UpperEdge(buckets[i]), s.MinDelay), hedges))
+		}
+		return few
 	}
-	return s.best, true
+	around := func(o option) []option { return options(o.n-stride+1, o.n+stride, 1) }
+	few, none := options(0, len(buckets), stride), option{delay: Never, hidden: make([]float64, len(s.points))}
+	best := s.best(few, append(few, none))
+	best = s.best(around(best.early), []option{best.late})
+	if best.plan.Probability < 1 && best.late.delay != Never {
+		best = s.best([]option{best.early}, around(best.late))
+	}
+	return best
+}
+
+// Never is the delay of calls that are not hedged.
+const Never = time.Duration(math.MaxInt64 / 4)
+
+// option is a delay and its effects on calls that are hedged after it.
+type option struct {
+	n      int // among the candidates
+	hedges int
+	delay  time.Duration
+	load   float64
+	kept   float64
+	hidden []float64 // share of slow primaries, by point, that a hedge has answered for
+}
+
+func (s *search) option(n int, delay time.Duration, hedges int) option {
+	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: s.kept(delay)}
+	o.hidden = make([]float64, len(s.points))
+	for i, p := range s.points {
+		if p.at > delay {
+			o.hidden[i] = o.kept * s.answered(delay, hedges, p.at)
+		}
+	}
+	return o
+}
+
+// paid returns the share of hedges that find a token, if the method sends load extra attempts per
+// call: one minus the loss of a queue M/M/1/C, C being the tokens.
+func (s *search) paid(load float64) float64 {
+	switch rho := (load + s.Others) / s.Load; {
+	case math.Abs(rho-1) < 1e-6:
+		return s.Tokens / (s.Tokens + 1)
+	case rho > 1: // without the overflow of a large power
+		return (1 - math.Pow(rho, -s.Tokens)) / (rho - math.Pow(rho, -s.Tokens))
+	default:
+		return (1 - math.Pow(rho, s.Tokens)) / (1 - math.Pow(rho, s.Tokens+1))
+	}
 }
 
 // Percentile returns the predicted percentile, as a quantile, of calls under a plan.
 func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
-	plan.Kept = s.kept(plan.Delay)
+	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(plan.Late)
 	return percentile(q, p.Primary.Last, func(bucket int) float64 {
-		return s.unanswered(plan, sketch.UpperEdge(bucket), p.Primary.Beyond(bucket))
+		t := sketch.UpperEdge(bucket)
+		hidden := plan.Probability*early*s.answered(plan.Delay, plan.Hedges, t) +
+			(1-plan.Probability)*late*s.answered(plan.Late, plan.Hedges, t)
+		return p.Primary.Beyond(bucket) * (1 - paid*hidden)
 	})
 }
 
@@ -109,9 +168,6 @@ type search struct {
 	points   []point // beyond the median
 	unhedged float64 // tail of unhedged calls
 	observed []observed
-
-	best  HedgePlan
-	worth float64 // of the best
 }
 
 // point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
@@ -123,7 +179,7 @@ type point struct {
 }
 
 func (p Problem) search() *search {
-	s := &search{Problem: p, worth: math.Inf(-1)}
+	s := &search{Problem: p}
 	median := 0
 	for median < p.Primary.Last && p.Primary.Beyond(median) > 0.5 {
 		median++
@@ -140,19 +196,11 @@ func (p Problem) search() *search {
 	if left := p.Primary.Left; left > rarest {
 		s.points = append(s.points, point{before, left, math.Log(beyond)})
 	}
-	s.unhedged = s.tail(HedgePlan{})
+	for _, p := range s.points {
+		s.unhedged += p.width * size(p.share)
+	}
 	s.observe()
 	return s
-}
-
-// tail returns the area under the latency-by-percentile curve of calls under a plan, both axes
-// logarithmic: the mean logarithm, over the percentiles, of the latency of the slower half of calls
-// as a multiple of the median.
-func (s *search) tail(plan HedgePlan) (area float64) {
-	for _, p := range s.points {
-		area += p.width * size(s.unanswered(plan, p.at, p.share))
-	}
-	return area
 }
 
 // candidates returns the buckets with an upper edge worth trying as a delay: the buckets in which
@@ -172,67 +220,70 @@ func (s *search) candidates() []int {
 	return buckets
 }
 
-// try evaluates the plans with a delay at the upper edge of a bucket, one for each number of
-// hedges, and reports whether it found a new best plan.
-func (s *search) try(bucket int) (better bool) {
-	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
-	for hedges := 1; hedges <= s.Hedges; hedges++ {
-		plan := s.fit(HedgePlan{Delay: delay, Probability: 1, Hedges: hedges, Kept: s.kept(delay)})
-		plan, worth := s.weigh(plan)
-		if worth > s.worth || worth == s.worth && worth <= 0 {
-			s.best, s.worth, better = plan, worth, true
-		}
-	}
-	return better
+// mix is a plan, its delays, and its worth.
+type mix struct {
+	plan        HedgePlan
+	early, late option
+	worth       float64
 }
 
-func (s *search) weigh(plan HedgePlan) (weighed HedgePlan, worth float64) {
-	gain := s.unhedged - s.tail(plan)
+// best returns the best plan with the given delays. All calls are hedged after the early delay, or as
+// many as the load permits, and the others after the late one: as the gain is convex in the share of
+// the calls, no other share is better.
+func (s *search) best(early, late []option) mix {
+	best := mix{worth: math.Inf(-1)}
+	for _, e := range early {
+		for _, l := range late {
+			q := 1.0
+			if e.load > s.Load && l.load <= s.Load {
+				q = (s.Load - l.load) / (e.load - l.load)
+			} else if e.load > s.Load || l.delay != Never {
+				continue
+			}
+			if m := s.mix(e, l, q); m.worth > best.worth || m.worth == best.worth && m.worth <= 0 {
+				best = m
+			}
+		}
+	}
+	return best
+}
+
+// mix returns the plan that hedges after the early delay with probability q.
+func (s *search) mix(early, late option, q float64) mix {
+	plan := HedgePlan{
+		Delay: early.delay, Probability: q, Late: late.delay, Hedges: early.hedges,
+		Load: q*early.load + (1-q)*late.load, Kept: early.kept,
+	}
+	area := 0.0
+	for i, p := range s.points {
+		area += p.width * size(p.share*(1-q*early.hidden[i]-(1-q)*late.hidden[i]))
+	}
+	gain := max(s.unhedged-area, 0)
 	if s.unhedged > 0 {
 		plan.Saved = gain / s.unhedged
 	}
-	return plan, gain - s.Price*plan.Load
+	return mix{plan, early, late, s.paid(plan.Load)*gain - s.Price*plan.Load}
 }
 
-// fit returns plan with the greatest probability whose load is within the bound, to a thousandth, and
-// that load. The probability converges from above: load per probability rises as the probability
-// falls.
-func (s *search) fit(plan HedgePlan) HedgePlan {
-	for plan.Load = s.load(plan); plan.Load > s.Load*1.001; plan.Load = s.load(plan) {
-		plan.Probability *= s.Load / plan.Load
-	}
-	plan.Load = min(plan.Load, s.Load)
-	return plan
-}
-
-// load returns the extra attempts per call of a plan.
-func (s *search) load(plan HedgePlan) (sum float64) {
-	for k := 1; k <= plan.Hedges; k++ {
-		at := time.Duration(k) * plan.Delay
+// load returns the extra attempts per call if all calls are hedged after a delay.
+func (s *search) load(delay time.Duration, hedges int) (sum float64) {
+	for k := 1; k <= hedges; k++ {
+		at := time.Duration(k) * delay
 		due := s.Primary.At(at)
 		if k == 1 { // exact, as the delay is the edge of a bucket
 			due = s.Primary.Beyond(sketch.Bucket(at - 1))
 		}
-		sum += plan.Probability * due * (1 - s.answered(plan, at))
+		sum += due * (1 - s.answered(delay, hedges, at))
 	}
 	return sum
 }
 
-// unanswered returns the probability that the latency of a call under a plan exceeds t. primary is
-// the same probability for its primary.
-func (s *search) unanswered(plan HedgePlan, t time.Duration, primary float64) float64 {
-	if plan.Hedges == 0 || t <= plan.Delay || primary == 0 {
-		return primary
-	}
-	return primary * (1 - plan.Kept*s.answered(plan, t))
-}
-
-// answered returns the probability that one of a plan's hedges has answered at the age t, if hedges
+// answered returns the probability that one of a call's hedges has answered at the age t, if hedges
 // are independent of their primaries.
-func (s *search) answered(plan HedgePlan, t time.Duration) float64 {
+func (s *search) answered(delay time.Duration, hedges int, t time.Duration) float64 {
 	left := 1.0
-	for k := 1; k <= plan.Hedges && time.Duration(k)*plan.Delay < t; k++ {
-		left *= 1 - plan.Probability*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
+	for k := 1; k <= hedges && time.Duration(k)*delay < t; k++ {
+		left *= s.Hedge.At(t - time.Duration(k)*delay)
 	}
 	return 1 - left
 }

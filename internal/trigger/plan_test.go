@@ -27,7 +27,7 @@ func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distributio
 
 func problem(l testserver.Distribution, load float64, hedges int) trigger.Problem {
 	s := observed(l, 50_000, 1).Survival()
-	return trigger.Problem{Primary: s, Hedge: s, Load: load, Hedges: hedges, MinDelay: ms, Price: price}
+	return trigger.Problem{Primary: s, Hedge: s, Load: load, Tokens: 1e5, Hedges: hedges, MinDelay: ms, Price: price}
 }
 
 // play makes n calls under a plan, with independent attempts, and returns the sorted latencies and
@@ -37,10 +37,12 @@ func play(l testserver.Distribution, p trigger.HedgePlan, n int, seed uint64) (t
 	took = make([]time.Duration, n)
 	sent := 0
 	for i := range took {
-		best := l.Draw(r)
+		best, delay := l.Draw(r), p.Delay
+		if r.Float64() >= p.Probability {
+			delay = p.Late
+		}
 		for k := 1; k <= p.Hedges; k++ {
-			due := time.Duration(k) * p.Delay
-			if due < best && r.Float64() < p.Probability {
+			if due := time.Duration(k) * delay; due < best {
 				sent++
 				best = min(best, due+l.Draw(r))
 			}
@@ -96,7 +98,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 			}
 			took, load := play(l, plan, 200_000, 3)
 			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability,
-				Hedges: plan.Hedges}); again != plan {
+				Late: plan.Late, Hedges: plan.Hedges}); again != plan {
 				t.Errorf("%+v is predicted as %+v", plan, again)
 			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
@@ -116,6 +118,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 					p := trigger.HedgePlan{
 						Delay:       time.Duration(at(plain, q) * float64(ms)),
 						Probability: probability,
+						Late:        trigger.Never,
 						Hedges:      tc.hedges,
 					}
 					if took, load := play(l, p, 15_000, 5); load <= tc.load {
@@ -172,7 +175,7 @@ func TestFind_AnyDistribution(t *testing.T) {
 		for _, n := range []int{1, 2, 10, 1000} {
 			for _, load := range []float64{1e-9, 0.01, 0.5, 4} {
 				s := observed(l, n, 1).Survival()
-				problem := trigger.Problem{Primary: s, Hedge: s, Load: load, Hedges: 4, MinDelay: ms, Price: price}
+				problem := trigger.Problem{Primary: s, Hedge: s, Load: load, Tokens: 1e5, Hedges: 4, MinDelay: ms, Price: price}
 				p, ok := trigger.Find(problem)
 				if real := problem.Predict(p).Load; real > 1.001*load*(1+1e-9) {
 					t.Errorf("%s, %d calls: the load is %v, want at most %v", name, n, real, load)

@@ -24,7 +24,7 @@ func (c *Config) Predict(calls *sketch.Distribution, capacity float64) (p Predic
 	primary := calls.Survival()
 	p.problem = Problem{
 		Primary: primary, Hedge: primary, Price: budget.LeastPrice,
-		Load: budget.Usable(capacity) * c.BudgetPercent / 100, Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+		Load: c.BudgetPercent / 100, Tokens: capacity, Hedges: c.MaxHedges, MinDelay: c.MinDelay,
 	}
 	p.Plan, ok = Find(p.problem)
 	return p, ok

@@ -22,6 +22,11 @@ var (
 	Auto  = Policy{Name: "auto"}
 	Never = Policy{Name: "plain", Quantile: 1}
 
+	// finer are more to compare with in the traffic of services.
+	finer = []Policy{
+		{Name: "p99", Quantile: .99}, {"1.5 medians", 0, 1.5}, {"2 medians", 0, 2}, {"8 medians", 0, 8},
+		{"15 medians", 0, 15}, {"40 medians", 0, 40},
+	}
 	simpler = []Policy{
 		Never, {Name: "p90", Quantile: .90}, {Name: "p95", Quantile: .95},
 		{"3 medians", 0, 3}, {"5 medians", 0, 5}, {"10 medians", 0, 10},
@@ -93,6 +98,12 @@ func (s *Simulation) Result() (r Result) {
 		}
 		all, methods[c.Method] = append(all, x), append(methods[c.Method], x)
 	}
+	if w.Longest > 1 {
+		for i := range len(all) / w.Longest {
+			all[i] = slices.Max(all[i*w.Longest : (i+1)*w.Longest])
+		}
+		all = all[:len(all)/w.Longest]
+	}
 	r.All = measuresOf(all)
 	for _, took := range methods {
 		r.Methods = append(r.Methods, measuresOf(took))
@@ -134,7 +145,11 @@ func (w World) Compare(seeds int) (c Comparison) {
 	for i := range names {
 		names[i] = Never.Name
 	}
-	for _, p := range simpler[1:] {
+	policies := simpler[1:]
+	if w.Kind == services {
+		policies = append(slices.Clone(policies), finer...)
+	}
+	for _, p := range policies {
 		r := w.Mean(p, seeds)
 		for i, x := range r.All {
 			if x < best.All[i] {

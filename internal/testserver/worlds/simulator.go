@@ -56,8 +56,7 @@ type call struct {
 	budget   *budget.Bucket
 	estimate *trigger.Estimate
 	delay    time.Duration
-	turn     int
-	drawn    bool
+	drawn    bool            // whether it is hedged after its delay, or later, has been drawn
 	sent     []time.Duration // when each hedge was sent
 	over     bool
 	served   [8]bool // whether a worker serves the attempt
@@ -158,6 +157,8 @@ func (s *Simulation) begin() {
 		s.arrive(time.Duration(s.begun/gathered) * w.Every)
 	case gathered > 0:
 		s.arrive(s.now + time.Microsecond)
+	case w.Arrivals != nil:
+		s.arrive(s.now + w.Arrivals(s.random, s.now))
 	case w.Concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/w.Rate*1e9))
 	}
@@ -166,14 +167,17 @@ func (s *Simulation) begin() {
 		c.method = w.Method(s.seed, id)
 	}
 	client := 0
-	if w.Clients > 1 {
+	switch {
+	case w.Restarts:
+		client = int(id) * w.Clients / w.Calls
+	case w.Clients > 1:
 		client = simulation.Generator(s.seed, id, -3).IntN(w.Clients)
 	}
 	c.learner, c.budget = &s.learners[client*len(w.Medians)+c.method], s.budgets[client]
 	switch {
 	case s.known != nil:
 		c.estimate = s.known[c.method]
-	default:
+	case s.config.MaxHedges > 0:
 		if c.estimate = c.learner.EstimateFor(s.Time()); c.estimate == nil {
 			c.estimate = c.learner.First(s.Time())
 		}
@@ -235,20 +239,21 @@ func (s *Simulation) due(c *call) {
 	again := func(after time.Duration) {
 		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
 	}
-	if newest := c.learner.Estimate(); c.turn == 0 && newest != e && s.known == nil && newest.Delay > c.delay {
+	if newest := c.learner.Estimate(); !c.drawn && newest != e && s.known == nil && newest.Delay > c.delay {
 		if c.delay = newest.Delay; age < c.delay {
 			again(c.delay - age)
 			return
 		}
 	}
+	if len(c.sent) >= e.Hedges {
+		return
+	}
 	if !c.drawn {
-		if c.turn >= e.Hedges {
-			return
-		}
-		c.turn++
-		c.drawn = e.Probability >= 1 || c.learner.Draw(e.Probability)
-		if !c.drawn {
-			again(c.delay)
+		c.drawn = true
+		if e.Probability < 1 && !c.learner.Draw(e.Probability) && age < e.Late {
+			if c.delay = e.Late; c.delay < trigger.Never {
+				again(c.delay - age)
+			}
 			return
 		}
 	}
@@ -267,7 +272,6 @@ func (s *Simulation) due(c *call) {
 		}
 		return
 	}
-	c.drawn = false
 	c.sent = append(c.sent, s.now)
 	s.send(c, len(c.sent))
 	again(c.delay)
@@ -280,15 +284,24 @@ func (s *Simulation) ended(c *call, n int) {
 		s.release(c, k)
 	}
 	s.Calls[c.id] = Call{c.start, s.now - c.start, len(c.sent), len(c.sent) > 0 && n == 0, c.method}
+	if s.known == nil && s.config.MaxHedges > 0 {
+		s.learn(c, n)
+	}
+	if len(c.sent) > 0 {
+		c.budget.Hedged(n > 0)
+	}
+	if s.world.Concurrency > 0 {
+		s.arrive(s.now)
+	}
+}
+
+// learn teaches the learner the latencies of a call that attempt n has ended.
+func (s *Simulation) learn(c *call, n int) {
 	c.learner.PrimaryEnded(s.Time(), s.now-c.start, n == 0)
 	for k, at := range c.sent {
 		c.learner.HedgeEnded(s.Time(), s.now-at, n == k+1)
 	}
 	if len(c.sent) > 0 {
-		c.budget.Hedged(n > 0)
 		c.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
-	}
-	if s.world.Concurrency > 0 {
-		s.arrive(s.now)
 	}
 }

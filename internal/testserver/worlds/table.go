@@ -40,6 +40,32 @@ var table = append([]World{
 		Name: "one of 8 backends 100 ms slower, 5/s", Kind: known, Law: sick(8, plainly, slower(100)),
 		Rate: 5, Short: true, Most: 1.3, // p95: the reserve has hedges wait
 	},
+	{
+		Name: "0.5% + 200 ms, 0.05% + 1 s, 3/s", Kind: known, Rate: 3, Calls: 30_000, Most: 1.3, // as if packets were lost
+		Law: attempts(3, func(x draw) float64 {
+			return x.lognormal(5, .4) + x.chance(.005, 200) + x.chance(.0005, 1000)
+		}),
+	},
+	{
+		Name: "1% of attempts + 200 ms, 3/s", Kind: known, Rate: 3, Calls: 30_000, Most: 1.3,
+		Law: attempts(3, func(x draw) float64 { return x.lognormal(5, .4) + x.chance(.01, 200) }),
+	},
+	{
+		Name: "one of 5 backends 20 ms slower, 1% stall 1 s, 5/s", Kind: known, Rate: 5, Most: 1.3,
+		Law: attempts(5, func(x draw) float64 {
+			d := x.lognormal(5, .4) + x.chance(.01, 1000)
+			if x.backend == 0 {
+				d += 20
+			}
+			return d
+		}),
+	},
+	{
+		Name: "10% + 30 ms, 1% stall 300 ms, 100/s", Kind: known, Rate: 100, Most: 1.3,
+		Law: attempts(10, func(x draw) float64 {
+			return x.lognormal(3, .3) + x.chance(.01, 300) + x.chance(.1, 30)
+		}),
+	},
 	{Name: "straggler", Kind: known, Law: Straggler, Rate: 500},
 	{
 		Name: "all breathe, 8% slow", Kind: known, Law: breathing(5 * second), Rate: 500, Calls: 150_000,

@@ -5,6 +5,7 @@ package worlds
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -18,12 +19,15 @@ type World struct {
 	Concurrency int     // callers, each with sequential calls, in place of the rate
 	Gathered    int     // calls in each burst, one burst per Every, in place of the rate
 	Every       time.Duration
-	Calls       int // 0 is 40,000
+	Arrivals    func(r *rand.Rand, now time.Duration) time.Duration // from a call to the next, in place of the rate
+	Calls       int                                                 // 0 is 40,000
 	Deadline    time.Duration
 	Servers     Servers                   // queue attempts and serve each for its latency; none: no waiting
 	Clients     int                       // that share the calls, each with its own budget and learners; 0 is 1
 	Method      func(seed, id uint64) int // of a call, an index of Medians; nil: 0
 	Medians     []float64                 // of each method's latency, in ms; nil: one method of 5 ms
+	Restarts    bool                      // the clients follow each other
+	Longest     int                       // consecutive calls of a request, which is as slow as the slowest; 0 is 1
 	Budget      float64                   // percent; 0 is 10
 	Hedges      int                       // at most, of one call; 0 is 2
 
@@ -56,6 +60,7 @@ var (
 	requests = Kind{"requests, rates and bursts", 1.25, Measures{1.03, 1.05, 1.05, 1.05, 1.10, 1.05}}
 	useless  = Kind{"useless hedges", 1.25, Measures{1.03, 1.03, 1.03, 1.03, 1.03, 1.03}}
 	tuned    = Kind{"targets, tuned", math.Inf(1), Measures{1.05, 1.05, 1.12, 1.6, 1.35, 1.12}}
+	services = Kind{"traffic of services", math.Inf(1), Measures{1.04, 1.07, 1.09, 1.15, 1.2, 1.05}}
 	untuned  = Kind{"targets, others", math.Inf(1), Measures{1.05, 1.05, 1.1, 1.15, 1.35, 1.1}}
 )
 
@@ -67,6 +72,10 @@ func All() []World {
 	}
 	for seed := range uint64(36) {
 		all = append(all, drawnTarget(seed))
+	}
+	for _, w := range traffic {
+		w.Kind = services
+		all = append(all, w)
 	}
 	return all
 }
