@@ -3,17 +3,23 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // ofTenant is an option for an interceptor, which removes it.
@@ -165,4 +171,70 @@ func TestRule01_OneMessage(t *testing.T) {
 			t.Errorf("the server got %v, want the request of each call; %d not replayable", sent, c.NotReplayable)
 		}
 	})
+}
+
+// pooled is the context of a web framework that uses it again after the handler. It fails once it is
+// over, and keeps no values apart for its users.
+type pooled struct {
+	context.Context
+	t    *testing.T
+	over bool // without a lock: the race detector sees a use that is not over when the call returns
+}
+
+func (p *pooled) Err() error                  { p.use(); return p.Context.Err() }
+func (p *pooled) Done() <-chan struct{}       { p.use(); return p.Context.Done() }
+func (p *pooled) Deadline() (time.Time, bool) { p.use(); return p.Context.Deadline() }
+func (p *pooled) Value(key any) any           { p.use(); return p.Context.Value(key) }
+func (p *pooled) use() {
+	if p.over {
+		p.t.Errorf("the context is used after its call:\n%s", debug.Stack())
+		panic("over")
+	}
+}
+
+// TestRule01_TheCallersContext uses neither the caller's context nor a function of the user for a
+// call that has returned: losers end before, with, and after the winner, and some are deaf. gRPC
+// itself may read values of the context of a hedge that has only just been sent.
+func TestRule01_TheCallersContext(t *testing.T) {
+	notFound := testserver.Plan{Delay: 15 * ms, Code: codes.NotFound}
+	for _, tc := range []struct {
+		name  string
+		plans []testserver.Plan
+	}{
+		{name: "the primary wins", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: never}}},
+		{name: "a hedge wins", plans: []testserver.Plan{{Delay: never}, {Delay: 5 * ms}}},
+		{name: "both at once", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms}}},
+		{name: "the hedge fails with it", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms, Code: codes.Internal}}},
+		{name: "both fail", plans: []testserver.Plan{notFound, notFound}},
+	} {
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			var over atomic.Bool
+			user := func(what string) {
+				if over.Load() {
+					t.Errorf("%s was called after the call", what)
+				}
+			}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"),
+				hedge.WithAcceptable(func(context.Context, string, any, error) bool { user("WithAcceptable"); return true }),
+				hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { user("HedgeSent") }}))
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+			deaf := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := invoker(ctx, method, req, reply, cc, opts...)
+				if simulation.AttemptOf(ctx) > 0 && err != nil {
+					time.Sleep(time.Second)
+				}
+				return err
+			})
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, deaf))
+			for range 5 {
+				over.Store(false)
+				ctx := &pooled{Context: t.Context(), t: t}
+				_, _ = callOver(ctx, d, client, &testpb.Request{Id: 1, Messages: 1})
+				ctx.over = true
+				over.Store(true)
+				time.Sleep(time.Minute)
+			}
+		})
+	}
 }

@@ -265,23 +265,25 @@ func (c *clientStream) Context() context.Context {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Context()
 	}
-	deadline, limited := c.primary.Context().Deadline()
+	own, bound, stop := &callContext{stream: c}, c.call.Context, func() {}
+	if deadline, limited := c.primary.Context().Deadline(); limited {
+		bound, stop = context.WithDeadline(bound, deadline)
+	}
+	var cancel context.CancelCauseFunc
+	own.Context, cancel = context.WithCancelCause(bound)
+	own.cancel = func(err error) { cancel(err); stop() }
 	// The lock orders this with the end of the stream: done looks for this context after a choice
 	// under the lock.
 	c.mu.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {
-		ctx = &callContext{stream: c}
-		bound, stop := c.call.Context, func() {}
-		if limited {
-			bound, stop = context.WithDeadline(bound, deadline)
-		}
-		var cancel context.CancelCauseFunc
-		ctx.Context, cancel = context.WithCancelCause(bound)
-		ctx.cancel = func(err error) { cancel(err); stop() }
+		ctx = own
 		c.context.Store(ctx)
 	}
 	c.mu.Unlock()
+	if ctx != own {
+		own.cancel(nil)
+	}
 	if ctx == nil {
 		return chosen.Context()
 	}

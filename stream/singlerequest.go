@@ -72,10 +72,14 @@ func (c *clientStream) dropHedges() {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var losers []*streamAttempt
 	for _, h := range c.single.hedges { // a closed side sends no second message
 		if c.single.second && !h.answered {
-			h.cancel(rpc.ErrLost)
+			losers = append(losers, h)
 		}
+	}
+	c.mu.Unlock()
+	for _, h := range losers {
+		h.cancel(rpc.ErrLost)
 	}
 }

@@ -167,6 +167,7 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	var v variable
 	var to *peer.Peer
 	before, _ := peer.FromContext(caller)
+	gone := caller.Err() != nil
 	ok := safely(func() { // st may be an interceptor's own stream
 		to, _ = peer.FromContext(st.Context())
 		v.header, _ = st.Header()
@@ -181,7 +182,7 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	case ok && to != nil && to != before:
 		v.peer = *to
 		variables = slices.Repeat([]variable{v}, len(variables))
-	case caller.Err() != nil: // gRPC may still be writing
+	case gone: // gRPC may still be writing
 		return
 	}
 	r.fill(variables)

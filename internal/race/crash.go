@@ -46,7 +46,9 @@ func (x *runner) hedgePanicked(a Actions, crash func()) {
 		if h.cancel == nil {
 			h.cancel = func(error) {}
 		}
-		a = x.handle(Event{Kind: Prepared}, nil)
+		if a = x.handle(Event{Kind: Prepared}, nil); a.Start > 0 {
+			x.leave()
+		}
 	}
 	n := a.Start
 	if n == 0 { // the call was over
@@ -54,8 +56,8 @@ func (x *runner) hedgePanicked(a Actions, crash func()) {
 		return
 	}
 	x.hedges[n].crash = crash
-	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 	x.cancel(only(n))
+	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 }
 
 // Panic is the value of a call's panic if a hedge has panicked.

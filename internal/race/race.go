@@ -56,8 +56,8 @@ type Policy interface {
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
-	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It
-	// may be called after Book.
+	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
+	// call does not return before it.
 	Sent(n int)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
 	// it is sent: at any time, on any goroutine.
@@ -96,8 +96,8 @@ type Ending interface {
 	// Trailer returns the trailer of an attempt that has failed; nil if unknown.
 	Trailer() metadata.MD
 	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
-	// called if Rules.Judged is set, at most once, on the attempt's goroutine, and not for a
-	// failure that cannot end the race. If ok is false, open reports whether the attempt needs its
+	// called if Rules.Judged is set, at most once, on the attempt's goroutine, while the race is
+	// undecided, and not for a failure that cannot end it; the call does not return meanwhile. If ok is false, open reports whether the attempt needs its
 	// context for as long as it may still win: a stream does, and a value of hedge.Do may.
 	Accepts(err error) (ok, open bool)
 }
@@ -148,7 +148,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 		}
 	}()
 	err := e.Primary()
-	end := ended(&plan, p, 0, e, err)
+	end := ended(&plan, p, 0, e, err, !plan.Judged || r.isOpen())
 	returned = true
 	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && plan.FailureSendsNext) {
 		return Result{Err: err, Untouched: true}
@@ -200,6 +200,13 @@ func (r *Race) Restart(now time.Time) bool {
 		r.arm()
 	}
 	return true
+}
+
+// isOpen reports whether the race is undecided.
+func (r *Race) isOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.committed && (r.runner == nil || !r.runner.machine.decided)
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
@@ -260,6 +267,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	}
 	x := r.ensureRunnerLocked() // in this critical section: the primary's end may make the race untouched
 	r.mu.Unlock()
+	x.checkCaller()
 	x.handle(Event{Kind: Committed}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()

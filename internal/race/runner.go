@@ -9,14 +9,18 @@ import (
 )
 
 // runner passes events to the machine of one race and does the machine's actions. The race's mu
-// guards machine and report. It is not held during calls of the policy or the entrant, nor while an
-// attempt runs or is canceled, because these may take long.
+// guards machine, report and guests. It is not held during calls of the policy, the entrant or a
+// context, nor while an attempt runs or is canceled: these run other packages' code.
+//
+// Nothing of the caller's is used once the call may have returned, its context included. The call
+// does not return while a hedge is asked about or prepared, nor while there are guests.
 type runner struct {
 	*Race
 	machine Machine
 	report  Report        // final once the outcome is delivered
 	done    chan struct{} // closed then
-	stepped sync.Cond     // for Commit
+	stepped sync.Cond     // for Commit and for guests
+	guests  int           // goroutines that run the user's code or cancel attempts
 	hedges  [MaxAttempts]hedge
 }
 
@@ -28,28 +32,31 @@ type hedge struct {
 	ctx     context.Context
 	marks   *rpc.Hedge // the parent of ctx
 	cancel  context.CancelCauseFunc
-	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
+	gone    <-chan struct{} // the caller's Done
+	crash   func()          // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
 
 // handle passes an event to the machine and returns the actions that are left to do. err is the
 // error of an Ended event.
 func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Lock()
-	var cancel Attempts
-	if e.Kind != Ended || err != nil { // a success counts, even if the caller's context has just ended
-		cancel = x.checkCaller()
-	}
 	delivered := x.machine.delivered
 	a := x.step(e, err)
-	cancel |= a.Cancel
 	var drop context.CancelCauseFunc
 	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
 		drop, x.hedges[a.Drop] = x.hedges[a.Drop].cancel, hedge{}
 	}
+	cancels := a.Cancel != 0 || drop != nil
+	if cancels { // which uses the caller's context, the parent
+		x.guests++
+	}
 	x.mu.Unlock()
-	x.cancel(cancel)
-	if drop != nil {
-		drop(rpc.ErrLost)
+	if cancels {
+		x.cancel(a.Cancel)
+		if drop != nil {
+			drop(rpc.ErrLost)
+		}
+		x.leave()
 	}
 	if delivered && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
@@ -57,18 +64,45 @@ func (x *runner) handle(e Event, err error) Actions {
 	return a
 }
 
-// checkCaller passes the end of the caller's context to the machine, once, and returns the attempts
-// to cancel for it. x.mu must be held.
-func (x *runner) checkCaller() Attempts {
-	err := x.ctx.Err()
-	if err == nil || x.machine.decided || x.machine.gone {
-		return 0
+// checkCaller passes the end of the caller's context to the machine. The call must not return
+// before checkCaller has.
+func (x *runner) checkCaller() {
+	if err := x.ctx.Err(); err != nil {
+		x.callerGone(err)
 	}
-	return x.step(Event{Kind: CallerGone}, err).Cancel
+}
+
+// callerGone passes the end of the caller's context to the machine, once.
+func (x *runner) callerGone(err error) {
+	x.mu.Lock()
+	var cancel Attempts
+	if !x.machine.decided && !x.machine.gone {
+		cancel = x.step(Event{Kind: CallerGone}, err).Cancel
+	}
+	x.mu.Unlock()
+	x.cancel(cancel)
+}
+
+// enter makes a hedge a guest, unless the race is decided: nothing of the user's runs then.
+func (x *runner) enter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.machine.decided {
+		return false
+	}
+	x.guests++
+	return true
+}
+
+func (x *runner) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.guests--
+	x.stepped.Broadcast()
 }
 
 // step passes one event to the machine, records it, and does the actions that need the lock: it
-// sets the timer and signals the delivery. x.mu must be held.
+// sets the timer, makes a hedge that starts a guest, and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event, err error) Actions {
 	defer x.stepped.Broadcast()
 	now, decided, final := time.Since(x.plan.Start), x.machine.decided, x.machine.delivered
@@ -86,13 +120,16 @@ func (x *runner) step(e Event, err error) Actions {
 	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].marks != nil { // nil: it panicked before it was prepared
 		x.hedges[a.Winner].marks.Won()
 	}
+	if a.Start > 0 {
+		x.guests++
+	}
 	if a.Deliver {
 		close(x.done)
 	}
 	return a
 }
 
-// cancel cancels losers. x.mu must not be held: cancel functions run other packages' code.
+// cancel cancels losers. x.mu must not be held.
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
@@ -107,10 +144,13 @@ func (x *runner) due() {
 	protect(func() {
 		a = x.handle(Event{Kind: Due}, nil)
 		if a.Ask > 0 {
+			x.checkCaller()
 			a = x.handle(x.ask(a), nil)
 		}
 		if a.Prepare > 0 {
-			a = x.handle(x.prepare(a.Prepare), nil)
+			prepared := x.prepare(a.Prepare)
+			x.checkCaller()
+			a = x.handle(prepared, nil)
 		}
 		if a.Start > 0 {
 			x.run(a.Start)
@@ -121,11 +161,11 @@ func (x *runner) due() {
 func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
-	soFar, decided := x.report, x.machine.decided
+	soFar, over := x.report, x.machine.decided || x.machine.gone
 	soFar.Repeated, soFar.Failover, soFar.Due = a.Repeat, a.Failover, x.machine.due
 	x.mu.Unlock()
 	switch {
-	case decided: // do not pay for a hedge that is not needed
+	case over: // do not pay for a hedge that is not needed
 		return Event{Kind: Refused}
 	case !ok:
 		return Event{Kind: NotReplayable}
@@ -138,6 +178,7 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
+	h.gone = x.ctx.Done()
 	h.marks = rpc.HedgeContext(x.ctx, int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
@@ -148,17 +189,39 @@ func (x *runner) prepare(n uint8) Event {
 
 func (x *runner) run(n uint8) {
 	h := &x.hedges[n]
-	x.policy.Sent(int(n))
+	x.announce(n)
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
-	if a := x.handle(ended(&x.plan, x.policy, n, h.attempt, err), err); !a.Kept && (!a.Decided || a.Winner != n) {
+	open := x.enter()
+	if open { // otherwise h.ctx is canceled already
+		defer x.leave()
+	}
+	e := ended(&x.plan, x.policy, n, h.attempt, err, open)
+	if err != nil {
+		select {
+		case <-h.gone:
+			<-h.ctx.Done() // which has the caller's error
+			x.callerGone(h.ctx.Err())
+		default:
+		}
+	}
+	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
 		h.cancel(rpc.ErrLost)
 	}
+}
+
+// announce tells the policy that hedge n, a guest, is sent.
+func (x *runner) announce(n uint8) {
+	defer x.leave()
+	x.policy.Sent(int(n))
 }
 
 // primaryEnded handles the primary's end, waits for the delivery, passes the report to the policy
 // and returns the result. It runs on the caller's goroutine.
 func (x *runner) primaryEnded(e Event, err error) Result {
+	if err != nil { // a success counts, even if the caller's context has just ended
+		x.checkCaller()
+	}
 	x.handle(e, err)
 	x.wait()
 	winner, booked := &x.hedges[x.report.Winner], false
@@ -175,18 +238,20 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 	return Result{Winner: winner.attempt, Err: x.report.Err} // the primary's attempt is nil
 }
 
-// wait waits until the outcome can be delivered, and for the end of the caller's context.
+// wait waits until the outcome can be delivered and no guest is left, and for the end of the
+// caller's context.
 func (x *runner) wait() {
 	select {
 	case <-x.done:
-		return
 	case <-x.ctx.Done():
+		x.checkCaller()
+		<-x.done
 	}
 	x.mu.Lock()
-	cancel := x.checkCaller()
-	x.mu.Unlock()
-	x.cancel(cancel)
-	<-x.done
+	defer x.mu.Unlock()
+	for x.guests > 0 {
+		x.stepped.Wait()
+	}
 }
 
 // growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
@@ -199,21 +264,21 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// ended returns the event for the end of attempt n with err. With Rules.Judged it asks the attempt
-// whether an end that could end the race is accepted.
-func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error) Event {
+// ended returns the event for the end of attempt n with err. While the race is open, it asks the
+// attempt, with Rules.Judged, whether an end that could end the race is accepted.
+func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error, open bool) Event {
 	var e Event
 	if err != nil {
 		e = p.Failure(err, attempt.Trailer())
 	}
-	if n > 0 && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
+	if n > 0 && open && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
 		e.End = NonFatal
 	}
-	if plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
-		switch accepted, open := attempt.Accepts(err); {
+	if open && plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
+		switch accepted, needsContext := attempt.Accepts(err); {
 		case accepted:
 		case err == nil:
-			e.End, e.Open = RejectedReply, open
+			e.End, e.Open = RejectedReply, needsContext
 		default:
 			e.End = RejectedStatus
 		}
