@@ -46,6 +46,11 @@ func newConfig(opts []Option) (*config, error) {
 	if err == nil && !c.SelectsMethods() && !c.Off {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
+	if err == nil {
+		if err = c.SetSelectors(); err != nil {
+			err = fmt.Errorf("hedge: New: %w", err)
+		}
+	}
 	return c, err
 }
 
@@ -87,8 +92,8 @@ func refuse(outOfRange bool, format string, args ...any) error {
 
 // Options that select methods.
 
-// WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that
-// they have no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
+// WithReadOnlyMethods hedges the methods that match one of the patterns, and declares that they have
+// no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
 // have the syntax of [WithMethods]. With both options, the methods of both are hedged.
 //
 // A hedge of a read-only method may end the call with a final status, such as the NOT_FOUND of a
@@ -97,9 +102,17 @@ func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get*", and
-// learns no others. Patterns have the syntax of [path.Match]: * matches any characters but a slash.
-// At least one pattern is required. Repeated options add their patterns.
+// WithMethods hedges the methods that match one of the patterns, and learns no others. At least one
+// pattern is required. Repeated options add their patterns. A pattern has one of two forms:
+//
+//   - "/pkg.Svc/Get*" matches full gRPC methods. It has two parts in the syntax of [path.Match], in
+//     which * matches any characters but a slash.
+//   - "GET /users/{id}/orders", "/_search" and "POST api.example.com/v1/{rest...}" match the HTTP
+//     requests of package hedgehttp. They are the patterns of [net/http.ServeMux]: a method, a host
+//     and a path, of which only the path is required. A path of two parts without a wildcard has
+//     the first form, which matches HTTP requests of any method.
+//
+// New returns an error if two patterns of the second form conflict, as ServeMux defines it.
 func WithMethods(patterns ...string) Option {
 	return adding("WithMethods", patterns, func(c *settings.Config) *[]string { return &c.Methods })
 }
@@ -119,7 +132,7 @@ func WithAllMethods() Option {
 }
 
 func checkPattern(option, methods string) error {
-	err := settings.CheckPattern(methods)
+	err := settings.CheckPattern(methods, option == "WithWaitForMessage" || option == "WithSingleRequest")
 	return refuse(err != nil, "%s(%q): %w", option, methods, err)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithMethodOptions applies options to the full methods that match a pattern, with the syntax of
+// WithMethodOptions applies options to the methods that match a pattern, with the syntax of
 // [WithMethods]. They override options of the target and of the scheduler. These options can be set
 // for a method: [WithTrigger], [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup],
 // [WithNonFatalCodes], [WithFailover], [WithClass], [WithCost], [WithAcceptable], [WithControl],
@@ -19,7 +19,8 @@ import (
 //
 // The options of all patterns that match apply. If two patterns set the same option, the more
 // specific pattern wins: one without wildcards, then the one with more characters that are not
-// wildcards, then the later one in the alphabet. A repeated pattern is an error.
+// wildcards, then the later one in the alphabet. For HTTP patterns that is the order of
+// [net/http.ServeMux]: one with a host comes first. A repeated pattern is an error.
 //
 // With [WithBudgetPercent] the method gets its own budget, which only its calls fill. Its hedges
 // are paid for twice: from the method's budget and from the target's.
@@ -39,6 +40,13 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 		refuse(!utf8.ValidString(targets), "WithTargetOptions(%q): must be valid UTF-8", targets))
 	return ruling("WithTargetOptions", targets, err, opts, "target",
 		func(c *settings.Config) *[]settings.Rule { return &c.TargetRules })
+}
+
+func patternsOf(rules []settings.Rule) (patterns []string) {
+	for _, rule := range rules {
+		patterns = append(patterns, rule.Pattern)
+	}
+	return patterns
 }
 
 // ruling returns an option that adds a rule for a "method" or a "target". wrong is the error of its
@@ -68,6 +76,7 @@ func ruling(
 		*rules = append(slices.Clip(*rules), settings.Rule{
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
+			Methods:   patternsOf(scratch.MethodRules),
 			Apply: func(c *settings.Config) {
 				// The scheduler may have the same method pattern, and then both apply.
 				with, _ := applied(*c, opts)

@@ -31,6 +31,8 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 		return "Hedging is paused by Pause, until Resume is called."
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
+	case unhedged == stats.NotSelected && config.HTTP:
+		return "No option selects these requests: " + settings.HTTPRule + "."
 	case unhedged != stats.NoReason:
 		return off[unhedged]
 	case t.Calls > 0 && t.Off == t.Calls:

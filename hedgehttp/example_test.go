@@ -54,18 +54,51 @@ func ExampleTransport() {
 	// Output: "data: hello\n" <nil>
 }
 
-// POST requests are hedged if they have a name that the scheduler selects.
+// POST requests are hedged if a pattern selects them.
+func ExampleTransport_readsByPOST() {
+	server := hanging("text/event-stream")
+	defer server.Close()
+	s := scheduler(hedge.WithReadOnlyMethods("POST /v1/chat/completions", "POST /{index}/_search"))
+	client := &http.Client{Transport: hedgehttp.Transport(s, nil)}
+	show(client.Post(server.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}")))
+	fmt.Println(s.Methods()[0].Method)
+	// Output:
+	// "data: hello\n" <nil>
+	// POST /v1/chat/completions
+}
+
+// GraphQL queries have one path. A header of their client has a name that patterns select.
 func ExampleWithName() {
 	server := hanging("text/event-stream")
 	defer server.Close()
-	s := scheduler(hedge.WithReadOnlyMethods("/chat/Completions"))
+	s := scheduler(hedge.WithReadOnlyMethods("/graphql/Get*"))
 	client := &http.Client{Transport: hedgehttp.Transport(s, nil, hedgehttp.WithName(func(r *http.Request) string {
-		if r.URL.Path == "/v1/chat/completions" {
-			return "/chat/Completions"
+		if operation := r.Header.Get("X-Operation-Name"); operation != "" {
+			return "/graphql/" + operation
 		}
 		return ""
 	}))}
-	show(client.Post(server.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}")))
+	req, err := http.NewRequest("POST", server.URL+"/graphql", strings.NewReader("{}"))
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("X-Operation-Name", "GetUser")
+	show(client.Do(req))
+	// Output: "data: hello\n" <nil>
+}
+
+// The server answers a repeated key with the response of the first request.
+func ExampleWithIdempotencyKey() {
+	server := hanging("text/event-stream")
+	defer server.Close()
+	s := scheduler(hedge.WithAllMethods())
+	client := &http.Client{Transport: hedgehttp.Transport(s, nil, hedgehttp.WithIdempotencyKey())}
+	req, err := http.NewRequest("POST", server.URL+"/orders", strings.NewReader("{}"))
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Idempotency-Key", "8e03978e")
+	show(client.Do(req))
 	// Output: "data: hello\n" <nil>
 }
 

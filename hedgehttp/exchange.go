@@ -38,8 +38,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 	x := &exchange{transport: t, caller: req}
-	target := req.URL.Scheme + "://" + req.URL.Host
-	x.call = call.Begin(t.registry, req.Context(), target, t.nameOf(req), nil, t.kindOf(req))
+	x.call = t.begin(req)
 	x.call.Inspect(req, nil, nil)
 	if x.call.Hedged() || x.call.Teaches() {
 		if once := x.readAhead(); once != nil {

@@ -15,13 +15,12 @@ package hedgehttp
 import (
 	"cmp"
 	"net/http"
-	"path"
-	"regexp"
 	"strings"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // Transport returns an [http.RoundTripper] that sends requests through base and hedges them as s
@@ -30,18 +29,21 @@ import (
 //
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
 // OPTIONS, TRACE or QUERY request. [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select
-// these, and with [WithIdempotencyKey] also requests with such a key. Any other request is hedged
-// only if its path or its name matches [hedge.WithMethods] or [hedge.WithReadOnlyMethods], or, with
-// WithIdempotentOnly, if its path is a gRPC method with a linked descriptor that allows it.
-// Requests with an Upgrade or Expect header, and CONNECT requests, are sent once.
+// these, and with [WithIdempotencyKey] also requests with such a key. Any other request, such as a
+// read by POST, is hedged only if a pattern of [hedge.WithMethods] or [hedge.WithReadOnlyMethods]
+// matches the request or its name, or, with WithIdempotentOnly, if its name is a gRPC method with a
+// linked descriptor that allows it. Requests with an Upgrade or Expect header, and CONNECT
+// requests, are sent once.
 //
-// The target is the scheme and host of the URL. The latency of a request is learned under its
-// method, which is the first of:
+// The target is the scheme and host of the URL. The latency of a request is learned under a name,
+// which is the first of:
 //
-//   - the full method, if its path ends in one, such as /pkg.Svc/Get
-//   - the pattern of WithReadOnlyMethods or WithMethods that matches its path, such as /users/*
 //   - the result of the function of [WithName]
-//   - its HTTP method
+//   - the full method in which its path ends, such as /pkg.Svc/Get, if its headers are those of gRPC,
+//     gRPC-Web, Connect or Twirp
+//   - the most specific pattern that matches it, of the options of s, such as GET /users/{id}, or
+//     its own [http.Request].Pattern, which a server's mux has set for a reverse proxy
+//   - its HTTP method, or "other" for an unusual one
 //
 // A body of up to 1 MiB is read before the request is sent, if the request has a GetBody or a
 // ContentLength, and the latency of the request begins then. A request with any other body is sent
@@ -80,11 +82,11 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 type Option func(*transport)
 
 // WithName names requests with a function, so that requests of different latency are learned
-// separately. It applies to paths that are not full methods and match no pattern. of must return
-// few different names, such as "/shop/Search", without identifiers from the path.
-// [hedge.WithMethods] and [hedge.WithMethodOptions] can have patterns of these names. An empty name
-// means the HTTP method, and so does a nil of, the default. of must be safe for concurrent use, and
-// must not change the request.
+// separately. of must return few different names, such as "/shop/Search", without identifiers from
+// the path. Patterns of [hedge.WithMethods] and [hedge.WithReadOnlyMethods] match the request or
+// this name, and those of [hedge.WithMethodOptions] the name. With an empty name, and with a nil
+// of, the default, [Transport] names the request. of must be safe for concurrent use, and must not
+// change the request.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
@@ -120,7 +122,7 @@ func WithIdempotencyKey() Option {
 type transport struct {
 	registry     *registry.Registry
 	base, hedges http.RoundTripper
-	name         func(*http.Request) string // nil: by the HTTP method
+	name         func(*http.Request) string // nil: names none
 	firstByte    func(*http.Response) bool  // nil: none
 	byKey        bool                       // an Idempotency-Key selects a request
 }
@@ -132,50 +134,40 @@ func (t *transport) CloseIdleConnections() {
 	}
 }
 
-// nameOf returns the method under which the latency of a request is learned.
-func (t *transport) nameOf(req *http.Request) string {
-	if strings.Contains(req.URL.Path, ".") {
-		if name := fullMethod.FindString(req.URL.Path); name != "" {
-			return name
-		}
-	}
-	if p := t.registry.Config().PatternOf(req.URL.Path); p != "" {
-		if itself, _ := path.Match(p, p); itself {
-			return p
-		}
-		return req.URL.Path // a pattern with brackets does not match itself
-	}
-	name := ""
+// begin begins the call of a request.
+func (t *transport) begin(req *http.Request) call.Call {
+	target := req.URL.Scheme + "://" + req.URL.Host
+	name, selected, reads := t.registry.Select(target, req)
 	if t.name != nil {
-		name = t.name(req)
+		name = cmp.Or(t.name(req), name)
 	}
-	return cmp.Or(name, req.Method, http.MethodGet)
+	allowed := &twice[0]
+	switch {
+	case !reads && t.subscribes(req):
+		allowed = &twice[2]
+	case reads, settings.IsSafe(req.Method):
+		allowed = &twice[3]
+	case t.byKey && req.Header.Get("Idempotency-Key") != "":
+		allowed = &twice[1]
+	}
+	option := &allowed.http
+	if selected || reads {
+		option = &allowed.selected
+	}
+	return call.Begin(t.registry, req.Context(), target, name, nil, option)
 }
 
-// fullMethod matches the full method in which a path ends. A service without a package is not
-// recognized, as /users/anna would look like a method.
-var fullMethod = regexp.MustCompile(`/([a-zA-Z_]\w*\.)+[A-Z]\w*/[a-zA-Z_]\w*$`)
+// twice has what allows a request to be sent twice: nothing, an Idempotency-Key, nothing for a
+// subscription, or that it only reads; without and with a pattern that selects the request.
+var twice = [4]struct{ http, selected call.HTTPOption }{
+	{call.HTTPOption{}, call.HTTPOption{Selected: true}},
+	{call.HTTPOption{Idempotent: true}, call.HTTPOption{Idempotent: true, Selected: true}},
+	{call.HTTPOption{Safe: true}, call.HTTPOption{Safe: true, Selected: true}},
+	{call.HTTPOption{Safe: true, Idempotent: true}, call.HTTPOption{Safe: true, Idempotent: true, Selected: true}},
+}
 
-// The ways in which HTTP may allow a request to be sent twice.
-var (
-	safe  = &call.HTTPOption{Safe: true, Idempotent: true}
-	keyed = &call.HTTPOption{Idempotent: true}
-	named = &call.HTTPOption{Safe: true} // only if it is named
-	other = &call.HTTPOption{}
-)
-
-func (t *transport) kindOf(req *http.Request) *call.HTTPOption {
-	switch req.Method {
-	case "", http.MethodGet:
-		if t.firstByte == nil && strings.Contains(req.Header.Get("Accept"), eventStream) {
-			return named
-		}
-		return safe
-	case http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return safe
-	}
-	if t.byKey && req.Header.Get("Idempotency-Key") != "" {
-		return keyed
-	}
-	return other
+// subscribes reports whether a request may have no answer for long: only its name selects it.
+func (t *transport) subscribes(req *http.Request) bool {
+	return t.firstByte == nil && (req.Method == "" || req.Method == http.MethodGet) &&
+		strings.Contains(req.Header.Get("Accept"), eventStream)
 }

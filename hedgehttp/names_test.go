@@ -22,9 +22,14 @@ func TestTransport_Names(t *testing.T) {
 	})
 	all, idempotent, byKey := hedge.WithAllMethods(), hedge.WithIdempotentOnly(), hedgehttp.WithIdempotencyKey()
 	methods, readOnly := hedge.WithMethods, hedge.WithReadOnlyMethods
+	const (
+		grpc, web = "Content-Type: application/grpc+proto", "Content-Type: application/grpc-web+proto; charset=utf-8"
+		connect   = "Connect-Protocol-Version: 1"
+	)
 	for _, tc := range []struct {
 		request string // method and path
-		key     bool   // it has an Idempotency-Key
+		header  string // one of it
+		mux     string // its Pattern, by a server's mux
 		by      hedgehttp.Option
 		opt     hedge.Option
 		name    string
@@ -35,29 +40,66 @@ func TestTransport_Names(t *testing.T) {
 		{request: "QUERY /users", opt: idempotent, name: "QUERY"},
 		{request: "HEAD /", opt: methods("/pkg.Svc/Get"), name: "HEAD", once: true},
 		{request: "GET /users/17", opt: readOnly("/users/*"), name: "/users/*"},
-		{request: "GET /users/17", opt: readOnly("/users/[0-9]*"), name: "/users/17"},
+		{request: "GET /users/17", opt: readOnly("/users/[0-9]*"), name: "/users/[0-9]*"},
 		{request: "POST /users/17", opt: all, name: "POST", once: true},
 		{request: "POST /users/17", opt: idempotent, name: "POST", once: true},
 		{request: "DELETE /users/17", opt: all, name: "DELETE", once: true},
+		{request: "MINE /users/17", opt: all, name: "other", once: true},
 		{request: "POST /users/17", opt: methods("/users/*"), name: "/users/*"},
-		{request: "POST /pkg.Svc/Get", opt: readOnly("/pkg.Svc/Get*"), name: "/pkg.Svc/Get"},
-		{request: "POST /pkg.Svc/Put", opt: all, name: "/pkg.Svc/Put", once: true},
-		{request: "POST /twirp/pkg.Svc/Get", opt: readOnly("/pkg.Svc/Get"), name: "/pkg.Svc/Get"},
-		{request: "GET /v1.2/17", opt: all, name: "GET"},
-		{request: "POST /v1/chat/completions", opt: readOnly("/v1/Complete"), name: "/v1/Complete"},
-		{request: "POST /hedgetest.TestService/UnaryIdempotent", opt: idempotent,
-			name: "/hedgetest.TestService/UnaryIdempotent"},
-		{request: "POST /hedgetest.TestService/Unary", opt: idempotent, name: "/hedgetest.TestService/Unary", once: true},
-		{request: "POST /not.Linked/Get", opt: idempotent, name: "/not.Linked/Get", once: true},
+		{request: "POST /pkg.Svc/Get", opt: readOnly("/pkg.Svc/Get*"), name: "/pkg.Svc/Get*"},
 
-		{request: "POST /users/17", key: true, by: byKey, opt: all, name: "POST"},
-		{request: "POST /users/17", key: true, by: byKey, opt: idempotent, name: "POST"},
-		{request: "POST /users/17", key: true, by: byKey, opt: methods("/users/*"), name: "/users/*"},
+		{request: "POST /pkg.Svc/Get", header: grpc, opt: readOnly("/pkg.Svc/Get*"), name: "/pkg.Svc/Get"},
+		{request: "POST /pkg.Svc/Put", header: web, opt: all, name: "/pkg.Svc/Put", once: true},
+		{request: "POST /pkg.Svc/Put", header: "Content-Type: application/grpc-web-text", opt: all, name: "/pkg.Svc/Put",
+			once: true},
+		{request: "POST /twirp/pkg.Svc/Get", header: "Twirp-Version: v8.1.3", opt: readOnly("/pkg.Svc/Get"),
+			name: "/pkg.Svc/Get"},
+		{request: "POST /twirp/pkg.Svc/Get", header: "Content-Type: application/protobuf", opt: readOnly("/pkg.Svc/Get"),
+			name: "/pkg.Svc/Get"},
+		{request: "POST /pkg.Svc/Get", header: "Content-Type: Application/Connect+JSON", opt: all, name: "/pkg.Svc/Get",
+			once: true},
+		{request: "POST /pkg.Svc/Get", header: connect, opt: readOnly("POST /pkg.Svc/{any}"), name: "/pkg.Svc/Get"},
+		{request: "GET /pkg.Svc/Get?connect=v1&encoding=json&message=e30", opt: all, name: "/pkg.Svc/Get"},
+		{request: "POST /hedgetest.TestService/UnaryIdempotent", header: connect, opt: idempotent,
+			name: "/hedgetest.TestService/UnaryIdempotent"},
+		{request: "POST /hedgetest.TestService/Unary", header: connect, opt: idempotent,
+			name: "/hedgetest.TestService/Unary", once: true},
+		{request: "POST /not.Linked/Get", header: connect, opt: idempotent, name: "/not.Linked/Get", once: true},
+		{request: "GET /v1.2/17", header: connect, opt: all, name: "GET"},
+		{request: "POST /reset/acme.Portal/tok_9f8e7d", opt: all, name: "POST", once: true},
+		{request: "GET /packages/Acme.Json7/versions", opt: all, name: "GET"},
+		{request: "POST /hedgetest.TestService/UnaryIdempotent", header: "Content-Type: application/json", opt: idempotent,
+			name: "POST", once: true},
+
+		{request: "GET /users/17/orders", opt: readOnly("GET /users/{id}/orders"), name: "GET /users/{id}/orders"},
+		{request: "HEAD /users/17/orders", opt: readOnly("GET /users/{id}/orders"), name: "GET /users/{id}/orders"},
+		{request: "DELETE /users/17/orders", opt: readOnly("GET /users/{id}/orders"), name: "DELETE", once: true},
+		{request: "POST /index/_search", opt: readOnly("/{index}/_search"), name: "/{index}/_search"},
+		{request: "POST /_search", opt: readOnly("/_search"), name: "/_search"},
+		{request: "POST /v2/chat/completions", opt: methods("POST /v2/{rest...}"), name: "POST /v2/{rest...}"},
+		{request: "POST /v2/chat", opt: methods("POST host/v2/{x}", "/v2/"), name: "POST host/v2/{x}"},
+		{request: "POST /v2/chat", opt: methods("POST other/v2/{x}", "/v2/{$}"), name: "POST", once: true},
+
+		{request: "POST /v1/chat/completions", opt: readOnly("/v1/Complete"), name: "/v1/Complete"},
+		{request: "POST /v1/chat/completions", opt: readOnly("POST /v1/chat/"), name: "/v1/Complete"},
+		{request: "POST /v1/pkg.Svc/Get", header: connect, opt: all, name: "/v1/Complete", once: true},
+
+		{request: "GET /users/17", mux: "GET /users/{id}", opt: all, name: "GET /users/{id}"},
+		{request: "POST /users/17", mux: "/users/{id}", opt: readOnly("/users/{user}"), name: "/users/{id}"},
+		{request: "GET /users/17", mux: "GET /users/{id}", opt: readOnly("GET /users/"), name: "GET /users/{id}"},
+		{request: "GET /users/17", mux: "/", opt: all, name: "GET"},
+		{request: "GET /users/17", mux: "/users/", opt: readOnly("GET /users/{id}"), name: "GET /users/{id}"},
+		{request: "POST /internal/17", mux: "/users/{id}", opt: readOnly("POST /users/{id}"), name: "/users/{id}", once: true},
+		{request: "POST /internal/17", mux: "POST /users/{id}", opt: readOnly("POST /users/{id}"), name: "POST /users/{id}"},
+
+		{request: "POST /users/17", header: "Idempotency-Key: key", by: byKey, opt: all, name: "POST"},
+		{request: "POST /users/17", header: "Idempotency-Key: key", by: byKey, opt: idempotent, name: "POST"},
+		{request: "POST /users/17", header: "Idempotency-Key: key", by: byKey, opt: methods("/users/*"), name: "/users/*"},
 		{request: "POST /users/17", by: byKey, opt: all, name: "POST", once: true},
-		{request: "POST /users/17", key: true, opt: all, name: "POST", once: true},
-		{request: "DELETE /users/17", key: true, opt: idempotent, name: "DELETE", once: true},
-		{request: "POST /users/17", key: true, opt: methods("/users/*"), name: "/users/*"},
-		{request: "CONNECT /", key: true, by: byKey, opt: all, name: "CONNECT", once: true},
+		{request: "POST /users/17", header: "Idempotency-Key: key", opt: all, name: "POST", once: true},
+		{request: "DELETE /users/17", header: "Idempotency-Key: key", opt: idempotent, name: "DELETE", once: true},
+		{request: "POST /users/17", header: "Idempotency-Key: key", opt: methods("/users/*"), name: "/users/*"},
+		{request: "CONNECT /", header: "Idempotency-Key: key", by: byKey, opt: all, name: "CONNECT", once: true},
 	} {
 		hedgetest.Run(t, tc.request, func(t *testing.T) {
 			s := hedgetest.New(t, tc.opt, hedge.WithWarmup(20, 10*ms), hedge.WithBudgetPercent(400))
@@ -65,8 +107,9 @@ func TestTransport_Names(t *testing.T) {
 			method, path, _ := strings.Cut(tc.request, " ")
 			req, _ := http.NewRequest(cmp.Or(method, "GET"), "https://host:8443"+path, nil)
 			req.Method = method
-			if tc.key {
-				req.Header.Set("Idempotency-Key", "key")
+			req.Pattern = tc.mux
+			if key, value, ok := strings.Cut(tc.header, ": "); ok {
+				req.Header.Set(key, value)
 			}
 			outcome(t, rt, req)
 			m := s.Methods()[0]

@@ -47,24 +47,18 @@ func run(w io.Writer) error {
 	url := "http://" + listener.Addr().String() + "/v1/chat/completions"
 
 	// A completion only computes an answer, so it may safely run twice. POST requests are hedged
-	// because they are named.
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/chat/Completions"))
+	// because a pattern selects them.
+	s, err := hedge.New(hedge.WithReadOnlyMethods("POST /v1/chat/completions"))
 	if err != nil {
 		return err
 	}
-	name := hedgehttp.WithName(func(r *http.Request) string {
-		if r.URL.Path == "/v1/chat/completions" {
-			return "/chat/Completions"
-		}
-		return "" // the HTTP method
-	})
 	base := &http.Transport{MaxIdleConnsPerHost: 2 * concurrency} // a hedge that loses closes its HTTP/1.1 connection
 	defer base.CloseIdleConnections()
 	plain, err := measure(url, base)
 	if err != nil {
 		return err
 	}
-	hedged, err := measure(url, hedgehttp.Transport(s, base, name))
+	hedged, err := measure(url, hedgehttp.Transport(s, base))
 	if err != nil {
 		return err
 	}

@@ -169,9 +169,9 @@ func (o options) selected(s *registry.Settings) bool {
 	case o.http == nil:
 		return s.Selected
 	case o.http.Idempotent:
-		return s.Selected || !s.Described
+		return s.Selected || !s.Described || o.http.Selected
 	}
-	return s.Named
+	return s.Named || o.http.Selected && !s.IdempotentOnly
 }
 
 // learnedDelay sets the call's delay by its class or its method, or returns false while these are

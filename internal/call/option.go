@@ -28,8 +28,9 @@ type ReportOption struct {
 // HTTPOption marks the call as an HTTP request.
 type HTTPOption struct {
 	grpc.EmptyCallOption
-	Safe       bool // HTTP defines its method as one that only reads
+	Safe       bool // it only reads
 	Idempotent bool // HTTP, or a header of the request, allows it to be sent twice
+	Selected   bool // WithMethods or WithReadOnlyMethods has a pattern that matches its path
 }
 
 // options are the hedging options of one call.

@@ -5,6 +5,7 @@ package registry
 import (
 	"container/list"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -71,6 +72,15 @@ func (r *Registry) Config() *settings.Config {
 		return &c
 	}
 	return r.config.Load()
+}
+
+// Select is [settings.Config.Select] for the target of a connection.
+func (r *Registry) Select(connection string, req *http.Request) (name string, selected, reads bool) {
+	c := r.config.Load()
+	if c.TargetName != nil {
+		connection = r.nameOf(connection)
+	}
+	return c.Select(connection, req)
 }
 
 // The reasons why hedging is paused.

@@ -29,7 +29,7 @@ func (m *Method) Settings() *Settings { return m.settings.Load() }
 func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 	s := m.Settings()
 	selected := s.Selected
-	if m.Target.isHTTP() {
+	if s.HTTP {
 		selected = (s.Selected || !s.Described) && (s.Named || counts.Calls == 0 || counts.NotSelected < counts.Calls)
 	}
 	switch {

@@ -228,8 +228,8 @@ func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
 	}
-	if t.isHTTP() {
-		why = "no option selects a request of the first 100: see WithAllMethods and WithReadOnlyMethods"
+	if settings.IsHTTP(t.Name) {
+		why = "no option selects a request of the first 100: " + settings.HTTPRule
 	}
 	n.Target, n.Why = t.Name, why
 	t.methods.Range(func(name, _ any) bool {
@@ -240,11 +240,6 @@ func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
 	n.More = max(len(n.Methods)-maxSeen, 0)
 	n.Methods = n.Methods[:len(n.Methods)-n.More]
 	return n, true
-}
-
-// isHTTP reports whether package hedgehttp has named the target.
-func (t *Target) isHTTP() bool {
-	return strings.HasPrefix(t.Name, "http://") || strings.HasPrefix(t.Name, "https://")
 }
 
 // NoteNames records the names of the method and its target for metrics: see stats.Names. conn is

@@ -42,9 +42,11 @@ type Config struct {
 	// For some targets and methods only.
 
 	Off                      bool
+	HTTP                     bool // the target is one of package hedgehttp
 	TargetRules, MethodRules []Rule
-	Applied                  []string // the patterns of the rules that were applied, the most specific last
-	OwnBudget                bool     // a rule for the method sets its budget
+	Selectors                []Selector // the patterns of Methods, ReadOnly and the rules for methods
+	Applied                  []string   // the patterns of the rules that were applied, the most specific last
+	OwnBudget                bool       // a rule for the method sets its budget
 
 	Reporting
 

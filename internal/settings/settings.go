@@ -40,11 +40,11 @@ func (c *Config) For(target *Config, method string) *Settings {
 	}
 	s := &Settings{Config: r, Policy: policy}
 	level, _ := idempotencyLevel(method)
-	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || matchAny(r.ReadOnly, method)
-	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
-	s.SingleRequest = matchAny(r.SingleRequest, method)
+	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || r.matchAny(r.ReadOnly, method)
+	s.WaitsForMessage = r.matchAny(r.WaitForMessage, method)
+	s.SingleRequest = r.matchAny(r.SingleRequest, method)
 	s.Selected, s.Described = r.Selects(method)
-	s.Named = s.Selected && (r.IdempotentOnly || matchAny(r.ReadOnly, method) || matchAny(r.Methods, method))
+	s.Named = s.Selected && (r.IdempotentOnly || r.matchAny(r.ReadOnly, method) || r.matchAny(r.Methods, method))
 	s.Learning = r.learning()
 	if policy != nil {
 		r.Final, r.Failover = rpc.CodesBut(policy.NonFatal), 0
@@ -65,7 +65,7 @@ func (s *Settings) Compared() string {
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
-	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
+	c.TargetRules, c.MethodRules, c.Selectors, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil, nil
 	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
@@ -78,9 +78,9 @@ func (s *Settings) Unbudgeted() bool {
 // is not selected because its descriptor is missing.
 func (c *Config) Selects(fullMethod string) (selected, described bool) {
 	switch {
-	case matchAny(c.ReadOnly, fullMethod):
+	case c.matchAny(c.ReadOnly, fullMethod):
 		return true, true
-	case len(c.Methods) > 0 && !matchAny(c.Methods, fullMethod):
+	case len(c.Methods) > 0 && !c.matchAny(c.Methods, fullMethod):
 		return false, true
 	case c.IdempotentOnly:
 		level, described := idempotencyLevel(fullMethod)

@@ -32,7 +32,7 @@ type Options struct {
 	AllMethods *bool `protobuf:"varint,1,opt,name=all_methods,json=allMethods" json:"all_methods,omitempty"`
 	// Methods with an idempotency_level may be hedged.
 	IdempotentOnly *bool `protobuf:"varint,2,opt,name=idempotent_only,json=idempotentOnly" json:"idempotent_only,omitempty"`
-	// Patterns of methods that may be hedged.
+	// Patterns of methods, or of HTTP requests, that may be hedged.
 	Methods []string `protobuf:"bytes,3,rep,name=methods" json:"methods,omitempty"`
 	// Patterns of methods that only read.
 	ReadOnlyMethods []string `protobuf:"bytes,4,rep,name=read_only_methods,json=readOnlyMethods" json:"read_only_methods,omitempty"`

@@ -1,0 +1,233 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A pattern of methods has one of two forms:
+//
+//   - "/service/method" in the syntax of [path.Match], for full gRPC methods
+//   - a route, a pattern of [http.ServeMux], "[METHOD ][HOST]/[PATH]", for HTTP requests
+//
+// The name of a method is a full gRPC method, the route that names its requests, or any other name.
+
+// isRoute reports whether a pattern or a name is a route.
+func isRoute(p string) bool {
+	at := strings.IndexByte(p, '/')
+	if at < 0 {
+		return false
+	}
+	deep := strings.Count(p[at:], "/") != 2 || strings.HasSuffix(p, "/")
+	switch method, _, found := strings.Cut(p[:at], " "); {
+	case found:
+		return method != "" && method == strings.ToUpper(method)
+	case at > 0: // "pkg.Svc/Get" is a gRPC method that lacks its slash
+		deep = strings.Contains(p[:at], ".") && (strings.Count(p, "/") > 1 || strings.HasSuffix(p, "/"))
+	}
+	return deep || strings.ContainsAny(p, "{}")
+}
+
+// CheckPattern returns an error if p is not a pattern, or if it is a route and must be of gRPC.
+func CheckPattern(p string, grpc bool) error {
+	if !utf8.ValidString(p) {
+		return errors.New("must be valid UTF-8")
+	}
+	if isRoute(p) && !grpc {
+		if strings.ContainsAny(p, "*?[") || strings.Contains(p, "//") {
+			return errors.New("must be a clean path with wildcards of the form {name} or {name...}")
+		}
+		return register(http.NewServeMux(), p)
+	}
+	if form := strings.Split(p, "/"); len(form) != 3 || form[0] != "" || form[1] == "" || form[2] == "" {
+		if grpc {
+			return errors.New(`must have the form "/service/method"`)
+		}
+		return errors.New(`must have the form "/service/method" or "METHOD /path/{name}"`)
+	}
+	if _, err := path.Match(p, ""); err != nil {
+		return fmt.Errorf("malformed pattern: %w", err)
+	}
+	return nil
+}
+
+// register adds a pattern to a mux, which rejects a malformed pattern and a conflict.
+func register(mux *http.ServeMux, p string) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("must be a pattern of http.ServeMux: %v", why)
+		}
+	}()
+	mux.Handle(p, http.NotFoundHandler())
+	return nil
+}
+
+// checkConflicts returns an error if two patterns match the same requests, and none of them is more
+// specific.
+func checkConflicts(patterns []string) error {
+	var all []string
+	for _, p := range patterns {
+		if isRoute(p) && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	for n, p := range all {
+		for _, q := range all[:n] {
+			mux := http.NewServeMux()
+			if register(mux, p) == nil && register(mux, q) != nil {
+				return fmt.Errorf("the pattern %q must not conflict with %q: each matches requests of the other", p, q)
+			}
+		}
+	}
+	return nil
+}
+
+// matches reports whether a pattern matches a method: its name or, if the name is a route, every
+// request of the route. For HTTP any path is a route.
+func matches(p, name string, http bool) bool {
+	switch {
+	case p == name:
+		return true
+	case !isRoute(name) && !(http && strings.HasPrefix(name, "/")):
+		ok, _ := path.Match(p, name)
+		return ok && !isRoute(p) // a route matches no gRPC method
+	}
+	of, by, grpc := parseRoute(name), parseRoute(p), !isRoute(p)
+	return !slices.ContainsFunc(of.samples(), func(sample string) bool {
+		if grpc {
+			sample, _ = url.PathUnescape(sample)
+			ok, _ := path.Match(p, sample)
+			return !ok
+		}
+		return !by.matches(of.Method, of.Host, sample)
+	})
+}
+
+func (c *Config) matchAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name, c.HTTP) })
+}
+
+// specificity orders the patterns that match a method: the most specific one has the largest value.
+// Of two routes that match a request, the one that [http.ServeMux] prefers is larger in each of the
+// last three numbers, or equal, unless only one has a host.
+func specificity(p string) []int {
+	if !isRoute(p) {
+		n := literals(p)
+		return []int{0, 1, -min(len(p)-n, 1), n}
+	}
+	r := parseRoute(p)
+	host, ends, exact, n := min(len(r.Host), 1), 1, 0, len(r.Method)+len(r.Host)
+	for _, s := range r.Segments {
+		n++ // the slash
+		switch {
+		case isRest(s):
+			ends, exact = 0, -1
+		case isWild(s):
+			exact = -1
+		default:
+			n += len(s)
+		}
+	}
+	return []int{host, ends, exact, n}
+}
+
+// literals counts the characters of a pattern that stand for themselves. Characters in brackets do
+// not. It is called under the registry's lock.
+func literals(p string) (n int) {
+	inClass := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case inClass && c != '\\':
+			inClass = c != ']'
+		case c == '[':
+			inClass = true
+		case c == '\\':
+			i++
+			if !inClass {
+				n++
+			}
+		case c != '*' && c != '?':
+			n++
+		}
+	}
+	return n
+}
+
+// route is a parsed pattern of [http.ServeMux].
+type route struct {
+	Method, Host string
+	Segments     []string // of the path; the last one is "" if the path ends with a slash
+}
+
+func parseRoute(p string) (r route) {
+	at := strings.IndexByte(p, '/')
+	method, host, found := strings.Cut(p[:at], " ")
+	if r.Host = strings.TrimLeft(host, " \t"); found {
+		r.Method = method
+	} else {
+		r.Host = method
+	}
+	r.Segments = strings.Split(p[at+1:], "/")
+	for i, s := range r.Segments {
+		if literal, err := url.PathUnescape(s); err == nil && s != "{$}" && !isWild(s) {
+			r.Segments[i] = literal
+		}
+	}
+	return r
+}
+
+// isRest reports whether a segment of a pattern matches the rest of a path.
+func isRest(segment string) bool { return segment == "" || strings.HasSuffix(segment, "...}") }
+
+func isWild(segment string) bool { return strings.HasPrefix(segment, "{") && segment != "{$}" }
+
+// matches reports whether the route matches a request. Path is escaped.
+func (r route) matches(method, host, path string) bool {
+	if r.Host != "" && r.Host != host ||
+		r.Method != "" && r.Method != method && (r.Method != http.MethodGet || method != http.MethodHead) {
+		return false
+	}
+	rest, more := strings.CutPrefix(path, "/")
+	for _, s := range r.Segments {
+		if !more || isRest(s) {
+			return more
+		}
+		var part string
+		switch part, rest, more = strings.Cut(rest, "/"); {
+		case s == "{$}":
+			return part == "" && !more
+		case isWild(s):
+			if part == "" {
+				return false
+			}
+		case part != s:
+			if literal, err := url.PathUnescape(part); err != nil || literal != s {
+				return false
+			}
+		}
+	}
+	return !more
+}
+
+// samples returns paths that another route matches only if it matches all paths of r: a wildcard
+// stands for itself, and the rest of a path is empty or long.
+func (r route) samples() []string {
+	n, path := len(r.Segments)-1, "/"
+	for _, s := range r.Segments[:n] {
+		path += url.PathEscape(s) + "/"
+	}
+	switch last := r.Segments[n]; {
+	case last == "{$}":
+		return []string{path}
+	case isRest(last):
+		return []string{path, path + "%7B%7D/%7B%7D"}
+	default:
+		return []string{path + url.PathEscape(last)}
+	}
+}

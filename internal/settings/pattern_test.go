@@ -1,0 +1,169 @@
+package settings_test
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// muxed is a handler of a mux, and not a redirect.
+type muxed struct{ http.Handler }
+
+// add adds a pattern to a mux, and returns what the mux panics with.
+func add(mux *http.ServeMux, pattern string) (conflict any) {
+	defer func() { conflict = recover() }()
+	mux.Handle(pattern, muxed{})
+	return nil
+}
+
+// TestPatterns_AsServeMux draws patterns and requests. Net/http's mux accepts the same patterns, and
+// chooses the same one for each request.
+func TestPatterns_AsServeMux(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
+	conflicts, matched := 0, 0
+	for range 400 {
+		mux, patterns := http.NewServeMux(), []string{}
+		for range 5 {
+			p := pick("", "", "GET ", "HEAD ", "POST ") + pick("", "", "", "h.com")
+			for n := range 1 + rnd.IntN(3) {
+				p += "/" + pick("a", "a", "b", "%61", "{x"+string(rune('0'+n))+"}")
+			}
+			p += pick("", "", "/", "/{rest...}", "/{$}")
+			if p[0] != 'G' && p[0] != 'H' && p[0] != 'P' && !strings.Contains(p, "{") || slices.Contains(patterns, p) {
+				continue // some of these have the form of gRPC's patterns
+			}
+			wrong := add(mux, p)
+			_, err := hedge.New(hedge.WithReadOnlyMethods(append(patterns, p)...))
+			if (wrong != nil) != (err != nil) {
+				t.Fatalf("%q after %q: error %v, net/http %v", p, patterns, err, wrong)
+			}
+			if wrong != nil {
+				if conflicts++; !strings.Contains(err.Error(), p) {
+					t.Fatalf("the error does not name %q: %v", p, err)
+				}
+				continue
+			}
+			patterns = append(patterns, p)
+		}
+		if len(patterns) == 0 {
+			continue
+		}
+		c := (*registry.Registry)(hedgetest.New(t, hedge.WithReadOnlyMethods(patterns...))).Config()
+		for range 20 {
+			path := ""
+			for range rnd.IntN(5) {
+				path += "/" + pick("a", "b", "c", "%61", "a%2Fb")
+			}
+			req, _ := http.NewRequest(pick("GET", "HEAD", "POST"), "http://"+pick("h.com", "h.com:80", "other")+path+pick("", "/"),
+				nil)
+			handler, want := mux.Handler(req)
+			if _, ours := handler.(muxed); !ours { // a redirect that adds the slash
+				want = ""
+			}
+			if got, _, reads := c.Select("t", req); want != "" && got != want || reads != (got != req.Method) {
+				t.Fatalf("%s %s is selected by %q, %v; want %q of %q", req.Method, req.URL, got, reads, want, patterns)
+			} else if reads {
+				matched++
+			}
+		}
+	}
+	if conflicts < 100 || matched < 500 {
+		t.Errorf("%d conflicts, %d requests matched: too few to compare", conflicts, matched)
+	}
+}
+
+// TestPatterns_Wrong: wrong patterns are errors of New, of every option that takes a pattern.
+func TestPatterns_Wrong(t *testing.T) {
+	const form = `must have the form "/service/method"`
+	wrong := func(opt hedge.Option, want ...string) {
+		t.Helper()
+		_, err := hedge.New(hedge.WithAllMethods(), opt)
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("error %v, want %q", err, w)
+			}
+		}
+	}
+	for p, want := range map[string]string{
+		"":                "must have the form",
+		"GET":             "must have the form",
+		"pkg.Svc/Get":     "must have the form",
+		"get /users/{id}": "must have the form",
+		"//x":             "must have the form",
+		"GET /users/*":    "wildcards of the form {name}",
+		"/a/b/c*":         "wildcards of the form {name}",
+		"GET /a?q={x}":    "wildcards of the form {name}",
+		"/a//b":           "clean path",
+		"GET /a/../b":     "unclean path",
+		"/a/{x}/{x}":      "duplicate wildcard",
+		"/a/{x...}/b":     "must be a pattern of http.ServeMux",
+		"/a/{x":           "must be a pattern of http.ServeMux",
+		"/a/[":            "malformed pattern",
+		"/a/\xff":         "must be valid UTF-8",
+	} {
+		wrong(hedge.WithMethods(p), "WithMethods(", want)
+		wrong(hedge.WithReadOnlyMethods("/a/b", p), "WithReadOnlyMethods(", want)
+		wrong(hedge.WithMethodOptions(p), "WithMethodOptions(", want)
+		wrong(hedge.WithTargetOptions("t", hedge.WithMethodOptions(p)), "WithMethodOptions(", want)
+	}
+	wrong(hedge.WithSingleRequest("GET /users/{id}"), form)
+	wrong(hedge.WithWaitForMessage("/a"), form)
+
+	x, y := "GET /{x}/b", "GET /a/{y}"
+	wrong(hedge.WithMethods(x, y), x, y)
+	wrong(hedge.WithTargetOptions("t", hedge.WithMethodOptions(x), hedge.WithMethodOptions(y)), x, y)
+	if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithTargetOptions("t", hedge.WithMethodOptions(x)),
+		hedge.WithTargetOptions("u", hedge.WithMethodOptions(y))); err != nil {
+		t.Errorf("patterns of different targets do not conflict: %v", err)
+	}
+}
+
+// TestRule20_TheMostSpecificPattern: of the patterns that match a request, the most specific one
+// names it, and the options of all of them apply, in that order.
+func TestRule20_TheMostSpecificPattern(t *testing.T) {
+	hedges := func(pattern string, n int) hedge.Option {
+		return hedge.WithMethodOptions(pattern, hedge.WithMaxHedges(n))
+	}
+	s := hedgetest.New(t, hedge.WithReadOnlyMethods("GET /users/", "/users/*", "POST /_search"),
+		hedges("GET /users/{id}", 2), hedges("GET /users/me", 3), hedges("/{any...}", 4),
+		hedges("example.com/{any...}", 0), hedges("/pkg.Svc/*", 3),
+		hedge.WithTargetOptions("https://b", hedges("GET /users/{id}/orders", 3)))
+	for _, tc := range []struct {
+		method, url string
+		name        string
+		hedges      int // the maximum
+		reads       bool
+	}{
+		{method: "GET", url: "https://a/users/17", name: "GET /users/{id}", hedges: 2, reads: true},
+		{method: "HEAD", url: "https://a/users/17", name: "GET /users/{id}", hedges: 2, reads: true},
+		{method: "GET", url: "https://a/users/me", name: "GET /users/me", hedges: 3, reads: true},
+		{method: "PUT", url: "https://a/users/me", name: "/users/*", hedges: 4, reads: true},
+		{method: "PUT", url: "https://a/teams/17", name: "/{any...}", hedges: 4},
+		{method: "GET", url: "https://a/users/17/orders", name: "GET /users/", hedges: 4, reads: true},
+		{method: "GET", url: "https://b/users/17/orders", name: "GET /users/{id}/orders", hedges: 3, reads: true},
+		{method: "POST", url: "https://b/_search", name: "POST /_search", hedges: 4, reads: true},
+		{method: "GET", url: "https://example.com:8443/users/me", name: "example.com/{any...}", hedges: 0, reads: true},
+	} {
+		r := (*registry.Registry)(s)
+		req, _ := http.NewRequest(tc.method, tc.url, nil)
+		target := req.URL.Scheme + "://" + req.URL.Host
+		name, _, reads := r.Select(target, req)
+		got := r.Method(target, name, time.Now()).Settings()
+		if name != tc.name || reads != tc.reads || got.MaxHedges != tc.hedges || got.OnlyReads && !tc.reads {
+			t.Errorf("%s %s: %q, %d hedges by %q, reads %v; want %+v", tc.method, tc.url, name, got.MaxHedges, got.Applied,
+				reads, tc)
+		}
+	}
+	of := (*registry.Registry)(s).Method("dns:///a", "/users/Get", time.Now()).Settings()
+	if !of.Selected || !slices.Equal(of.Applied, nil) {
+		t.Errorf("a gRPC method is selected by /users/*, and routes do not match it: %v, %q", of.Selected, of.Applied)
+	}
+}
