@@ -74,13 +74,20 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	list(m.SingleRequest, hedge.WithSingleRequest)
 	list(m.WaitForMessage, hedge.WithWaitForMessage)
 	add(m.ServiceConfig != nil, func() hedge.Option {
-		return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig))
+		return hedge.WithServiceConfig(protojson.MarshalOptions{}.Format(m.ServiceConfig))
 	})
 	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
 	add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
 	add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(duration("minDelay", *m.MinDelay)) })
 	add(m.Warmup != nil, func() hedge.Option {
-		return hedge.WithWarmup(int(m.Warmup.GetCalls()), duration("warmup.delay", m.Warmup.GetDelay()))
+		calls, delay := int32(20), "0s" // the defaults
+		if m.Warmup.Calls != nil {
+			calls = *m.Warmup.Calls
+		}
+		if m.Warmup.Delay != nil {
+			delay = *m.Warmup.Delay
+		}
+		return hedge.WithWarmup(int(calls), duration("warmup.delay", delay))
 	})
 	flag(m.OtherBackendOnly, hedge.WithOtherBackendOnly)
 	flag(m.Guard, hedge.WithGuard)

@@ -88,7 +88,10 @@ func TestParse_EveryField(t *testing.T) {
 		`{"allMethods": true, "maxHedges": 2.0, "maxMethods": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`: {
 			hedge.WithAllMethods(), hedge.WithMaxHedges(2), hedge.WithMaxMethods(1e8),
 			hedge.WithWarmup(30, 0)}, // as programs that convert YAML write it
-		`{"allMethods": true, "failover": []}`: {hedge.WithAllMethods(), hedge.WithFailover()},
+		`{"allMethods": true, "failover": []}`:             {hedge.WithAllMethods(), hedge.WithFailover()},
+		`{"allMethods": true, "warmup": {"calls": 7}}`:     {hedge.WithAllMethods(), hedge.WithWarmup(7, 0)},
+		`{"allMethods": true, "warmup": {"delay": "1s"}}`:  {hedge.WithAllMethods(), hedge.WithWarmup(20, time.Second)},
+		`{"allMethods": true, "warmup": {}, "control": 0}`: {hedge.WithAllMethods()},
 		`{"readOnlyMethods": ["/s/M"], "trigger": {"fixed": "1s"}}`: {
 			hedge.WithReadOnlyMethods("/s/M"), hedge.WithTrigger(hedge.Fixed(time.Second))},
 	} {
@@ -124,7 +127,9 @@ func TestParse_Errors(t *testing.T) {
 		{`{"trigger": {}}`, "trigger: must have one of"},
 		{`{"trigger": {"fixed": "1s", "percentile": 0.5}}`, "(line 1:29)"},
 		{`{"trigger": {"fixed": "soon"}}`, `trigger.fixed: "soon" is not a duration`},
-		{`{"warmup": {"calls": 3}}`, `warmup.delay: "" is not a duration`},
+		{`{"warmup": {"calls": 3, "delay": ""}}`, `warmup.delay: "" is not a duration`},
+		{`{"serviceConfig": {"a": ` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
+			"WithServiceConfig: JSON: must not be nested deeper than 100 levels"},
 		{`{"resetLimit": {"per": "1m"}}`, "WithResetLimit(0, 1m0s)"},
 		{`{"methods": "/s/M"}`, "(line 1:13)"},
 		{`{"methods": ["Get"]}`, `WithMethods("Get")`},
@@ -144,7 +149,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"targetOptions": {"": {}}}`, "must not be empty"},
 		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`,
 			`WithTargetOptions("t"): WithMethodOptions("/s/M"): WithMaxHedges(9)`},
-		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"warmup": {}}}}}}`,
+		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"warmup": {"delay": "x"}}}}}}`,
 			`targetOptions["t"]: methodOptions["/s/M"]: warmup.delay`},
 		{`{"serviceConfig": {"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}}`,
 			"maxTokens: 0: must be a whole number from 1 to 1000"},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -186,4 +187,28 @@ func TestGuard_GetsEachFailureOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGuard_AMessageBeyondALimit has hedges that fail with RESOURCE_EXHAUSTED because their reply is
+// larger than the client allows. No rate limit is used up.
+func TestGuard_AMessageBeyondALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.Fixed(t, 10*ms)
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+			testserver.Plan{Delay: 50 * ms}, testserver.Plan{PayloadBytes: 2000})})
+		client := testpb.NewTestServiceClient(cluster.ClientT(t, append(hedgetest.Interceptors(s),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000)))...))
+		for id := range uint64(20) {
+			if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := client.Unary(t.Context(), &testpb.Request{Id: id, ReplyBytes: 2000}, hedge.Off())
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Fatalf("%v, want a message beyond the limit", err)
+			}
+		}
+		if m := s.Methods()[0]; m.Hedges < 5 || m.Guard.Share < 1 {
+			t.Errorf("%d hedges, and the guard leaves %v of them: %s", m.Hedges, m.Guard.Share, m.Guard.Reason)
+		}
+	})
 }

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -128,7 +126,7 @@ func (p *primary) answered() bool {
 // reportExhausted reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away
 // with a pushback.
 func (d *ended) reportExhausted() {
-	primary, hedge := status.Code(d.Err) == codes.ResourceExhausted, false
+	primary, hedge := rpc.Exhausted(d.Err), false
 	if r := d.Race; r != nil {
 		primary = isExhausted(r.Attempts[0])
 		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool {
@@ -141,7 +139,7 @@ func (d *ended) reportExhausted() {
 }
 
 func isExhausted(a race.AttemptReport) bool {
-	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
+	return a.HasEnded && !a.CutShort && rpc.Exhausted(a.Err)
 }
 
 // countUnraced counts a failure without a race, and in a dry run the hedge that the call would have

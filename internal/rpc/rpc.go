@@ -192,6 +192,17 @@ func (s Codes) HasStatus(err error) bool {
 	return s&(1<<c) != 0
 }
 
+// Exhausted reports whether err is RESOURCE_EXHAUSTED because of a rate limit. Implementations of
+// gRPC have the same status for a message beyond a size limit of the client or the server, with
+// these words.
+func Exhausted(err error) bool {
+	s := status.Convert(err)
+	tooLarge := func(words string) bool { return strings.Contains(s.Message(), words) }
+	return s.Code() == codes.ResourceExhausted && !tooLarge("message larger than max") &&
+		!tooLarge("after decompression larger than max") && !tooLarge("message exceeds maximum size") &&
+		!tooLarge("message exceeds the maximum configured message size")
+}
+
 // Descriptor returns the descriptor of a full method name; nil if none is linked into the program.
 func Descriptor(fullMethod string) protoreflect.MethodDescriptor {
 	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
