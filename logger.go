@@ -24,6 +24,7 @@ import (
 //	WARN  backend silent              target, backend
 //	INFO  backends answering          target
 //	WARN  method unhedgeable          target, method, reason
+//	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
@@ -107,6 +108,8 @@ func (j *journal) note(event any) {
 		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}) {
 			j.log(slog.LevelWarn, "method unhedgeable", "target", e.Target, "method", e.Method, "reason", string(e.Reason))
 		}
+	case settings.InstalledTwice:
+		j.log(slog.LevelWarn, "hedging installed twice", "target", e.Target)
 	case settings.SilentBackend:
 		j.heldBack(stateKey{target: e.Target, reason: silent}) // ends for all backends at once
 		if j.heldBack(stateKey{e.Target, silent, e.Address}) {

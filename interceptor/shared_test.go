@@ -1,10 +1,13 @@
 package interceptor_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -237,4 +240,39 @@ func TestRule01_TheCallersContext(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRule12_InstalledTwice installs a scheduler twice on a connection: hedges and counts are as of
+// one installation. A call to another connection under the context of an attempt is hedged.
+func TestRule12_InstalledTwice(t *testing.T) {
+	eachDoor(t, "twice", func(t *testing.T, d door) {
+		var got [2]stats.Counts
+		var reached [2]int64
+		var log bytes.Buffer
+		for i := range got {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+				Script: testserver.ByNumber(testserver.Plan{Delay: 50 * ms}, testserver.Plan{})})
+			another := testserver.StartT(t, testserver.Config{InMemory: true, Name: "another"})
+			other := testpb.NewTestServiceClient(dial(t, another, s))
+			inside := below(func(ctx context.Context, _ []grpc.CallOption) error {
+				_, err := callOver(ctx, d, other, &testpb.Request{Messages: 1})
+				return err
+			})
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, slices.Concat(inside,
+				slices.Repeat(hedgetest.Interceptors(s), i))...))
+			for range 50 {
+				if _, err := callOver(t.Context(), d, client, &testpb.Request{Messages: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got[i], reached[i] = s.Stats(), int64(cluster.Counts().Attempts)
+		}
+		if got[0] != got[1] || reached[0] != reached[1] || got[0].Calls <= 50 {
+			t.Errorf("installed once %+v, twice %+v; the server saw %v", got[0], got[1], reached)
+		}
+		if n := strings.Count(log.String(), "hedging installed twice"); n != 1 {
+			t.Errorf("logged %d times, want once", n)
+		}
+	})
 }

@@ -54,10 +54,13 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		target, conn := call.ConnOf(cc)
+		if call.IsAttempt(caller, r, target, method, conn) {
+			return invoker(caller, method, req, reply, cc, opts...)
+		}
 		caller = rpc.Unnumbered(caller)
 		u := unaries.Get().(*unary)
 		u.call = call.Begin(r, caller, target, method, conn, opts...)
-		u.method, u.cc, u.invoker = method, cc, invoker
+		u.method, u.cc, u.invoker, u.registry = method, cc, invoker, r
 		u.call.Inspect(req, nil, nil)
 		if u.call.Hedged() || u.call.WouldBeHedged() {
 			u.options = attempt.NewOptions(append(u.memory[:0], opts...))
@@ -129,6 +132,9 @@ type unaryCall struct {
 	method  string
 	cc      *grpc.ClientConn
 	invoker grpc.UnaryInvoker
+
+	registry *registry.Registry
+
 	options attempt.Options
 	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
@@ -142,7 +148,17 @@ type unaryCall struct {
 	trailer    *trailer // nil unless the trailers of failures matter
 }
 
-func (u *unary) Primary() error { return u.invoker(u.ctx, u.method, u.req, u.reply, u.cc, u.opts...) }
+func (u *unary) Primary() error {
+	return u.invoke(u.ctx, u.req, u.reply, u.opts)
+}
+
+// invoke makes an attempt under its mark.
+func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
+	_, conn := call.ConnOf(u.cc)
+	mark := call.NewMark(ctx, u.registry, conn, u.method)
+	defer mark.Over()
+	return u.invoker(mark, u.method, req, reply, u.cc, opts...)
+}
 
 // trailerOptions returns the options that keep the primary's trailer for a throttle or a
 // hedgingPolicy.
@@ -241,7 +257,7 @@ func (h *unaryHedge) Served() bool {
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.unary.call.HedgeContext(ctx)
-	err := h.unary.invoker(ctx, h.unary.method, h.req, h.reply, h.unary.cc, h.opts...)
+	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}

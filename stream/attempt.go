@@ -13,6 +13,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
@@ -22,6 +23,15 @@ type opener struct {
 	method   string
 	streamer grpc.Streamer
 	options  attempt.Options
+	registry *registry.Registry
+}
+
+// open opens a stream under a mark.
+func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	_, conn := call.ConnOf(o.cc)
+	mark := call.NewMark(ctx, o.registry, conn, o.method)
+	defer mark.Over()
+	return o.streamer(mark, o.desc, o.cc, o.method, opts...)
 }
 
 // streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
@@ -55,7 +65,7 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	m.ClientStream, err = o.streamer(ctx, o.desc, o.cc, o.method, opts...)
+	m.ClientStream, err = o.open(ctx, opts)
 	return err
 }
 

@@ -47,9 +47,13 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)
+		if call.IsAttempt(ctx, r, target, method, conn) {
+			return streamer(ctx, desc, cc, method, opts...)
+		}
 		ctx = rpc.Unnumbered(ctx)
 		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
-			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
+			ctx = call.PassThrough(r, ctx, target, method, conn, opts...)
+			return (&opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}).open(ctx, opts)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		if desc.ClientStreams {
@@ -64,8 +68,9 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 				c.UnknownOption()
 			}
 		}
+		o := opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options, registry: r}
 		if !c.Hedged() {
-			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts, options)
+			return openUnhedged(ctx, &c, waits, o, opts)
 		}
 		st := &clientStream{waits: waits}
 		if desc.ClientStreams {
@@ -73,7 +78,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		st.primary.stream = st
 		st.setCall(&c)
-		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options}
+		st.opener = o
 		if err := st.open(target); err != nil {
 			return nil, err
 		}
@@ -83,18 +88,17 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 
 // openUnhedged opens a stream that is not hedged. If needed, its latency is learned and its
 // failures count.
-func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-	method string, streamer grpc.Streamer, opts []grpc.CallOption, options attempt.Options,
+func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts []grpc.CallOption,
 ) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
-		return streamer(ctx, desc, cc, method, opts...)
+		return o.open(ctx, opts)
 	}
 	st := &clientStream{waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
-	st.bidi, st.unsent = desc.ClientStreams, desc.ClientStreams
+	st.bidi, st.unsent = o.desc.ClientStreams, o.desc.ClientStreams
 	st.setCall(c)
-	st.primary.cancel, st.opener.options = func(error) {}, options
-	if st.primary.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
+	st.primary.cancel, st.opener.options = func(error) {}, o.options
+	if st.primary.ClientStream, err = o.open(ctx, opts); err != nil {
 		st.call.End(call.Completion{Err: err})
 		return nil, err
 	}

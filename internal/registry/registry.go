@@ -29,6 +29,7 @@ type Registry struct {
 	pause  atomic.String // see Pause
 
 	keepsHistory atomic.Bool // histories are kept
+	Nested       atomic.Bool // settings.InstalledTwice was emitted
 
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it

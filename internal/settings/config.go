@@ -128,6 +128,9 @@ func Emit[E any](to Traces, event E) {
 // SilentBackend reports a late call at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
+// InstalledTwice reports that a scheduler hedges a connection twice, once per scheduler.
+type InstalledTwice struct{ Target string }
+
 // Unhedgeable reports that most calls of a selected method cannot be hedged.
 type Unhedgeable struct {
 	Target, Method string
