@@ -193,7 +193,7 @@ func TestGuard_GetsEachFailureOnce(t *testing.T) {
 // larger than the client allows. No rate limit is used up.
 func TestGuard_AMessageBeyondALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms)
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Delay: 50 * ms}, testserver.Plan{PayloadBytes: 2000})})
 		client := testpb.NewTestServiceClient(cluster.ClientT(t, append(hedgetest.Interceptors(s),
