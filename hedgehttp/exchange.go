@@ -57,6 +57,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 	ctx, cancel := context.WithCancelCause(req.Context())
 	x.primary = attempt{exchange: x, cancel: cancel, req: req.Clone(ctx)}
+	rpc.UnmarkHTTP(x.primary.req.Header)
 	var winner *attempt
 	defer func() { // also if an attempt panics
 		for _, a := range append(x.hedges, &x.primary) {
@@ -79,6 +80,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // once sends an unhedged request, and learns its latency. A response whose body has the answer is
 // returned with its headers; its latency is learned when the caller has read the answer.
 func (x *exchange) once(req *http.Request) (*http.Response, error) {
+	if rpc.MarkedHTTP(req.Header) {
+		req = req.Clone(req.Context())
+		rpc.UnmarkHTTP(req.Header)
+	}
 	res, err := x.base.RoundTrip(req)
 	end, known := x.firstAnswer(res, err)
 	if res != nil && res.Request == req {
@@ -239,6 +244,7 @@ func (a *attempt) deliver() (*http.Response, error) {
 func (a *attempt) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })()
 	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx})
+	rpc.MarkHTTP(a.req.Header, ctx)
 	return a.send(a.transport.hedges)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -154,7 +155,11 @@ func (t *transport) begin(req *http.Request) call.Call {
 	if selected || reads {
 		option = &allowed.selected
 	}
-	return call.Begin(t.registry, req.Context(), target, name, nil, option)
+	ctx := req.Context()
+	if rpc.MarkedHTTP(req.Header) { // a reverse proxy passes a hedge on
+		ctx = rpc.ServesHTTPHedge(ctx)
+	}
+	return call.Begin(t.registry, ctx, target, name, nil, option)
 }
 
 // twice has what allows a request to be sent twice: nothing, an Idempotency-Key, nothing for a

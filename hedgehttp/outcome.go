@@ -81,6 +81,8 @@ func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answe
 		a.err, a.pushback = status.Error(m.code, res.Status), retryAfter(res.Header.Get("Retry-After"))
 	}
 	switch known = true; {
+	case a.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
+		return answer{err: status.Error(codes.ResourceExhausted, res.Status), pushback: turnedAway}, true
 	case rpc.InHTTP(x.caller, res):
 		pushback, err, ok := rpc.StatusInHTTP(res, kept, end == io.EOF)
 		if known = ok; known && err != nil {
@@ -99,6 +101,9 @@ func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answe
 	}
 	return a, known
 }
+
+// turnedAway asks for the next attempt at once: see shed.Bound.Handler.
+var turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")
 
 // maxKept is the size of the largest beginning of a body that is read for its status.
 const maxKept = 8 << 10

@@ -3,6 +3,8 @@ package shed_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,4 +57,25 @@ func Example() {
 	// Output:
 	// answered by attempt 0
 	// hedges shed: 1 turned away: 1
+}
+
+// The handler of an HTTP server. This one turns every hedge away.
+func ExampleBound_Handler() {
+	bound, err := shed.New(shed.WithMaxHedges(0))
+	if err != nil {
+		panic(err)
+	}
+	handler := bound.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") }))
+
+	hedge := httptest.NewRequest("GET", "/", nil)
+	hedge.Header.Set("Hedge-Attempt", "1")
+	hedge.Header.Set("Hedge-Primary-In-Flight", "1")
+	for _, req := range []*http.Request{httptest.NewRequest("GET", "/", nil), hedge} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, req)
+		fmt.Println(answer.Code)
+	}
+	// Output:
+	// 200
+	// 429
 }

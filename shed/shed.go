@@ -1,6 +1,6 @@
-// Package shed has gRPC server interceptors that turn hedges away while the server is busy. A hedge
-// is a copy of a call that another server may be serving already, so turning it away costs only the
-// chance to save time.
+// Package shed has interceptors for gRPC servers, and a handler for HTTP servers, that turn hedges
+// away while the server is busy. A hedge is a copy of a call that another server may be serving
+// already, so turning it away costs only the chance to save time.
 //
 //	bound, err := shed.New()
 //	if err != nil {
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,6 +164,50 @@ func (h *hedge) SendMsg(m any) error {
 	defer h.leave()
 	return h.ServerStream.SendMsg(m)
 }
+
+// Handler returns a handler for HTTP servers. It turns hedges of package hedgehttp away while the
+// server is busy, with the status 429 and the header Hedge-Turned-Away: 1, on which the client sends
+// the next hedge at once. A hedge has the headers Hedge-Attempt and Hedge-Primary-In-Flight. next
+// gets every other request. A hedge counts until the first bytes of its body are written or next
+// returns. Put the handler outermost, but inside one that limits requests by client.
+func (b *Bound) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Err() != nil { // the client is gone
+			return
+		}
+		spare := rpc.IsSpareHTTP(r.Header)
+		if spare && !b.enter() {
+			w.Header().Set(rpc.TurnedAwayHeader, "1")
+			w.Header().Set("Cache-Control", "no-store")
+			http.Error(w, status.Convert(errShed).Message(), http.StatusTooManyRequests)
+			return
+		}
+		defer b.handlerReturned()
+		if spare {
+			h := &httpHedge{ResponseWriter: w, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
+			defer h.leave()
+			w, r = h, r.WithContext(rpc.ServesHTTPHedge(r.Context()))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// httpHedge is the response of a hedge that is in flight.
+type httpHedge struct {
+	http.ResponseWriter
+	leave func()
+}
+
+func (h *httpHedge) Write(p []byte) (int, error) {
+	defer h.leave()
+	return h.ResponseWriter.Write(p)
+}
+
+// Flush implements [http.Flusher].
+func (h *httpHedge) Flush() { _ = http.NewResponseController(h.ResponseWriter).Flush() }
+
+// Unwrap is for [http.ResponseController].
+func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 var (
 	errShed    = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")

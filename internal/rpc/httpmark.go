@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// The headers of HTTP hedges, and of an answer that turns one away. HTTP's form of InFlightHeader has
+// the same name.
+const (
+	httpAttempt  = "Hedge-Attempt" // the number of the hedge, 1 for the first
+	httpInFlight = "Hedge-Primary-In-Flight"
+	// TurnedAwayHeader is 1 in a response of 400 or more: this server has no room for a hedge, and
+	// another one may have.
+	TurnedAwayHeader = "Hedge-Turned-Away"
+)
+
+// MarkHTTP replaces the marks in the headers of an HTTP request by those of the hedge of ctx.
+func MarkHTTP(h http.Header, ctx context.Context) {
+	UnmarkHTTP(h)
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if n := md[AttemptsHeader]; len(n) > 0 {
+		h.Set(httpAttempt, n[0])
+		if strings.HasPrefix(h.Get("Content-Type"), grpcType) {
+			h.Set(AttemptsHeader, n[0])
+		}
+	}
+	if len(md[InFlightHeader]) > 0 {
+		h.Set(httpInFlight, "1")
+	}
+}
+
+// MarkedHTTP reports whether the headers are those of a hedge.
+func MarkedHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 || len(h[httpInFlight]) > 0 }
+
+// UnmarkHTTP removes the marks of a hedge.
+func UnmarkHTTP(h http.Header) {
+	if MarkedHTTP(h) { // otherwise AttemptsHeader is of a retry by gRPC
+		delete(h, httpAttempt)
+		delete(h, httpInFlight)
+		h.Del(AttemptsHeader)
+	}
+}
+
+// IsSpareHTTP is IsSpare for an HTTP request.
+func IsSpareHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 && len(h[httpInFlight]) > 0 }
+
+// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: ForHedge reports true.
+func ServesHTTPHedge(ctx context.Context) context.Context {
+	return metadata.NewIncomingContext(ctx, metadata.Pairs(AttemptsHeader, "1"))
+}

@@ -1,0 +1,57 @@
+package shed_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestHandler turns away hedges with a primary in flight, and no other request. A hedge leaves with
+// the first byte of its body.
+func TestHandler(t *testing.T) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tc := range []struct {
+		name       string
+		header     []string // set to 1
+		ctx        context.Context
+		most       int // hedges in flight
+		status     int
+		turnedAway string
+		served     bool
+	}{
+		{name: "a hedge without room", header: []string{"Hedge-Attempt", "Hedge-Primary-In-Flight"}, status: 429,
+			turnedAway: "1"},
+		{name: "a hedge with room", header: []string{"Hedge-Attempt", "Hedge-Primary-In-Flight"}, most: 1, status: 200,
+			served: true},
+		{name: "a hedge whose primary has failed", header: []string{"Hedge-Attempt"}, status: 200, served: true},
+		{name: "a primary", status: 200, served: true},
+		{name: "a primary whose client is gone", ctx: gone, status: 200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b, served := newBound(t, tc.most), false
+			handler := b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				before := b.InFlight()
+				_, _ = io.WriteString(w, "first byte")
+				if served = true; before != tc.most || b.InFlight() != 0 {
+					t.Errorf("%d hedges are in flight, and then %d; want %d and 0", before, b.InFlight(), tc.most)
+				}
+			}))
+			req := httptest.NewRequest("GET", "/", nil)
+			if tc.ctx != nil {
+				req = req.WithContext(tc.ctx)
+			}
+			for _, h := range tc.header {
+				req.Header.Set(h, "1")
+			}
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, req)
+			if answer.Code != tc.status || answer.Header().Get("Hedge-Turned-Away") != tc.turnedAway || served != tc.served {
+				t.Errorf("status %d, headers %v, served %v; want %+v", answer.Code, answer.Header(), served, tc)
+			}
+		})
+	}
+}
