@@ -8,7 +8,7 @@ const MaxBurst = maxBurst
 var (
 	SavedBursts, PayingScore, MaxUnproven = &savedBursts, &payingScore, &maxUnproven
 	Prompt, MaxReserve, BurstFirst        = &prompt, &maxReserve, &burstFirst
-	MostPrice, InVain, MostUsable, Spare  = &mostPrice, &inVain, &mostUsable, &spare
+	MostPrice, InVain                     = &mostPrice, &inVain
 )
 
 // Spend pays from the burst alone.

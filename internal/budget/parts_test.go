@@ -22,7 +22,5 @@ func TestParts(t *testing.T) {
 		worlds.Unset("reserve", budget.MaxReserve, 0),
 		worlds.Unset("price", budget.MostPrice, budget.LeastPrice),
 		worlds.Unset("refused", budget.InVain, 0),
-		worlds.Unset("most U", budget.MostUsable, 1),
-		worlds.Unset("U by capacity", budget.Spare, 0),
 	})
 }

@@ -21,9 +21,6 @@ var (
 	mostPrice = 20.0
 	// inVain is the weight of a refused hedge, in hedges. The same hedge is refused several times.
 	inVain = 0.25
-
-	mostUsable = 0.95
-	spare      = 1.0 // tokens
 )
 
 // market sets the price of hedges for all methods of a target.
@@ -40,25 +37,20 @@ type Market struct {
 	Price    float64 // of a hedge: what it must gain
 	Calls    float64 // of the target so far, each counting 1
 	PerCall  float64 // tokens that a call of cost 1 earns
-	Usable   float64 // the share of the earned tokens to plan with
 	Spent    float64 // tokens of the target so far
 	Capacity float64 // the most tokens that the bucket and its savings can hold
 	Tokens   float64 // the most tokens that can pay now: without savings while these do not pay
 }
 
-// Usable returns the share of the earned tokens to plan with, given the capacity of a bucket and
-// its savings. A bucket that is planned to run empty is too often empty by chance.
-func Usable(capacity float64) float64 { return min(capacity/(capacity+spare), mostUsable) }
-
-// Market returns the market at now. The price rises while hedges spend or request more than the
-// usable share of the earnings, and falls while they spend less.
+// Market returns the market at now. The price rises while hedges spend or request more than nearly
+// all earnings, and falls while they spend less.
 func (b *Bucket) Market(now time.Time) Market {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	capacity := float64(1+savedBursts) * float64(b.burst()) / token
-	m, usable := &b.market, Usable(capacity)
-	earned := usable * m.earned
+	m := &b.market
+	earned := capacity / (capacity + 1) * m.earned         // a bucket that is used in full is often empty by chance
 	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
 	m.total += m.spent
 	m.earned, m.spent, m.refused = 0, 0, 0
@@ -70,6 +62,6 @@ func (b *Bucket) Market(now time.Time) Market {
 	}
 	return Market{
 		Price: m.price, Calls: m.calls, PerCall: float64(b.perCall) / token, Spent: m.total,
-		Usable: usable, Capacity: capacity, Tokens: float64(most) / token,
+		Capacity: capacity, Tokens: float64(most) / token,
 	}
 }

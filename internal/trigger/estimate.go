@@ -49,10 +49,6 @@ const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond
 func (l *Learner) choose(c *Config, now time.Time) {
 	l.measured.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
-	if d.Total() < earlyFrom {
-		l.useQuantile(c, now, d)
-		return
-	}
 	primary, hedge := d.Survival(), l.Hedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
 	m := l.owner.Budget.Market(now)
 	problem := Problem{

@@ -6,7 +6,7 @@ import "time"
 var (
 	Beyond, Assumed, KeptCalls, AsHedges = &beyond, &assumed, &keptCalls, &asHedges
 	Matters, InDoubt, Unsettled, Lasting = &matters, &inDoubt, &unsettled, &lasting
-	EarlyFrom, StaleForNext              = &earlyFrom, &staleForNext
+	StaleForNext                         = &staleForNext
 )
 
 // Choose makes a choice on the calling goroutine. No other goroutine may be computing.

@@ -128,7 +128,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		return
 	}
 	choosing := c.Auto && known >= PredictFrom
-	paced := c.Auto && known >= earlyFrom && l.owner.Pace.take(at)
+	paced := c.Auto && l.owner.Pace.take(at)
 	if choosing && !paced {
 		l.schedule.nextSize.Store(math.MaxInt64)
 		l.schedule.nextTime.Store(at + int64(c.interval()/10))

@@ -17,7 +17,6 @@ func TestParts(t *testing.T) {
 		worlds.Unset("changes", trigger.Matters, 2).And(worlds.Unset("", trigger.InDoubt, 2)),
 		worlds.Unset("lasting", trigger.Lasting, math.MaxInt64/2),
 		worlds.Unset("unsettled", trigger.Unsettled, 0),
-		worlds.Unset("early plan", trigger.EarlyFrom, trigger.PredictFrom),
 		worlds.Unset("beyond", trigger.Beyond, 1),
 		worlds.Unset("choice after a pause", trigger.StaleForNext, math.MaxInt32),
 	})

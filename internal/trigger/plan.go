@@ -180,8 +180,8 @@ type point struct {
 
 func (p Problem) search() *search {
 	s := &search{Problem: p}
-	median := 0
-	for median < p.Primary.Last && p.Primary.Beyond(median) > 0.5 {
+	median := 0 // of primaries or of hedges, whichever are faster
+	for median < p.Primary.Last && min(p.Primary.Beyond(median), p.Hedge.Beyond(median)) > 0.5 {
 		median++
 	}
 	before := sketch.UpperEdge(median)

@@ -30,7 +30,6 @@ var (
 	inDoubt   = 0.15  // the same for a lasting change, or for unsettled window steps after a change
 	unsettled = time.Duration(4)
 	lasting   = int64(100) // calls, and a window, for which a change must last
-	earlyFrom = int64(100) // calls to plan from. The quantile is too late if more than 1-Quantile are slow
 
 	staleForNext = int64(4) // stale, at the start of a call: the estimate may stem from a burst's fastest calls
 )
