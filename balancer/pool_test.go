@@ -29,10 +29,10 @@ func TestSilence_OfAPool(t *testing.T) {
 		opts   []hedge.Option
 		most   float64 // calls that fail, in percent of the minute's
 	}{
-		{name: "64 connections", pool: 64, policy: wrapped(roundRobin), most: 1},
-		{name: "8 connections", pool: 8, policy: wrapped(roundRobin), most: 1},
-		{name: "64 connections, no silence", pool: 64, policy: wrapped(roundRobin, `"silence": false`), most: 100},
-		{name: "64 connections, plain", pool: 64, policy: roundRobin, opts: []hedge.Option{hedge.WithMaxHedges(0)}, most: 100},
+		{name: "64 connections", pool: 64, policy: wrapped(firstOn), most: 1},
+		{name: "8 connections", pool: 8, policy: wrapped(firstOn), most: 1},
+		{name: "64 connections, no silence", pool: 64, policy: wrapped(firstOn, `"silence": false`), most: 100},
+		{name: "64 connections, plain", pool: 64, policy: firstOn, opts: []hedge.Option{hedge.WithMaxHedges(0)}, most: 100},
 	}[:longtest.Size(1, 4)] {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s, began := hedgetest.All(t, tc.opts...), time.Now()
