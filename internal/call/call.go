@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -283,6 +284,9 @@ func (c *Call) Plan() race.Plan {
 		Start: c.Start,
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
+	}
+	if !policy { // gRPC defines when a hedgingPolicy sends hedges
+		p.Before = runqueue.ReadArrived
 	}
 	if (p.Judged || s.Failover != 0) && !policy { // the trigger limits the hedges of slow calls only
 		p.MaxHedges = uint8(s.MaxHedges)

@@ -25,6 +25,8 @@ type Plan struct {
 	// From is the age at which the race begins, at most Due. It is above 0 only for a stream on
 	// which the caller starts to wait some time after the call began.
 	From time.Duration
+	// Before, if not nil, is called when a hedge is due, before it is considered. It may block.
+	Before func()
 	// Alarm is the shared timer for the first hedge. If it is nil, the race uses a timer of its
 	// own.
 	Alarm *Alarm

@@ -142,6 +142,9 @@ func (x *runner) cancel(losers Attempts) {
 func (x *runner) due() {
 	var a Actions
 	protect(func() {
+		if x.plan.Before != nil {
+			x.plan.Before()
+		}
 		a = x.handle(Event{Kind: Due}, nil)
 		if a.Ask > 0 {
 			x.checkCaller()

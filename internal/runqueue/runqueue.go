@@ -1,4 +1,5 @@
-// Package runqueue measures how long goroutines of this process wait for a processor.
+// Package runqueue measures how long goroutines of this process wait for a processor, and lets those
+// with an answer run first.
 package runqueue
 
 import (
@@ -60,7 +61,8 @@ var (
 	replacement atomic.Pointer[func() time.Duration]
 )
 
-// Replace makes Wait call f until restore is called. Busy then depends on f alone. It is for tests.
+// Replace makes Wait call f until restore is called. Busy then depends on f alone, and ReadArrived
+// does nothing. It is for tests.
 func Replace(f func() time.Duration) (restore func()) {
 	before := replacement.Swap(&f)
 	return func() { replacement.Store(before) }
