@@ -85,7 +85,7 @@ func run(w io.Writer) error {
 
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	updated := make(chan error)
+	updated := make(chan error, 1)
 	go watch(ctx, file, data, s, updated)
 
 	client := pb.NewGreeterClient(conn)
@@ -113,12 +113,14 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// watch updates the scheduler when the content of the file is no longer last, and sends the error,
-// which is nil if the new configuration is in force. A file that cannot be read changes nothing. A
+// watch updates the scheduler when the content of the file is no longer last. A mistake in the file
+// changes nothing, nor does a file that cannot be read; both are logged. It sends the error, nil
+// once the options are in force, to updated, which has room for one, and never waits for a reader. A
 // program that has a library for watching files uses that instead of a ticker.
-func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan<- error) {
+func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	unreadable := false
 	for {
 		select {
 		case <-ticker.C:
@@ -126,6 +128,10 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 			return
 		}
 		data, err := os.ReadFile(file)
+		if err != nil && !unreadable {
+			slog.Error("hedging: the file cannot be read, so the options stay", "error", err)
+		}
+		unreadable = err != nil
 		if err != nil || len(data) == 0 || bytes.Equal(data, last) { // an empty file is about to be written
 			continue
 		}
@@ -134,11 +140,14 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 		if err == nil {
 			err = s.Update(opts...)
 		}
-		select {
-		case updated <- err:
-		case <-ctx.Done():
-			return
+		if err != nil {
+			slog.Error("hedging: the file has a mistake, so the options stay", "error", err)
 		}
+		select {
+		case <-updated: // nobody has read the last one
+		default:
+		}
+		updated <- err
 	}
 }
 

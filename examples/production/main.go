@@ -60,6 +60,11 @@ var stages = []struct{ name, file string }{
 const (
 	calls = 800 // of each stage
 	pace  = 2500 * time.Microsecond
+
+	// maxAttempts of a call, its first one included, is more than all replicas fail while they start.
+	maxAttempts = replicaCount*failuresAtStart + 1
+
+	replicaCount, failuresAtStart = 3, 2
 )
 
 func main() {
@@ -80,7 +85,7 @@ func run(w io.Writer) error {
 	if err := os.WriteFile(file, []byte(stages[0].file), 0o600); err != nil {
 		return err
 	}
-	replicas, stopReplicas, err := startReplicas(3)
+	replicas, stopReplicas, err := startReplicas(replicaCount)
 	if err != nil {
 		return err
 	}
@@ -103,7 +108,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	updated := make(chan error)
+	updated := make(chan error, 1)
 	go watch(ctx, file, data, s, updated)
 	var seen seen
 	conn, err := dial(s, meters, replicas, &seen)
@@ -175,7 +180,7 @@ func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Bu
 	return grpc.NewClient("replicas:///greeter", hedgeotel.DialOptions(s, plugin,
 		grpc.WithChainUnaryInterceptor(
 			logging.UnaryClientInterceptor(logger, logging.WithLogOnEvents(logging.FinishCall)),
-			retry.UnaryClientInterceptor(retry.WithMax(2), retry.WithCodes(codes.Unavailable), retry.WithOnRetryCallback(
+			retry.UnaryClientInterceptor(retry.WithMax(maxAttempts), retry.WithCodes(codes.Unavailable), retry.WithOnRetryCallback(
 				func(context.Context, uint, error) { seen.retries.Add(1) }))),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(balancer.ServiceConfig), // hedges go to another replica
@@ -196,12 +201,14 @@ func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, s
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-// watch updates the scheduler when the content of the file is no longer last, and sends the error. A
-// mistake in the file changes nothing, nor does a file that cannot be read. A program that has a
-// library for watching files uses that instead of a ticker.
-func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan<- error) {
+// watch updates the scheduler when the content of the file is no longer last. A mistake in the file
+// changes nothing, nor does a file that cannot be read; both are logged. It sends the error, nil
+// once the options are in force, to updated, which has room for one, and never waits for a reader. A
+// program that has a library for watching files uses that instead of a ticker.
+func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	unreadable := false
 	for {
 		select {
 		case <-ticker.C:
@@ -209,6 +216,10 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 			return
 		}
 		data, err := os.ReadFile(file)
+		if err != nil && !unreadable {
+			slog.Error("hedging: the file cannot be read, so the options stay", "error", err)
+		}
+		unreadable = err != nil
 		if err != nil || len(data) == 0 || bytes.Equal(data, last) { // an empty file is about to be written
 			continue
 		}
@@ -217,11 +228,14 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 		if err == nil {
 			err = s.Update(options...)
 		}
-		select {
-		case updated <- err:
-		case <-ctx.Done():
-			return
+		if err != nil {
+			slog.Error("hedging: the file has a mistake, so the options stay", "error", err)
 		}
+		select {
+		case <-updated: // nobody has read the last one
+		default:
+		}
+		updated <- err
 	}
 }
 
@@ -382,7 +396,7 @@ type greeter struct {
 }
 
 func (g *greeter) SayHello(ctx context.Context, in *pb.HelloRequest) (*pb.HelloReply, error) {
-	if g.calls.Add(1) <= 2 {
+	if g.calls.Add(1) <= failuresAtStart {
 		return nil, status.Error(codes.Unavailable, "try again")
 	}
 	delay := 2 * time.Millisecond

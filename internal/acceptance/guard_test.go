@@ -27,10 +27,10 @@ var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2
 
 var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 
-// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up,
+// TestRule19_FewCallsFailForLackOfQuota offers calls close to a rate limit. Where hedges use it up,
 // they become few, so that hardly more calls fail than without hedging, and where they do not,
 // nothing changes.
-func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
+func TestRule19_FewCallsFailForLackOfQuota(t *testing.T) {
 	longtest.Simulation(t)
 	calls := longtest.Size(8_000, 40_000)
 	for _, tc := range longtest.First(1, []struct {
