@@ -136,7 +136,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		return
 	}
 	l.schedule.next(c, n, at, choosing)
-	if !paced {
+	if !paced || l.current.Load() == nil { // the first estimate does not wait for a choice
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.lately(now)) })
 		return
 	}
