@@ -2,6 +2,7 @@ package hedge
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"weak"
 
@@ -12,39 +13,50 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Do hedges any function the way the interceptors hedge gRPC calls. fn makes one attempt. Do
+// Do hedges any function the way the interceptors hedge gRPC calls. attempt makes one attempt. Do
 // returns the value and the error of the attempt that decided the call. The scheduler learns
 // latencies by target and method, with one budget per target. The options that select methods, such
 // as [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
-// [WithNonFatalCodes]. If s is nil, Do only calls fn. Do may be called concurrently.
+// [WithNonFatalCodes]. If s is nil, Do only calls attempt. Do may be called concurrently.
+//
+// With functions in hedges, hedge n calls the n-th of them, such as a request to another provider;
+// after the last one, the first is next. Each is a destination of its own, named after target:
+// target#2 for the first hedge. Limits by the destination, such as [stats.Guard], apply to that name.
+// The budget of target pays for all hedges.
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. An attempt's context is
-// canceled when another attempt wins, so fn must be safe to run several times at once, and must
-// return promptly once its context ends. A losing fn may still be running after Do has returned,
-// and its value is dropped. If a value must be closed, let fn register that with
+// canceled when another attempt wins, so attempt must be safe to run several times at once, and must
+// return promptly once its context ends. A loser may still be running after Do has returned, and its
+// value is dropped. If a value must be closed, let the function register that with
 // [context.AfterFunc].
 //
 // The context of the attempt that decided the call stays valid after Do has returned, until ctx
 // ends. So a value may depend on its context, as a [net/http.Response] does while its body is read.
 // The garbage collector frees the context with the value.
 //
-// Note: code that continues after fn has returned must keep a reference to the attempt's context,
+// Note: code that continues after the function has returned must keep a reference to the attempt's context,
 // or to a context derived from it. A goroutine with only its Done channel may wait forever, and a
 // function of [context.AfterFunc] may not run; use ctx to wait for the end of ctx. If ctx has a
 // type unknown to package context, each value keeps a goroutine until it is freed.
 func Do[T any](
-	ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error),
+	ctx context.Context, s *Scheduler, target, method string, attempt func(context.Context) (T, error),
+	hedges ...func(context.Context) (T, error),
 ) (T, error) {
 	ctx = rpc.Unnumbered(ctx)
 	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil, nil, nil)
 	if !d.call.Hedged() {
-		value, err := fn(ctx)
+		value, err := attempt(ctx)
 		d.call.End(call.Completion{Err: err})
 		return value, err
 	}
-	d.doAttempt = doAttempt[T]{call: &d.call, fn: fn}
+	d.doAttempt, d.hedges = doAttempt[T]{call: &d.call, fn: attempt}, hedges
+	if len(hedges) > 0 {
+		d.call.GoElsewhere(func(n int) call.Destination {
+			return call.Destination{Target: fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges))}
+		})
+	}
 	var cancel context.CancelCauseFunc
 	attempts, end := weakChild(ctx)
 	returned := false
@@ -69,17 +81,22 @@ func Do[T any](
 // doCall is a call of Do, and its primary. It implements [race.Entrant].
 type doCall[T any] struct {
 	doAttempt[T]
-	race race.Race
-	call call.Call
-	ctx  context.Context // the primary's
+	race   race.Race
+	call   call.Call
+	ctx    context.Context                    // the primary's
+	hedges []func(context.Context) (T, error) // in turn; empty: fn
 }
 
 func (d *doCall[T]) Primary() error { return d.Run(d.ctx) }
 
 func (d *doCall[T]) Replayable() bool { return true }
 
-func (d *doCall[T]) Hedge(_ int, _ context.CancelCauseFunc) race.Attempt {
-	return &doAttempt[T]{call: &d.call, fn: d.fn}
+func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
+	h := &doAttempt[T]{call: &d.call, fn: d.fn}
+	if len(d.hedges) > 0 {
+		h.fn = d.hedges[(n-1)%len(d.hedges)]
+	}
+	return h
 }
 
 type doAttempt[T any] struct {

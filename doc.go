@@ -28,6 +28,8 @@
 //   - attempt: one copy of a call on the wire.
 //   - primary: the attempt that an unhedged call would make.
 //   - hedge: any further attempt.
+//   - destination: the target to which an attempt goes. It is the call's own target unless hedges go
+//     elsewhere.
 //   - loser: an attempt in flight when another attempt decided the call.
 //   - late: a call, or a hedge, is late when its next hedge is due.
 //   - silent: a connection with late calls and no answer since.

@@ -274,6 +274,15 @@ func ExampleDo() {
 	// Output: from a fast replica <nil>
 }
 
+// Hedges ask another provider.
+func ExampleDo_elsewhere() {
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/llm/Chat"), hedge.WithFailover()))
+	askA := func(context.Context) (string, error) { return "", status.Error(codes.Unavailable, "A is down") }
+	askB := func(context.Context) (string, error) { return "B's answer", nil }
+	fmt.Println(hedge.Do(context.Background(), s, "llm", "/llm/Chat", askA, askB))
+	// Output: B's answer <nil>
+}
+
 // A handler distinguishes hedges from primaries, so that a busy server can turn hedges away.
 func ExamplePreviousAttempts() {
 	primary := context.Background() // of handlers

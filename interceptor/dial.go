@@ -17,9 +17,43 @@ import (
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 //
 // To send hedges to other backends, add grpc.WithDefaultServiceConfig(balancer.ServiceConfig), from
-// package balancer of this module.
+// package balancer of this module. To send them to another service, add [HedgeTo].
 func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOption {
+	var to []grpc.ClientConnInterface
+	for _, opt := range outside {
+		if opt, ok := opt.(hedgeTo); ok {
+			to = append(to, opt.conns...)
+		}
+	}
 	return append(slices.Clip(outside),
-		grpc.WithChainUnaryInterceptor(Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+		grpc.WithChainUnaryInterceptor(Unary(s, to...)),
+		grpc.WithChainStreamInterceptor(stream.Interceptor(s, to...)))
+}
+
+// HedgeTo, as an argument of [DialOptions], sends hedges over other connections, to another region,
+// provider or replica. Hedge n uses the n-th connection; after the last one, the first is next. Nil
+// connections are ignored. The caller must close the connections, after this one.
+//
+//	us, err := grpc.NewClient("dns:///us.example:443", creds)
+//	...
+//	eu, err := grpc.NewClient("dns:///eu.example:443",
+//		interceptor.DialOptions(s, creds, interceptor.HedgeTo(us))...)
+//
+// A hedge has the caller's context, metadata and call options, the options of
+// grpc.WithDefaultCallOptions of this connection included. The load balancing, the transport
+// credentials and the interceptors are those of the hedge's connection; interceptors chained after
+// hedging on this connection see only attempts on this connection. If the hedge's connection is
+// itself hedged, it sends the hedge as it is.
+//
+// The budget of this connection's target pays for the hedge. Rate limits, pushbacks and limits of
+// resets are those of the hedge's target. The delay follows the latency of hedges, and of primaries
+// of the hedge's target, if the scheduler learns any. The two services may differ in consistency,
+// price and quota: see [hedge.WithAcceptable] for replicas that lag.
+func HedgeTo(conns ...grpc.ClientConnInterface) grpc.DialOption {
+	return hedgeTo{conns: slices.Clone(conns)}
+}
+
+type hedgeTo struct {
+	grpc.EmptyDialOption
+	conns []grpc.ClientConnInterface
 }

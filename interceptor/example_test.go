@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/grpchedge/hedge"
@@ -46,4 +47,36 @@ func ExampleDialOptions() {
 	fmt.Println(conn.Target())
 	// Output:
 	// dns:///shop:443
+}
+
+// Hedges of calls to one region go to another region.
+func ExampleHedgeTo() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithFailover())
+	if err != nil {
+		panic(err)
+	}
+	down := func(testserver.Attempt) testserver.Plan { return testserver.Plan{Code: codes.Unavailable} }
+	eu, err := testserver.Start(testserver.Config{Name: "eu", Script: down})
+	if err != nil {
+		panic(err)
+	}
+	defer eu.Close()
+	us, err := testserver.Start(testserver.Config{Name: "us"})
+	if err != nil {
+		panic(err)
+	}
+	defer us.Close()
+
+	far, err := us.Client()
+	if err != nil {
+		panic(err)
+	}
+	conn, err := eu.Client(interceptor.DialOptions(s, interceptor.HedgeTo(far))...)
+	if err != nil {
+		panic(err)
+	}
+	_, err = testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{})
+	fmt.Println(err, s.Stats().Failovers)
+	// Output:
+	// <nil> 1
 }

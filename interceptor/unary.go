@@ -49,8 +49,10 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change
 // the request. Their changes to a reply reach the caller.
-func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
-	r := (*registry.Registry)(s)
+//
+// Hedges go over the connections of hedgeTo in turn, if there are any: see [HedgeTo].
+func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryClientInterceptor {
+	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		target, conn := call.ConnOf(cc)
@@ -91,6 +93,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			u.opts, u.results = u.options.Attempt(extra...)
 		}
 
+		u.call.UseChannels(channels)
 		plan := u.call.Plan()
 		var was any
 		if plan.HedgeFinal {
@@ -104,7 +107,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			} else { // a primary that failed may have received a message
 				u.replies.Restore(was)
 			}
-			winner.results.Deliver(out.Err == nil || cc == nil)
+			winner.results.Deliver(out.Err == nil || winner.cc == nil)
 			return out.Err
 		}
 		u.results.Deliver(out.Err == nil || cc == nil)
@@ -211,14 +214,18 @@ func (u *unary) recycle() {
 
 func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.req) }
 
-func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
+func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		u.copied = u.options.Copy(u.req)
 	}
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	h := &unaryHedge{unary: u, cc: u.cc, channel: u.call.Channel(n), cancel: cancel, req: u.copied,
+		reply: u.replies.Make()}
+	if h.channel != nil {
+		h.cc = h.channel.CC
+	}
 	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer),
 		grpc.OnFinish(h.finish))
 	return h
@@ -228,6 +235,8 @@ func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 // request is a copy, and it has its own reply and call options.
 type unaryHedge struct {
 	unary      *unary
+	channel    *call.Channel // nil: the call's own
+	cc         *grpc.ClientConn
 	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
@@ -239,24 +248,27 @@ type unaryHedge struct {
 
 func (h *unaryHedge) finish(err error) {
 	h.trailer.finish(err)
-	h.unary.call.HedgePeer(&h.peer)
+	h.unary.call.HedgePeer(h.channel, &h.peer)
 }
 
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
 	return h.unary.call.Accepts(h.reply, err), false
 }
 
-func (h *unaryHedge) Trailer() metadata.MD { return h.trailer.of(h.unary.cc) }
+func (h *unaryHedge) Trailer() metadata.MD { return h.trailer.of(h.cc) }
 
 func (h *unaryHedge) Served() bool {
 	if !h.trailer.finished.Load() { // gRPC may be writing the header
-		return rpc.Served(h.unary.cc, nil, nil)
+		return rpc.Served(h.cc, nil, nil)
 	}
-	return rpc.Served(h.unary.cc, h.header, h.trailer.md)
+	return rpc.Served(h.cc, h.header, h.trailer.md)
 }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	ctx = h.unary.call.HedgeContext(ctx)
+	ctx = h.unary.call.HedgeContext(ctx, h.channel)
+	if h.channel != nil {
+		return h.channel.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+	}
 	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)

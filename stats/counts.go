@@ -22,6 +22,9 @@ type Counts struct {
 	// Repeated is the number of hedges that repeated a call after its server had closed the
 	// connection for too many resets: see [Resets]. Hedges includes them.
 	Repeated int64
+	// Received is the number of hedges that came to this target for calls of another one: see
+	// interceptor.HedgeTo. Hedges counts them at the other target.
+	Received int64
 	// Failovers is the number of hedges that were due because an attempt had failed: see
 	// hedge.WithFailover. Hedges includes them.
 	Failovers int64

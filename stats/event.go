@@ -19,6 +19,9 @@ type HedgeSent struct {
 	Call
 	Hedge int           // 1 for the first of the call
 	Age   time.Duration // of the call
+	// Destination is the target that the hedge was sent to. It is the call's own Target unless hedges
+	// go elsewhere: see interceptor.HedgeTo.
+	Destination string
 }
 
 // HedgeHeldBack reports that a hedge was due and was not sent.

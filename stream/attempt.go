@@ -42,6 +42,7 @@ func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientS
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
+	channel *call.Channel // of a hedge; nil: the call's own
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
 	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
@@ -65,7 +66,11 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	m.ClientStream, err = o.open(ctx, opts)
+	if m.channel != nil {
+		m.ClientStream, err = m.channel.NewStream(ctx, o.registry, o.desc, o.method, opts)
+	} else {
+		m.ClientStream, err = o.open(ctx, opts)
+	}
 	return err
 }
 
@@ -142,7 +147,15 @@ func (m *streamAttempt) Served() bool {
 		return false
 	}
 	header, _ := m.Header()
-	return rpc.Served(m.stream.opener.cc, header, m.Trailer())
+	return rpc.Served(m.cc(), header, m.Trailer())
+}
+
+// cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
+func (m *streamAttempt) cc() *grpc.ClientConn {
+	if m.channel != nil {
+		return m.channel.CC
+	}
+	return m.stream.opener.cc
 }
 
 // receive is RecvMsg of the winner.
@@ -184,11 +197,11 @@ func (u unmarked) Context() context.Context { return u.context() }
 // Run opens a hedge, sends the request and waits for the goal of the race.
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
-	ctx = c.call.HedgeContext(ctx)
+	ctx = c.call.HedgeContext(ctx, m.channel)
 	var to peer.Peer // filled before OnFinish
 	err := m.open(ctx, grpc.Peer(&to), grpc.OnFinish(func(err error) {
 		c.finish(m, err)
-		c.call.HedgePeer(&to)
+		c.call.HedgePeer(m.channel, &to)
 	}))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}

@@ -90,7 +90,7 @@ func (c *clientStream) open(target string) error {
 // mayBeSaved reports whether a hedge may still succeed after the primary has failed to open: RecvMsg
 // then returns the error.
 func (c *clientStream) mayBeSaved(err error) bool {
-	f := c.call.Failure(err, nil)
+	f := c.call.Failure(0, err, nil)
 	return f.Failover || c.call.ByPolicy() && f.End == race.NonFatal
 }
 
@@ -98,7 +98,7 @@ func (c *clientStream) mayBeSaved(err error) bool {
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
 	if err != nil {
-		if f := c.call.Failure(err, nil); f.Repeat || f.Failover { // RecvMsg sends a hedge, or the call ends with its context
+		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover { // RecvMsg sends a hedge, or the call ends with its context
 			context.AfterFunc(c.bound, c.primaryEnded)
 			return
 		}
@@ -109,7 +109,7 @@ func (c *clientStream) primaryFinished(err error) {
 // finish frees the contexts of an attempt after its gRPC stream ended with err on a closed
 // connection. The attempt may be opening the stream at the same time.
 func (c *clientStream) finish(m *streamAttempt, err error) {
-	if cc := c.opener.cc; err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
+	if cc := m.cc(); err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
 		c.free(m, err)
 	}
 }

@@ -42,8 +42,10 @@ import (
 // stats.Counts.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
-func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
-	r := (*registry.Registry)(s)
+//
+// Hedges go over the connections of hedgeTo in turn, if there are any: see interceptor.HedgeTo.
+func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.StreamClientInterceptor {
+	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)
@@ -77,6 +79,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			st.single, st.bidi, st.unsent = &singleRequest{}, true, true
 		}
 		st.primary.stream = st
+		c.UseChannels(channels)
 		st.setCall(&c)
 		st.opener = o
 		if err := st.open(target); err != nil {

@@ -19,12 +19,13 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	n, turn int           // see Call.Admit
-	now     time.Time     // at which it is considered
-	age     time.Duration // of the call
-	race    *race.Report  // so far; Repeated is about this hedge
-	slow    bool          // the hedge is due because the call is slow, not because of another attempt's end
-	busy    bool          // this process is short of processor time, so the answer may lie unread
+	to      *registry.Method // at its destination
+	n, turn int              // see Call.Admit
+	now     time.Time        // at which it is considered
+	age     time.Duration    // of the call
+	race    *race.Report     // so far; Repeated is about this hedge
+	slow    bool             // the hedge is due because the call is slow, not because of another attempt's end
+	busy    bool             // this process is short of processor time, so the answer may lie unread
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
@@ -35,7 +36,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
-	d := due{Call: c, n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	c.toward(n, now)
+	d := due{Call: c, to: c.at(n), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected() == 0 && !soFar.Repeated && !soFar.Failover
 	d.notReady = d.notReady || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
@@ -53,7 +55,11 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	c.hedges.heldBack, c.why = stats.NoReason, stats.NoReason
 	if c.settings.Guard {
-		c.method.Guard.Sent(now)
+		d.to.Guard.Sent(now)
+	}
+	if d.to != c.method {
+		d.to.Counters.Received.Add(1)
+		d.to.Counters.Flush()
 	}
 	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {
@@ -76,12 +82,12 @@ const busyShare = 16
 // order below. A hedge that was held back is retried, so a reason may be checked more than once. To
 // add a reason, see CONTRIBUTING.md.
 func (d *due) consider() (race.Event, stats.Reason) {
-	s, m := d.settings, d.method
+	s, m, away := d.settings, d.to, d.away(d.n)
 	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
-	d.hedges.tookReset = false
+	d.hedges.tookReset, d.hedges.last = false, uint8(d.n)
 
 	// Hedging is paused. Calls in flight get no more hedges.
-	if m.Paused() {
+	if d.method.Paused() {
 		return refuse(stats.Paused)
 	}
 
@@ -94,13 +100,13 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return refuse(stats.OfHedge)
 	}
 
-	// Many attempts of the target fail.
-	if s.Throttle.Throttles() {
+	// Many attempts of the destination fail.
+	if d.throttle(d.n).Throttles() {
 		return refuse(stats.Throttled)
 	}
 
 	// An answer after the median latency would miss the deadline.
-	if plain && deadlineNear(d.Call, d.now) {
+	if plain && deadlineNear(d.Call, d.n, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 
@@ -138,19 +144,25 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return holdUntil(last.SentAt + d.Delay)
 	}
 
+	// The destination has pushed back.
+	if until := d.pushedBackUntil(); d.age < until {
+		return holdUntil(until)
+	}
+
 	// The connection is not ready. A call that is sent again has lost its connection.
-	if plain && d.Conn != nil && !d.race.Repeated && !usable(d.Conn.GetState(), d.race.Failover) {
+	if conn := d.connOf(d.n); plain && conn != nil && !d.race.Repeated &&
+		!usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
 
 	// A server turned a hedge away, and there may be no other backend.
 	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+d.Delay &&
-		!d.Record.Spare() && (d.Record != nil || m.Target.OneConnection()) {
+		(away || !d.Record.Spare() && (d.Record != nil || m.Target.OneConnection())) {
 		return holdUntil(at + d.Delay)
 	}
 
 	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
-	if s.OtherBackendOnly && d.Conn != nil && !d.race.Repeated && !d.Record.Reserve() {
+	if s.OtherBackendOnly && d.Conn != nil && !away && !d.race.Repeated && !d.Record.Reserve() {
 		return d.holdBack(stats.NoOtherBackend)
 	}
 
@@ -161,9 +173,10 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return d.holdBack(stats.Guarded)
 	}
 
-	// No reset is left for the loser. A hedge that sends the call again makes no loser.
+	// No reset is left for the loser, which may be the primary or the hedge. A hedge that sends the
+	// call again makes no loser.
 	if !d.OffWire && !d.race.Repeated {
-		if d.hedges.tookReset = m.Target.Resets.Admit(d.now); !d.hedges.tookReset {
+		if d.hedges.tookReset = d.takeReset(d.n, d.now); !d.hedges.tookReset {
 			release(d.Call)
 			return d.holdBack(stats.ResetsSpent)
 		}
@@ -198,7 +211,7 @@ func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
 }
 
 // usable reports whether a hedge can be sent on a connection in a state. A hedge that replaces a
-// failed attempt may wait for a new connection.
+// failed attempt, or has a connection of its own, may wait for the connection.
 func usable(s connectivity.State, waits bool) bool {
 	return s == connectivity.Ready || waits && (s == connectivity.Idle || s == connectivity.Connecting)
 }
@@ -224,15 +237,18 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// deadlineNear reports whether a hedge sent at now that takes the median latency would miss the
+// deadlineNear reports whether hedge n, sent at now, that takes the median latency would miss the
 // deadline.
-func deadlineNear(c *Call, now time.Time) bool {
+func deadlineNear(c *Call, n int, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
-	return ok && deadline.Sub(now) <= median(c)
+	return ok && deadline.Sub(now) <= median(c, n)
 }
 
 // median returns the median latency of the class or the method; 0 while it is unknown.
-func median(c *Call) time.Duration {
+func median(c *Call, n int) time.Duration {
+	if m := c.at(n); m != c.method {
+		return m.Learner.Median()
+	}
 	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 }
 
@@ -279,7 +295,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 	}
 	until = 2 * d.Delay
 	if deadline, ok := d.Context.Deadline(); ok {
-		until = min(until, deadline.Sub(d.Start)-median(d.Call)-d.Delay/8)
+		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n)-d.Delay/8)
 	}
 	if d.age >= until {
 		return 0, until
@@ -287,10 +303,11 @@ func (d *due) keep() (share float64, until time.Duration) {
 	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
 }
 
-// turnedAwayAt returns the age at which a server last turned a hedge of the call away, if one did.
+// turnedAwayAt returns the age at which a server of the destination last turned a hedge of the call
+// away, if one did.
 func (d *due) turnedAwayAt() (at time.Duration, turnedAway bool) {
-	for _, a := range d.race.Attempts[:d.n] {
-		if a.TurnedAway {
+	for k, a := range d.race.Attempts[:d.n] {
+		if a.TurnedAway && d.at(k).Target == d.to.Target {
 			at, turnedAway = max(at, a.EndedAt), true
 		}
 	}
@@ -307,7 +324,7 @@ func isOnlyHope(r *race.Report, n int) bool {
 func release(c *Call) {
 	c.Record.Unreserve(false)
 	if c.hedges.tookReset {
-		c.method.Target.Resets.Refund()
+		c.refundReset(int(c.hedges.last))
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // Failure implements [race.Policy].
-func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
+func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	switch {
 	case c.failsOver(err):
@@ -28,7 +28,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	case c.settings.Final.HasStatus(err):
 		e.End = race.Final
 	}
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.method.Target.Resets.NoteFailure(err, time.Now())
+	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).Target.Resets.NoteFailure(err, time.Now())
 	switch wait, pushed := rpc.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
@@ -68,9 +68,13 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
-// HedgeContext returns the context of a hedge. It may be called concurrently after PrimaryContext.
-func (c *Call) HedgeContext(ctx context.Context) context.Context {
-	if c.Record == nil {
+// HedgeContext returns the context of a hedge by a channel of its own, or by the call's if that is
+// nil. It may be called concurrently after PrimaryContext.
+func (c *Call) HedgeContext(ctx context.Context, by *Channel) context.Context {
+	if by != nil && place.Live() {
+		return place.Forget(ctx)
+	}
+	if c.Record == nil || by != nil {
 		return ctx
 	}
 	return c.Record.Hedge(ctx)
@@ -98,9 +102,10 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer records the peer of a hedge that has ended. It may be called at any time, concurrently.
-func (c *Call) HedgePeer(p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); ok {
+// HedgePeer records the peer of a hedge by the call's channel, or by another one, that has ended. It
+// may be called at any time, concurrently.
+func (c *Call) HedgePeer(by *Channel, p *peer.Peer) {
+	if conn, ok := c.Conn.(*grpc.ClientConn); ok && by == nil {
 		c.method.Target.HedgePeer(conn, p, c.Record)
 	}
 }

@@ -52,7 +52,8 @@ type Call struct {
 	estimate   *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges  int               // of the trigger or the policy
 	hedges     hedges
-	byHeaders  *race.Report // of the race that response headers have decided; the first message is to come
+	elsewhere  *destinations // of hedges; nil: the call's own target and connection
+	byHeaders  *race.Report  // of the race that response headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
@@ -69,11 +70,12 @@ const (
 
 // hedges is the state of a call's hedges.
 type hedges struct {
-	drawn     bool         // whether the call is hedged later than others has been drawn,
-	later     bool         // and is so: see draw
 	heldBack  stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket    guard.Ticket
-	tookReset bool  // the hedge that was considered last has taken a reset of its target
+	drawn     bool  // whether the call is hedged later than others has been drawn,
+	later     bool  // and is so: see draw
+	last      uint8 // the hedge that was considered last
+	tookReset bool  // that hedge has taken a reset
 	failures  uint8 // attempts with a reported failure, a bit each
 	dropped   uint8 // hedges that were paid for, not sent, and refunded
 }
@@ -279,6 +281,7 @@ func (c *Call) Plan() race.Plan {
 			MaxHedges:        uint8(min(c.maxHedges, race.MaxAttempts-1)),
 			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
 			FailureSendsNext: policy,
+			Elsewhere:        c.elsewhere != nil,
 			Judged:           s.Acceptable != nil,
 		},
 		Start: c.Start,

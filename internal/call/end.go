@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -88,7 +89,11 @@ func (c *Call) End(e Completion) {
 		c.Record.Ended(d.primary.age, answered)
 	}
 	d.learn()
-	if t := c.settings.Throttle; t != nil && e.Err == nil && !panicked {
+	winner := 0
+	if d.Race != nil {
+		winner = d.Race.Winner
+	}
+	if t := c.throttle(winner); t != nil && e.Err == nil && !panicked {
 		t.Succeeded()
 	}
 	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
@@ -123,18 +128,23 @@ func (p *primary) answered() bool {
 	return p.known && (p.err == nil || !p.gone && !p.askedLate && rpc.Answers.HasStatus(p.err))
 }
 
-// reportExhausted reports RESOURCE_EXHAUSTED to the guard, except of hedges that the server turned away
-// with a pushback.
+// reportExhausted reports RESOURCE_EXHAUSTED to the guards of the attempts' destinations, except of
+// hedges that the server turned away with a pushback.
 func (d *ended) reportExhausted() {
-	primary, hedge := rpc.Exhausted(d.Err), false
-	if r := d.Race; r != nil {
-		primary = isExhausted(r.Attempts[0])
-		hedge = slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool {
-			return a.Pushback == race.NoPushback && isExhausted(a)
-		})
+	c, r := d.call, d.Race
+	if r == nil {
+		if rpc.Exhausted(d.Err) {
+			c.method.Guard.Exhausted(time.Now(), c.method.Traffic(), false)
+		}
+		return
 	}
-	if m := d.call.method; primary || hedge {
-		m.Guard.Exhausted(time.Now(), m.Traffic(), !primary)
+	var reported [race.MaxAttempts]*registry.Method
+	for n := range r.Hedges + 1 {
+		a, m := r.Attempts[n], c.at(n)
+		if isExhausted(a) && (n == 0 || a.Pushback == race.NoPushback) && !slices.Contains(reported[:n], m) {
+			reported[n] = m
+			m.Guard.Exhausted(time.Now(), m.Traffic(), n > 0)
+		}
 	}
 }
 
@@ -147,8 +157,8 @@ func isExhausted(a race.AttemptReport) bool {
 func (d *ended) countUnraced() {
 	c := d.call
 	if d.Err != nil && !d.gone && c.TracksFailures() {
-		failure := c.Failure(d.Err, d.Trailer)
-		countFailure(c, failure.End, failure.Pushback)
+		failure := c.Failure(0, d.Err, d.Trailer)
+		countFailure(c, 0, failure.End, failure.Pushback)
 	}
 	if !c.WouldBeHedged() || !d.known || d.Age <= c.Delay {
 		return
@@ -176,7 +186,7 @@ func prevented(c *Call) stats.Reason {
 	switch {
 	case rpc.ForHedge(c.Context):
 		return stats.OfHedge
-	case c.settings.Policy == nil && deadlineNear(c, c.Start.Add(c.Delay)):
+	case c.settings.Policy == nil && deadlineNear(c, 0, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear
 	case cc != nil && c.settings.OtherBackendOnly && place.Count(cc.Target()).Ready < 2:
 		return stats.NoOtherBackend
@@ -258,13 +268,13 @@ func catchUp(c *Call, r *race.Report) {
 			continue
 		}
 		c.hedges.failures |= 1 << n
-		countFailure(c, a.End, a.Pushback)
+		countFailure(c, n, a.End, a.Pushback)
 		switch {
 		case a.TurnedAway: // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			c.settings.Groups.TurnedAway(c.group, time.Now())
 			if !c.OffWire {
-				c.method.Target.Resets.Refund() // the attempt has ended, and is not reset
+				c.refundReset(n) // the attempt has ended, and is not reset
 			}
 			if !c.settings.Unbudgeted() {
 				c.payment.turnedAway(n)
@@ -282,8 +292,8 @@ func catchUp(c *Call, r *race.Report) {
 
 // countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
 // server wants no further attempt.
-func countFailure(c *Call, end race.EndKind, p race.Pushback) {
-	if t := c.settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+func countFailure(c *Call, n int, end race.EndKind, p race.Pushback) {
+	if t := c.throttle(n); t != nil && (end == race.NonFatal || p == race.PushbackNever) {
 		t.Failed()
 	}
 	if p != race.NoPushback {

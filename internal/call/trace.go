@@ -13,7 +13,9 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy].
 func (c *Call) Sent(n int) {
-	settings.Emit(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
+	settings.Emit(c.settings.Traces, stats.HedgeSent{
+		Call: traced(c), Hedge: n, Age: c.Age(), Destination: c.at(n).Target.Name,
+	})
 }
 
 // noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.

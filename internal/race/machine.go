@@ -25,6 +25,9 @@ type Rules struct {
 	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
 	// is the last failure; without FailureSendsNext, the primary's.
 	FailureSendsNext bool
+	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
+	// hedge by itself: Admit knows which destination sent it.
+	Elsewhere bool
 	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, including
 	// one that sampling skipped, and the race waits for it unless a pushback is in force. Without
 	// an OK the outcome is, in this order: the first rejected reply, an accepted status, the first
@@ -234,13 +237,14 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 // failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
 	m.lastFail = e.Attempt
-	switch e.Pushback {
-	case PushbackAfter:
+	switch {
+	case m.rules.Elsewhere:
+	case e.Pushback == PushbackAfter:
 		m.notBefore = max(m.notBefore, now+e.Wait)
 		m.due = max(m.due, m.notBefore)
 		// A rejected answer must not wait that long for a better one.
 		m.calledFor = m.calledFor && m.rules.FailureSendsNext
-	case PushbackNever:
+	case e.Pushback == PushbackNever:
 		m.noMore = true
 	}
 	m.mayRepeat(e)

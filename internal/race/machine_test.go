@@ -281,6 +281,10 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 			}
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true, fails: true}
 		}},
+		{"hedges go elsewhere", []uint8{1, 2}, func(r race.Rules) *search {
+			r.Elsewhere = true
+			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, fails: !r.FailureSendsNext}
+		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
 			// so that the third is due in time
 			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.FailureSendsNext {

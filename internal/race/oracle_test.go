@@ -131,7 +131,7 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 	if e.Kind != race.Ended {
 		return
 	}
-	if e.Pushback == race.PushbackAfter {
+	if e.Pushback == race.PushbackAfter && !r.Elsewhere {
 		f.floor = max(f.floor, o.at+e.Wait)
 	}
 	if e.Open {
@@ -154,7 +154,7 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 // noteHedge notes when the next hedge is due, and whether the race waits for it.
 func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	e := o.e
-	f.forbidden = f.forbidden || e.Pushback == race.PushbackNever || e.Kind == race.Refused ||
+	f.forbidden = f.forbidden || e.Pushback == race.PushbackNever && !r.Elsewhere || e.Kind == race.Refused ||
 		e.Kind == race.NotReplayable || e.Kind == race.CallerGone
 	// A failure that lets the call be sent again waits until no other attempt can answer.
 	over := e.Failover && !was.gone && !f.wants
@@ -208,7 +208,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 		f.calledFor = r.FailureSendsNext
 	case calls:
 		f.calledFor = true
-	case e.Pushback == race.PushbackAfter:
+	case e.Pushback == race.PushbackAfter && !r.Elsewhere:
 		f.calledFor = f.calledFor && r.FailureSendsNext
 	}
 	switch {

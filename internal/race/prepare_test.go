@@ -30,10 +30,10 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) Failure(error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
-func (p *policy) Book(r *race.Report)                   { p.booked = *r }
-func (p *policy) Sent(int)                              {}
-func (p *policy) LoserPanicked()                        { p.losers.Add(1) }
+func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
+func (p *policy) Book(r *race.Report)                        { p.booked = *r }
+func (p *policy) Sent(int)                                   {}
+func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

@@ -50,11 +50,11 @@ type Policy interface {
 	// Admitted, Skipped, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
 	// now, valid during the call. Calls of Admit never overlap, and none follows Book.
 	Admit(n, turn int, soFar *Report) Event
-	// Failure classifies the end of an attempt with err, which is not nil, and its trailer. It sets
+	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
 	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
 	// if the failure makes the next hedge due.
 	// Failure may be called concurrently, after Book, and more than once for an attempt.
-	Failure(err error, trailer metadata.MD) Event
+	Failure(n int, err error, trailer metadata.MD) Event
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
 	Book(r *Report)

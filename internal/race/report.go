@@ -2,6 +2,7 @@ package race
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -54,6 +55,8 @@ type AttemptReport struct {
 	End      EndKind
 	Err      error
 	Pushback Pushback
+	// NotBefore is the age before which the attempt's server wants no other one; 0 without a pushback.
+	NotBefore time.Duration
 	// TurnedAway means that the attempt is a hedge that its server turned away: see
 	// [Event.TurnedAway].
 	TurnedAway bool
@@ -125,6 +128,12 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
 		if !decided {
 			t.Pushback, t.TurnedAway = e.Pushback, e.TurnedAway()
+			switch e.Pushback {
+			case PushbackAfter:
+				t.NotBefore = now + e.Wait
+			case PushbackNever:
+				t.NotBefore = math.MaxInt64
+			}
 		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
 			r.LoserPanics++
 		}

@@ -3,8 +3,10 @@ package race_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -43,6 +45,7 @@ func reports(h history) (r, recorded race.Report) {
 			a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
 			if !f.decided {
 				a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
+				a.NotBefore = [...]time.Duration{0, o.at + o.e.Wait, math.MaxInt64}[o.e.Pushback]
 			} else if o.e.Attempt != f.winner && o.e.End == race.Panicked {
 				r.LoserPanics++
 			}

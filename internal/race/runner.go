@@ -272,7 +272,7 @@ func growStack(n int) byte {
 func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error, open bool) Event {
 	var e Event
 	if err != nil {
-		e = p.Failure(err, attempt.Trailer())
+		e = p.Failure(int(n), err, attempt.Trailer())
 	}
 	if n > 0 && open && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
 		e.End = NonFatal

@@ -25,7 +25,7 @@ type Counters struct {
 
 // ofCalls are the counts that change one by one, with their names in stats.Counts.
 type ofCalls struct {
-	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, UnknownOption, PassedThrough,
+	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, UnknownOption, PassedThrough, Received,
 	SameBackend atomic.Int64
 }
 
@@ -47,7 +47,9 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 }
 
 // activity returns a number that grows with every call.
-func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Load() }
+func (c *Counters) activity() int64 {
+	return c.Calls.Load() + c.PassedThrough.Load() + c.Received.Load()
+}
 
 // Flush moves the counts if the method was removed.
 func (c *Counters) Flush() {

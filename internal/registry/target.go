@@ -105,6 +105,16 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 	return m
 }
 
+// At returns the entry of the method at another target, for a call that begins at now.
+func (m *Method) At(target string, now time.Time) *Method {
+	to := m.Target.registry.Method(target, m.Name, now)
+	if known := to.names.Load(); known.Method == "" {
+		names := stats.Names{Target: strings.ToValidUTF8(to.Target.Name, "\ufffd"), Method: m.Names().Method}
+		to.names.CompareAndSwap(known, &names)
+	}
+	return to
+}
+
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond
 func (l *Learner) choose(c *Config, now time.Time) {
 	l.measured.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
-	primary, hedge := d.Survival(), l.Hedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
+	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
 		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,

@@ -27,6 +27,7 @@ type Learner struct {
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
+	away     atomic.Pointer[Learner]       // the method at the hedges' own destination; nil: hedges have none
 	measured measured
 	sent     atomic.Int64                  // hedges that have ended
 	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
@@ -176,6 +177,54 @@ func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	l.sent.Add(1)
 	l.hedges.Load().Record(now, d, answered)
 }
+
+// elsewhere is a destination of which nothing is known.
+var elsewhere Learner
+
+// HedgesGoElsewhere records that hedges have a destination of their own.
+func (l *Learner) HedgesGoElsewhere() {
+	if l.away.Load() == nil {
+		l.away.Store(&elsewhere)
+	}
+}
+
+// HedgesGoTo records the learner of the method at the hedges' destination. If it is own, the hedges
+// go where primaries go.
+func (l *Learner) HedgesGoTo(own, destination *Learner) {
+	if destination == own {
+		destination = nil
+	}
+	if l.away.Load() != destination {
+		l.away.Store(destination)
+	}
+}
+
+// hedgeLatency returns the latency that a plan assumes for hedges: that of hedges so far, and as a
+// prior that of primaries at their destination, of which d has the call's own. It returns nil if too
+// little is known about another destination.
+func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
+	hedges, away := l.Hedges(now), l.away.Load()
+	switch {
+	case away == &elsewhere:
+		d = nil
+	case away != nil:
+		d = away.Snapshot(now)
+	}
+	if d != nil && d.Total() > 0 {
+		hedges = hedges.Plus(d.Counts().Times(asHedges / float64(d.Total())))
+	}
+	if away == nil {
+		return hedges.Survival()
+	}
+	if hedges.Total() < knownElsewhere {
+		return nil
+	}
+	return hedges.Plus(sketch.Counts{{Bucket: sketch.Buckets - 1, Calls: 1}}).Survival() // some answer may take forever
+}
+
+// knownElsewhere is the number of latencies from which a plan for another destination is made. Before
+// that, hedges are sent after the fallback quantile of primaries.
+const knownElsewhere = 20
 
 // Hedges returns the distribution of hedge latency.
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }

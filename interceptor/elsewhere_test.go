@@ -1,0 +1,136 @@
+package interceptor_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// regions are two services. Calls to eu are hedged to us, whose connection is hedged too.
+type regions struct {
+	eu, us    *testserver.Cluster
+	conn      *grpc.ClientConn // to eu
+	scheduler *hedge.Scheduler
+	mu        sync.Mutex
+	sent      []stats.HedgeSent
+}
+
+// startRegions starts both services, with what happens to attempts there.
+func startRegions(t *testing.T, eu, us testserver.Plan, opts ...hedge.Option) *regions {
+	r := &regions{}
+	start := func(name string, p testserver.Plan) *testserver.Cluster {
+		p.Header, p.Trailer = metadata.Pairs("region", name), metadata.Join(p.Trailer, metadata.Pairs("region", name))
+		return testserver.StartT(t, testserver.Config{Name: name, InMemory: true,
+			Script: func(testserver.Attempt) testserver.Plan { return p }})
+	}
+	r.eu, r.us = start("eu", eu), start("us", us)
+	trace := hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent = append(r.sent, e)
+	}})
+	r.scheduler = hedgetest.Fixed(t, 10*ms, append(opts, trace)...)
+	far := r.us.ClientT(t, interceptor.DialOptions(r.scheduler)...)
+	r.conn = r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(far))...)
+	r.conn.Connect()
+	synctest.Wait()
+	return r
+}
+
+// TestHedgeTo has eu stall or fail.
+func TestHedgeTo(t *testing.T) {
+	down := testserver.Plan{Code: codes.Unavailable}
+	pushed := testserver.Plan{Code: codes.Unavailable, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "1000")}
+	stalls, slow := testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 35 * ms}
+	for _, tc := range []struct {
+		name   string
+		eu, us testserver.Plan
+		opts   []hedge.Option
+		from   string // the region that answers
+		at     time.Duration
+		code   codes.Code
+		hedges int64
+	}{
+		{name: "eu answers", us: stalls, from: "eu"},
+		{name: "eu stalls", eu: stalls, from: "us", at: 10 * ms, hedges: 1},
+		{name: "us does not hedge the hedge", eu: stalls, us: slow, opts: []hedge.Option{hedge.WithMaxHedges(1)},
+			from: "us", at: 45 * ms, hedges: 1},
+		{name: "all hedges go to us", eu: stalls, us: slow, from: "us", at: 45 * ms, hedges: 2},
+		{name: "eu fails", eu: down, opts: []hedge.Option{hedge.WithFailover()}, from: "us", hedges: 1},
+		{name: "eu pushes back, us does not", eu: pushed, opts: []hedge.Option{hedge.WithFailover()}, from: "us", hedges: 1},
+		{name: "us pushes back too", eu: pushed, us: pushed, opts: []hedge.Option{hedge.WithFailover()}, from: "eu",
+			code: codes.Unavailable, hedges: 1},
+		{name: "both fail", eu: down, us: down, opts: []hedge.Option{hedge.WithFailover()}, from: "eu",
+			code: codes.Unavailable, hedges: 2},
+		{name: "other backends only", eu: stalls, opts: []hedge.Option{hedge.WithOtherBackendOnly(true)},
+			from: "us", at: 10 * ms, hedges: 1},
+	} {
+		for _, d := range doors[:2] {
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				r := startRegions(t, tc.eu, tc.us, tc.opts...)
+				ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "t1")
+				var header, trailer metadata.MD
+				var from peer.Peer
+				began := time.Now()
+				reply, err := callOver(ctx, d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Id: 7, Messages: 1},
+					grpc.UseCompressor(gzip.Name), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from))
+				took := time.Since(began)
+				time.Sleep(time.Minute)
+				if got := trailer.Get("region"); took != tc.at || status.Code(err) != tc.code || len(got) != 1 || got[0] != tc.from {
+					t.Errorf("answer of %v after %v: %v, want %v's after %v: %v", got, took, err, tc.from, tc.at, tc.code)
+				}
+				if err == nil && (header.Get("region")[0] != tc.from || from.Addr == nil || reply.GetId() != 7) {
+					t.Errorf("header %v, peer %v, reply %v, want those of %v", header, from.Addr, reply, tc.from)
+				}
+				if eu, us := r.eu.Counts(), r.us.Counts(); eu.Attempts != 1 || us.Attempts != tc.hedges || us.Hedges != tc.hedges ||
+					eu.InFlight+us.InFlight != 0 {
+					t.Errorf("attempts at eu %+v, at us %+v, want one and %d hedges, and none in flight", eu, us, tc.hedges)
+				}
+				for _, rec := range r.us.Records() {
+					if rec.Metadata.Get("tenant")[0] != "t1" || rec.Number == 0 {
+						t.Errorf("us got %v of attempt %d, want the caller's metadata and a number", rec.Metadata, rec.Number)
+					}
+				}
+				r.check(t, tc.hedges)
+			})
+		}
+	}
+}
+
+// check checks what stats and traces name.
+func (r *regions) check(t *testing.T, hedges int64) {
+	t.Helper()
+	for _, m := range r.scheduler.Methods() {
+		calls, sent, received := int64(1), hedges, int64(0)
+		if m.Target == r.us.Target() {
+			calls, sent, received = 0, 0, hedges
+		}
+		if m.Calls != calls || m.Hedges != sent || m.Received != received {
+			t.Errorf("%s: %d calls, %d hedges, %d received, want %d, %d, %d", m.Target, m.Calls, m.Hedges, m.Received, calls,
+				sent, received)
+		}
+	}
+	for _, e := range r.sent {
+		if e.Target != r.eu.Target() || e.Destination != r.us.Target() {
+			t.Errorf("the trace has a hedge of %s to %s", e.Target, e.Destination)
+		}
+	}
+	if int64(len(r.sent)) != hedges {
+		t.Errorf("the trace has %d hedges, want %d", len(r.sent), hedges)
+	}
+}
