@@ -23,6 +23,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -515,3 +516,26 @@ func TestTransport_UnhedgedStatuses(t *testing.T) {
 		}
 	}
 }
+
+// TestTransport_AConnectionOfALoser: package net/http may fail a request on a connection whose last
+// request was a loser, with that loser's cause. The request is sent again if HTTP allows it.
+func TestTransport_AConnectionOfALoser(t *testing.T) {
+	for _, tc := range []struct{ method, want string }{{"GET", "200 2"}, {"POST", rpc.ErrLost.Error()}} {
+		for name, s := range map[string]*hedge.Scheduler{"hedged": hedgetest.Fixed(t, time.Hour), "warm-up": hedgetest.All(t)} {
+			sent := 0
+			rt := hedgehttp.Transport(s, roundTrip(func(req *http.Request) (*http.Response, error) {
+				if sent++; sent == 1 {
+					return nil, rpc.ErrLost
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{"Attempt": {fmt.Sprint(sent)}}, Body: http.NoBody}, nil
+			}))
+			if got := attemptOf(rt, tc.method, nil); got != tc.want {
+				t.Errorf("%s %s: %s, want %s", name, tc.method, got, tc.want)
+			}
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (rt roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return rt(req) }

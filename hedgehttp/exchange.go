@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // exchange is the race for one request. It implements [race.Entrant] and, for the primary,
@@ -84,7 +85,8 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		rpc.UnmarkHTTP(req.Header)
 	}
-	res, err := x.base.RoundTrip(req)
+	again := settings.IsSafe(req.Method) && (isNone(req.Body) || x.body != nil)
+	res, err := x.roundTrip(x.base, req, again)
 	end, known := x.firstAnswer(res, err)
 	if res != nil && res.Request == req {
 		res.Request = x.caller
@@ -177,7 +179,7 @@ type attempt struct {
 func (a *attempt) send(rt http.RoundTripper) error {
 	req := a.req
 	a.setBody(req)
-	if a.res, a.err = rt.RoundTrip(req); a.res != nil && a.res.Request == req {
+	if a.res, a.err = a.roundTrip(rt, req, true); a.res != nil && a.res.Request == req {
 		a.res.Request = a.caller
 	}
 	known := false
@@ -205,6 +207,19 @@ func (a *attempt) peek(known bool) {
 	}
 	if late && a.end.err == nil && (len(a.kept) == 0 || a.res.StatusCode >= 300) {
 		a.end = failed(errors.New("the primary's stream is open"))
+	}
+}
+
+// roundTrip sends req through rt. If package net/http cancels a loser as its response arrives, it may
+// fail the next request on that connection, with the loser's cause. Such a request is sent again if it
+// may be.
+func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request, again bool) (*http.Response, error) {
+	for {
+		res, err := rt.RoundTrip(req)
+		if err == nil || !again || !errors.Is(err, rpc.ErrLost) || req.Context().Err() != nil {
+			return res, err
+		}
+		x.setBody(req)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -78,7 +76,7 @@ func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answe
 	m := meanings[slices.IndexFunc(meanings, has)]
 	a.decides = m.decides
 	if m.code != codes.OK {
-		a.err, a.pushback = status.Error(m.code, res.Status), retryAfter(res.Header.Get("Retry-After"))
+		a.err, a.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
 	}
 	switch known = true; {
 	case a.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
@@ -107,20 +105,3 @@ var turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")
 
 // maxKept is the size of the largest beginning of a body that is read for its status.
 const maxKept = 8 << 10
-
-// retryAfter returns the value of a Retry-After header, in seconds or as a date, as gRPC's trailer.
-// A wait that is over holds nothing back: clocks differ, and in gRPC's trailer it would mean that
-// the server has turned the attempt away.
-func retryAfter(value string) metadata.MD {
-	wait := time.Duration(0)
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		wait = time.Duration(min(seconds, math.MaxInt32)) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		wait = time.Until(at)
-	}
-	if wait <= 0 {
-		return nil
-	}
-	ms := min(max(wait.Milliseconds(), 1), math.MaxInt32)
-	return metadata.Pairs(rpc.PushbackTrailer, strconv.FormatInt(ms, 10))
-}

@@ -9,10 +9,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"net/textproto"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -121,4 +123,22 @@ func connectError(js []byte) error {
 	code := codes.Unknown // "canceled" too, which gRPC spells otherwise
 	_ = code.UnmarshalJSON([]byte(strconv.Quote(strings.ToUpper(e.Code))))
 	return status.Error(code, e.Message)
+}
+
+// RetryAfter returns the Retry-After header, in seconds or as a date, as gRPC's trailer.
+// A wait that is over holds nothing back: clocks differ, and in gRPC's trailer it would mean that
+// the server has turned the attempt away.
+func RetryAfter(h http.Header) metadata.MD {
+	value := h.Get("Retry-After")
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		wait = time.Duration(min(seconds, math.MaxInt32)) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = time.Until(at)
+	}
+	if wait <= 0 {
+		return nil
+	}
+	ms := min(max(wait.Milliseconds(), 1), math.MaxInt32)
+	return metadata.Pairs(PushbackTrailer, strconv.FormatInt(ms, 10))
 }

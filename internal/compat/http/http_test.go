@@ -40,7 +40,10 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Improbable's proxy imports it, and it starts a goroutine.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/desertbit/timer.timerRoutine"))
+}
 
 // answer is what servers give for a number: a few kilobytes that no other number has.
 func answer(n string) []byte {
