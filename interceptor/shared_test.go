@@ -196,8 +196,8 @@ func (p *pooled) use() {
 }
 
 // TestRule01_TheCallersContext uses neither the caller's context nor a function of the user for a
-// call that has returned: losers end before, with, and after the winner, and some are deaf. gRPC
-// itself may read values of the context of a hedge that has only just been sent.
+// call that has returned: losers begin with the winner's end, or end before, with, and after it, and
+// an interceptor inside reads a loser's context later.
 func TestRule01_TheCallersContext(t *testing.T) {
 	notFound := testserver.Plan{Delay: 15 * ms, Code: codes.NotFound}
 	for _, tc := range []struct {
@@ -205,6 +205,7 @@ func TestRule01_TheCallersContext(t *testing.T) {
 		plans []testserver.Plan
 	}{
 		{name: "the primary wins", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: never}}},
+		{name: "a hedge begins with its end", plans: []testserver.Plan{{Delay: 10 * ms}, {Delay: never}}},
 		{name: "a hedge wins", plans: []testserver.Plan{{Delay: never}, {Delay: 5 * ms}}},
 		{name: "both at once", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms}}},
 		{name: "the hedge fails with it", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms, Code: codes.Internal}}},
@@ -226,6 +227,8 @@ func TestRule01_TheCallersContext(t *testing.T) {
 				err := invoker(ctx, method, req, reply, cc, opts...)
 				if simulation.AttemptOf(ctx) > 0 && err != nil {
 					time.Sleep(time.Second)
+					_, _ = ctx.Deadline()
+					_, _ = ctx.Err(), ctx.Value("key")
 				}
 				return err
 			})

@@ -12,15 +12,16 @@ import (
 // guards machine, report and guests. It is not held during calls of the policy, the entrant or a
 // context, nor while an attempt runs or is canceled: these run other packages' code.
 //
-// Nothing of the caller's is used once the call may have returned, its context included. The call
-// does not return while a hedge is asked about or prepared, nor while there are guests.
+// Nothing of the caller's is used once the call may have returned, its context included: see [lent].
+// The call does not return while a hedge is asked about or prepared, nor while there are guests.
 type runner struct {
 	*Race
 	machine Machine
 	report  Report        // final once the outcome is delivered
 	done    chan struct{} // closed then
 	stepped sync.Cond     // for Commit and for guests
-	guests  int           // goroutines that run the user's code or cancel attempts
+	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
+	over    bool          // no loser becomes a guest
 	hedges  [MaxAttempts]hedge
 }
 
@@ -32,8 +33,7 @@ type hedge struct {
 	ctx     context.Context
 	marks   *rpc.Hedge // the parent of ctx
 	cancel  context.CancelCauseFunc
-	gone    <-chan struct{} // the caller's Done
-	crash   func()          // repeats its panic or Goexit on the caller's goroutine; nil for none
+	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
 
 // handle passes an event to the machine and returns the actions that are left to do. err is the
@@ -64,16 +64,13 @@ func (x *runner) handle(e Event, err error) Actions {
 	return a
 }
 
-// checkCaller passes the end of the caller's context to the machine. The call must not return
+// checkCaller passes the end of the caller's context to the machine, once. The call must not return
 // before checkCaller has.
 func (x *runner) checkCaller() {
-	if err := x.ctx.Err(); err != nil {
-		x.callerGone(err)
+	err := x.ctx.Err()
+	if err == nil {
+		return
 	}
-}
-
-// callerGone passes the end of the caller's context to the machine, once.
-func (x *runner) callerGone(err error) {
 	x.mu.Lock()
 	var cancel Attempts
 	if !x.machine.decided && !x.machine.gone {
@@ -181,8 +178,7 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
-	h.gone = x.ctx.Done()
-	h.marks = rpc.HedgeContext(x.ctx, int(n), primaryInFlight)
+	h.marks = rpc.HedgeContext(&lent{x.ctx, x, n}, int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
@@ -200,13 +196,8 @@ func (x *runner) run(n uint8) {
 		defer x.leave()
 	}
 	e := ended(&x.plan, x.policy, n, h.attempt, err, open)
-	if err != nil {
-		select {
-		case <-h.gone:
-			<-h.ctx.Done() // which has the caller's error
-			x.callerGone(h.ctx.Err())
-		default:
-		}
+	if open && err != nil {
+		x.checkCaller()
 	}
 	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
 		h.cancel(rpc.ErrLost)
@@ -254,6 +245,48 @@ func (x *runner) wait() {
 	defer x.mu.Unlock()
 	for x.guests > 0 {
 		x.stepped.Wait()
+	}
+	x.over = true
+}
+
+// lent is the caller's context as the parent of hedge n's. A hedge that loses may run on after the
+// call, when the caller may use its context for something else. Therefore a loser sees nothing of
+// it once the race is over, and the call waits for a use that has begun.
+type lent struct {
+	context.Context
+	x *runner
+	n uint8
+}
+
+func (l *lent) Deadline() (at time.Time, ok bool) {
+	l.use(func() { at, ok = l.Context.Deadline() })
+	return at, ok
+}
+
+func (l *lent) Err() error {
+	err := context.Canceled
+	l.use(func() { err = l.Context.Err() })
+	return err
+}
+
+func (l *lent) Value(key any) (value any) {
+	l.use(func() { value = l.Context.Value(key) })
+	return value
+}
+
+func (l *lent) use(f func()) {
+	l.x.mu.Lock()
+	over, won := l.x.over, l.x.machine.decided && l.x.machine.winner == l.n
+	if !over {
+		l.x.guests++
+	}
+	l.x.mu.Unlock()
+	switch {
+	case !over:
+		defer l.x.leave()
+		f()
+	case won:
+		f()
 	}
 }
 
