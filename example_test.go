@@ -308,7 +308,7 @@ func ExampleWithClass() {
 		}
 	}
 	for _, c := range s.Methods()[0].Classes {
-		fmt.Println(c.Class, "is hedged after", c.Delay)
+		fmt.Println(c.Class, "is hedged after", c.Delay.Round(time.Millisecond))
 	}
 	// Output:
 	// batch is hedged after 1ms
