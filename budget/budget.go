@@ -30,7 +30,7 @@ func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 // Earn adds the share of a call that begins at now. The share expires after two seconds. cost is
 // the cost of the call, in calls: 0 to 10,000; more counts as 10,000. A cost that is negative or
 // not finite counts as 1.
-func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost, 0) }
+func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
 
 // Pay takes the price of a hedge at now, and reports whether the bucket held it. cost is the cost
 // of the hedge's call, in calls. A hedge that is not urgent must leave a reserve: a quarter of the
@@ -44,9 +44,8 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) bool {
 	return paid
 }
 
-// Hedged records that a hedged call has ended, and whether a hedge answered it. While hedges answer
-// more than a third of hedged calls, savings pay for two hedges, and for one more after each call
-// that a hedge answers.
+// Hedged records that a hedged call has ended, and whether a hedge answered it. For each call that
+// a hedge answers, savings pay for one hedge. At most two such answers are kept.
 func (b *Bucket) Hedged(won bool) { b.in.Hedged(won) }
 
 // Tokens returns the number of hedges that the bucket pays for at now, with fractions and without

@@ -281,12 +281,10 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	}
 }
 
-// Learning under another configuration does not move the hedges of a call in flight; learning under
-// the call's own does.
+// What is learned, under whichever configuration, does not move the hedges of a call in flight.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	half := hedge.WithTrigger(hedge.Percentile(0.5))
-	for want, update := range map[time.Duration]hedge.Option{
-		10 * ms: hedge.WithTrigger(hedge.Percentile(0.99)), 60 * ms: half} {
+	for _, update := range []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.99)), half} {
 		synctest.Test(t, func(t *testing.T) {
 			var at time.Duration
 			opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
@@ -303,8 +301,8 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 				}
 			})
 			hedgetest.Call(t, s, target, method, 200*ms)
-			if !within(at, want, 0.03) {
-				t.Errorf("the hedge was sent at %v, want %v", at, want)
+			if !within(at, 10*ms, 0.03) {
+				t.Errorf("the hedge was sent at %v, want 10ms", at)
 			}
 		})
 	}

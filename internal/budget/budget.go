@@ -16,11 +16,9 @@ const (
 	maxPercent = 400
 	token      = 1_000_000_000 // tokens are counted in nano-tokens
 
-	// A call's share lives for steps-1 to steps steps of its class, including the current step. A
-	// step of class k takes step<<k.
-	steps   = 8
-	step    = 250 * time.Millisecond
-	classes = 6 // the last one lives for about a minute
+	// A call's share lives for steps-1 to steps steps, including the current step.
+	steps = 8
+	step  = 250 * time.Millisecond
 
 	// The costliest call counts until the end of the half that follows its own. At 10 percent, a
 	// target with a costly call each six seconds earns the price of one such call in a minute.
@@ -29,11 +27,8 @@ const (
 	maxLate = time.Minute
 )
 
-// These are constants too, but each takes a part out at some value, as TestParts does.
+// These are constants too, but 0 takes a part out, as TestParts does.
 var (
-	// prompt is the longest delay in class 0: second hedges are due while the share lives.
-	prompt = (steps - 1) * step / 2
-
 	maxReserve = int64(10) // tokens
 	burstFirst = int64(2)  // savings pay once this part of the burst is spent: 1/2
 )
@@ -57,7 +52,7 @@ type Bucket struct {
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
-	earned [classes][steps]int64
+	earned [steps]int64
 	recent int64 // the sum of earned
 
 	half      int64    // the latest, after the origin
@@ -94,10 +89,9 @@ func (b *Bucket) SetPercent(percent float64) {
 // Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most
 // [MaxCost]. A cost that is not finite, or is less than 0, counts as 1.
 //
-// The share lives for two seconds. If the call's delay exceeds [prompt], it lives for two to five
-// delays, at most a minute. For half a minute at least, and for a minute at most, the bucket can
-// then hold the price of one hedge of that cost.
-func (b *Bucket) Earn(now time.Time, cost float64, delay time.Duration) {
+// The share lives for two seconds. For half a minute at least, and for a minute at most, the bucket
+// can hold the price of one hedge of that cost.
+func (b *Bucket) Earn(now time.Time, cost float64) {
 	cost = counted(cost)
 	price := priceOf(cost)
 	b.mu.Lock()
@@ -109,16 +103,12 @@ func (b *Bucket) Earn(now time.Time, cost float64, delay time.Duration) {
 		b.cap() // tokens beyond the current burst are no part of a larger one
 	}
 	b.costliest[0] = max(b.costliest[0], price)
-	class := 0
-	for class < classes-1 && delay > prompt<<class {
-		class++
-	}
-	b.add(b.share(cost), class)
+	b.add(b.share(cost))
 }
 
 // add adds a share to the bucket, or repays debt with it. b.mu must be held.
-func (b *Bucket) add(share int64, class int) {
-	slot := &b.earned[class][(b.step>>class)&(steps-1)]
+func (b *Bucket) add(share int64) {
+	slot := &b.earned[b.step&(steps-1)]
 	added := min(share, maxBurst*token-*slot) // so that no sum overflows
 	b.market.earned += float64(added) / token
 	*slot += added
@@ -148,7 +138,7 @@ func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
-	b.add(int64(min(2*perSecond*float64(b.perCall), maxExpected*token)), 0)
+	b.add(int64(min(2*perSecond*float64(b.perCall), maxExpected*token)))
 	b.cap()
 }
 
@@ -187,9 +177,8 @@ func (b *Bucket) Forfeit(cost float64) {
 // Pay takes the price of a hedge at now, or returns false and takes nothing. cost is the cost of
 // its call, in calls. saved reports whether savings paid, which Refund needs.
 //
-// The burst pays until half of it is spent. From then on savings pay if they can, and otherwise the
-// rest of the burst. So while savings wait for a win, the burst can still pay for a hedge that may
-// win.
+// Once half of the burst is spent, savings pay if they can. So while savings wait for a win, the burst
+// can still pay for a hedge that may win.
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
 // reserve is half of the most that the bucket can hold beyond one hedge, up to 10 tokens, with its
@@ -200,21 +189,17 @@ func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	savingsFirst := burstFirst*b.held < b.burst()
-	switch {
-	case b.takesReserve(price, keep):
-		return false, false
-	case savingsFirst && b.savings.pay(price):
-		paid, saved = true, true
-	case b.payFromBurst(price):
-		paid = true
-	case !savingsFirst && b.savings.pay(price):
-		paid, saved = true, true
-	default:
-		b.market.refused += float64(price) / token
+	if b.takesReserve(price, keep) {
 		return false, false
 	}
-	b.market.spent += float64(price) / token
+	first := burstFirst*b.held >= b.burst()
+	paid = first && b.payFromBurst(price)
+	saved = !paid && b.savings.pay(price)
+	if paid = paid || saved || !first && b.payFromBurst(price); paid {
+		b.market.spent += float64(price) / token
+	} else {
+		b.market.refused += float64(price) / token
+	}
 	return paid, saved
 }
 
@@ -275,13 +260,14 @@ func (b *Bucket) Refund(saved, sent bool, cost float64) {
 	}
 }
 
-// Hedged records the end of a hedged call, and whether a hedge answered it. Savings pay while
-// hedges answer more than a third of hedged calls: for two hedges, and one more for each answer of
-// a hedge.
+// Hedged records the end of a hedged call, and whether a hedge answered it. Savings pay for one
+// hedge for each answer of a hedge; two answers are kept.
 func (b *Bucket) Hedged(won bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.savings.hedged(won)
+	if won {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.savings.won()
+	}
 }
 
 // Balance is the contents of a bucket, in tokens, including fractions.
@@ -304,19 +290,13 @@ func (b *Bucket) Balance(now time.Time) Balance {
 	b.settle(now)
 	burst := b.burst()
 	over := max(b.held-burst, 0) // is saved when the next step begins, or a hedge is paid
-	perSecond := 0.0
-	for class, earned := range b.earned {
-		for _, e := range earned {
-			perSecond += float64(e) / token / (steps * step << class).Seconds()
-		}
-	}
 	return Balance{
 		Tokens:   float64(max(0, b.held-over)) / token,
 		Burst:    float64(burst) / token,
 		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
 		Capacity: float64(1+savedBursts) * float64(burst) / token,
 
-		PerSecond: perSecond,
+		PerSecond: float64(b.recent) / token / (steps * step).Seconds(),
 	}
 }
 
@@ -329,17 +309,14 @@ func (b *Bucket) settle(now time.Time) {
 	if late := b.step - n; late >= 0 && late <= int64(maxLate/step) {
 		return
 	}
-	for class := range b.earned {
-		from, to := b.step>>class, n>>class
-		passed := min(to-from, steps)
-		if passed < 0 {
-			passed = steps
-		}
-		for i := range passed {
-			slot := &b.earned[class][(from+1+i)&(steps-1)]
-			b.recent -= *slot
-			*slot = 0
-		}
+	passed := min(n-b.step, steps)
+	if passed < 0 {
+		passed = steps
+	}
+	for i := range passed {
+		slot := &b.earned[(b.step+1+i)&(steps-1)]
+		b.recent -= *slot
+		*slot = 0
 	}
 	b.step = n
 	if h := n / int64(half/step); h != b.half {

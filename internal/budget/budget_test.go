@@ -17,7 +17,7 @@ func at(d time.Duration) time.Time { return origin.Add(d) }
 // earn lets n calls begin evenly between from and to.
 func earn(b *budget.Bucket, n int, from, to time.Duration) {
 	for i := range n {
-		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1, 0)
+		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1)
 	}
 }
 
@@ -49,7 +49,6 @@ func TestNew(t *testing.T) {
 		start := tc.bucket.Balance(at(0)).Tokens
 		earn(tc.bucket, 10, 0, time.Second)
 		after := tc.bucket.Balance(at(time.Second))
-		win(tc.bucket)
 		paid, _ := tc.bucket.Pay(at(time.Second), 0, 1)
 		if start != tc.start || !near(after.Tokens, tc.after, 1e-6) || !near(after.Burst, tc.after, 1e-6) ||
 			paid != (tc.after > 0) {
@@ -75,7 +74,7 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		b := budget.New(tc.percent)
 		pause := time.Second / time.Duration(tc.rate)
 		for now := time.Duration(0); now <= 4*time.Second; now += pause {
-			b.Earn(at(now), 1, 0)
+			b.Earn(at(now), 1)
 			if got := b.Balance(at(now)).Burst; now >= 2*time.Second && (got < tc.min-1e-6 || got > tc.max+1e-6) {
 				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tc.rate, tc.percent, now, got,
 					tc.min, tc.max)
@@ -89,29 +88,14 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 	}
 }
 
-// The shares of a burst of calls pay for all of its hedges, whatever its delay, until the second
-// hedges are due, and not for long after that.
-func TestRule12_TokensLiveAsLongAsCalls(t *testing.T) {
-	for _, tc := range []struct {
-		delay, paysAt, gone time.Duration
-	}{
-		{0, 1750 * time.Millisecond, 2 * time.Second},
-		{100 * time.Millisecond, 1750 * time.Millisecond, 2 * time.Second},
-		{time.Second, 2 * time.Second, 5 * time.Second},
-		{1600 * time.Millisecond, 3200 * time.Millisecond, 8 * time.Second},
-		{10 * time.Second, 20 * time.Second, 50 * time.Second},
-		{time.Hour, 55 * time.Second, 64 * time.Second},
-	} {
-		for _, start := range []time.Duration{0, 999 * time.Millisecond, time.Hour + 123*time.Millisecond} {
-			b := budget.New(10)
-			b.Earn(at(0), 1, 0)
-			for range 1000 {
-				b.Earn(at(start), 1, tc.delay)
-			}
-			late, gone := b.Balance(at(start+tc.paysAt)), b.Balance(at(start+tc.gone))
-			if late.Tokens < 100 || gone.Burst != 1 {
-				t.Errorf("delay %v, start %v: %+v when hedges are due, %+v later", tc.delay, start, late, gone)
-			}
+// A share lives for two seconds.
+func TestRule12_TokensExpire(t *testing.T) {
+	for _, start := range []time.Duration{0, 999 * time.Millisecond, time.Hour + 123*time.Millisecond} {
+		b := budget.New(10)
+		earn(b, 1000, start, start)
+		late, gone := b.Balance(at(start+1750*time.Millisecond)), b.Balance(at(start+2*time.Second))
+		if late.Tokens < 100 || gone.Burst != 1 {
+			t.Errorf("start %v: %+v after 1.75 s, %+v after 2 s", start, late, gone)
 		}
 	}
 }
@@ -122,7 +106,7 @@ func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b.Spend(at(0), 1)
 	for i := range 100 {
 		now := time.Duration(i) * time.Minute
-		b.Earn(at(now), 1, 0)
+		b.Earn(at(now), 1)
 		if paid := b.Spend(at(now), 1); paid != (i%50 == 49) {
 			t.Errorf("after %d calls Spend = %v", i+1, paid)
 		}
@@ -164,33 +148,27 @@ func TestTimesInAnyOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		late  time.Duration // of one call
-		delay time.Duration
-		burst [2]float64 // after four seconds of 1,000 calls per second, at 10%
+		burst [2]float64    // after four seconds of 1,000 calls per second, at 10%
 	}{
-		{"a call from the next second", -second, 0, [2]float64{175, 200}},
-		{"a call from an hour ahead", -time.Hour, 0, [2]float64{175, 200}},
-		{"a call from 250 years ahead", -250 * 365 * 24 * time.Hour, 0, [2]float64{175, 200}},
-		{"slow calls, and a call from an hour ahead", -time.Hour, 30 * second, [2]float64{400, 401}},
-		{"a late call", 15 * second, 0, [2]float64{175, 200.1}},
-		{"the clock set back by an hour", time.Hour, 0, [2]float64{175, 200}},
-		{"the clock set back by an hour, of slow calls", time.Hour, 30 * second, [2]float64{400, 401}},
+		{"a call from the next second", -second, [2]float64{175, 200}},
+		{"a call from an hour ahead", -time.Hour, [2]float64{175, 200}},
+		{"a call from 250 years ahead", -250 * 365 * 24 * time.Hour, [2]float64{175, 200}},
+		{"a late call", 15 * second, [2]float64{175, 200.1}},
+		{"the clock set back by an hour", time.Hour, [2]float64{175, 200}},
 	} {
 		for _, epoch := range []time.Time{origin, time.Unix(0, 0)} { // with and without a monotonic reading
 			b := budget.New(10)
-			b.Earn(epoch, 1, 0)
+			b.Earn(epoch, 1)
 			for range 1000 {
-				b.Earn(epoch.Add(time.Minute), 1, tc.delay)
+				b.Earn(epoch.Add(time.Minute), 1)
 			}
-			b.Earn(epoch.Add(time.Minute-tc.late), 1, tc.delay)
+			b.Earn(epoch.Add(time.Minute-tc.late), 1)
 			back := time.Minute + second
 			if tc.late > time.Minute {
 				back -= tc.late
 			}
-			if tc.delay > 0 && tc.late < time.Minute { // the clock was set back from the call ahead
-				back -= time.Minute
-			}
 			for n := range 4000 {
-				b.Earn(epoch.Add(back+time.Duration(n)*time.Millisecond), 1, tc.delay)
+				b.Earn(epoch.Add(back+time.Duration(n)*time.Millisecond), 1)
 			}
 			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] ||
 				got.Tokens > got.Burst {
@@ -220,17 +198,17 @@ func TestBurst_OfACostlyCall(t *testing.T) {
 		"late, and counts with the newer": {-time.Second, 50, 30 * time.Second, 50},
 	} {
 		b := budget.New(0.1)
-		b.Earn(at(0), 1, 0)
-		b.Earn(at(tc.begin), tc.cost, 0)
+		b.Earn(at(0), 1)
+		b.Earn(at(tc.begin), tc.cost)
 		if got := b.Balance(at(tc.begin + tc.after)).Burst; !near(got, tc.want, .02*tc.want) || got < tc.want {
 			t.Errorf("%s: the burst is %v, want %v", name, got, tc.want)
 		}
 	}
 	b := budget.New(10)
 	for range 9 { // 0.9 tokens beyond the first, which a costly call does not bring back
-		b.Earn(at(0), 1, 0)
+		b.Earn(at(0), 1)
 	}
-	b.Earn(at(0), 100, 0)
+	b.Earn(at(0), 100)
 	if got := b.Balance(at(0)).Tokens; got != 11 {
 		t.Errorf("%v tokens, want the first and the ten of the call", got)
 	}
@@ -282,7 +260,7 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 			b, demand := budget.New(percent), 0.0
 			for i := range tc.rate * tc.seconds {
 				now := time.Duration(i/tc.rate)*time.Second + tc.within*time.Duration(i%tc.rate)/time.Duration(tc.rate)
-				b.Earn(at(now), 1, 0)
+				b.Earn(at(now), 1)
 				for demand += 0.8 * percent / 100; demand >= 1; demand-- {
 					if !b.Spend(at(now), 1) && now > 2*time.Second {
 						t.Fatalf("%+v, %v%%: refused at %v", tc, percent, now)
@@ -306,7 +284,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 		}
 		first, free := time.Duration(0), time.Duration(0) // until a hedge is paid, and until the bucket lends
 		for quiet := time.Duration(0); free == 0 && quiet < 2*time.Hour; quiet += time.Second / 2 {
-			b.Earn(at(now+quiet), 1, 0)
+			b.Earn(at(now+quiet), 1)
 			switch {
 			case due && b.Spend(at(now+quiet), 1):
 				paid++

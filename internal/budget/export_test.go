@@ -6,9 +6,8 @@ const MaxBurst = maxBurst
 
 // The variables that take parts out.
 var (
-	SavedBursts, PayingScore, MaxUnproven = &savedBursts, &payingScore, &maxUnproven
-	Prompt, MaxReserve, BurstFirst        = &prompt, &maxReserve, &burstFirst
-	MostPrice, InVain                     = &mostPrice, &inVain
+	SavedBursts, LeastWins, MaxReserve = &savedBursts, &leastWins, &maxReserve
+	BurstFirst, MostPrice, InVain      = &burstFirst, &mostPrice, &inVain
 )
 
 // Spend pays from the burst alone.

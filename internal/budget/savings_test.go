@@ -7,11 +7,10 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 )
 
-// win gives a bucket the highest score.
+// win lets savings pay for two hedges.
 func win(b *budget.Bucket) {
-	for range 10 {
-		b.Hedged(true)
-	}
+	b.Hedged(true)
+	b.Hedged(true)
 }
 
 // saved is a bucket after ten seconds of unhedged calls, rate per second, at 10%.
@@ -66,30 +65,17 @@ func TestSavings_Fill(t *testing.T) {
 	}
 }
 
-// TestSavings_NeedHedgesThatWin: two hedges are paid ahead of a win if more than a third of recent
-// hedged calls were won, and one for each win from then on. A refusal counts for nothing.
+// TestSavings_NeedHedgesThatWin: savings pay for one hedge for each win, of which two are kept. A loss
+// or a refusal counts for nothing.
 func TestSavings_NeedHedgesThatWin(t *testing.T) {
-	for ended, want := range map[string]int{ // w: won by a hedge, l: not, r: two refusals
-		"": 0, "w": 0, "ww": 2, "wwl": 0, "wwwll": 2, "wwwwwwwwlll": 0, "lww": 2, "lwlwlwlw": 2,
-		"lllwlllwlllw": 0, "rrww": 2, "wwr": 2,
-	} {
-		b := budget.New(10)
-		for _, c := range ended {
-			if c == 'r' {
-				drainSaved(b, 0)
-			} else {
-				b.Hedged(c == 'w')
-			}
-		}
-		earn(b, 10_000, 0, afterTen)
-		if got := drainSaved(b, afterTen); got != want {
-			t.Errorf("%q: paid for %d hedges, want %d", ended, got, want)
-		}
-		for range want {
+	b := saved(1000)
+	for _, won := range []int{0, 1, 0, 2, 10} {
+		for range won {
 			b.Hedged(true)
-			if got := drainSaved(b, afterTen); got != 1 {
-				t.Errorf("%q: paid for %d hedges after a win, want 1", ended, got)
-			}
+		}
+		b.Hedged(false)
+		if got := drainSaved(b, afterTen); got != min(won, 2) {
+			t.Errorf("paid for %d hedges after %d wins", got, won)
 		}
 	}
 }

@@ -1,16 +1,12 @@
 package budget_test
 
 import (
-	"context"
 	"math"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
@@ -22,49 +18,6 @@ func drawn(id uint64, attempt int, median time.Duration, sigma, share, times flo
 		d *= times
 	}
 	return time.Duration(d)
-}
-
-// TestSlowBursts makes 1,000 calls at once each two minutes, with a median of one second, and ten
-// times that for 5% of attempts. Their hedges are due after two seconds and more, when the calls'
-// shares must still live.
-func TestSlowBursts(t *testing.T) {
-	longtest.Simulation(t)
-	const size, warm, bursts = 1000, 4, 12
-	for _, tc := range []struct {
-		name    string
-		options []hedge.Option
-		most    time.Duration // p99
-	}{
-		{"plain", []hedge.Option{hedge.WithMaxHedges(0)}, 14 * time.Second},
-		{"fixed", []hedge.Option{hedge.WithTrigger(hedge.Fixed(2 * time.Second))}, 4 * time.Second},
-		{"auto", nil, 4 * time.Second},
-	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			s, calls := hedgetest.All(t, tc.options...), make(simulation.Calls, bursts*size)
-			for burst := range bursts {
-				var group sync.WaitGroup
-				for id := burst * size; id < (burst+1)*size; id++ {
-					group.Go(func() {
-						began := time.Now()
-						hedge.Do(t.Context(), s, simulation.Target, simulation.Method, func(ctx context.Context) (int, error) {
-							n := simulation.AttemptOf(ctx)
-							return hedgetest.Taking(drawn(uint64(id), n, time.Second, .3, .05, 10))(ctx)
-						})
-						calls[id].Took = time.Since(began)
-					})
-				}
-				group.Wait()
-				time.Sleep(2 * time.Minute)
-			}
-			synctest.Wait()
-			got := calls[warm*size:].Tail(.99)
-			load := float64(s.Stats().Hedges) / float64(len(calls))
-			t.Logf("p99 %v, load %.1f%%", got, 100*load)
-			if got > tc.most || load > .10 {
-				t.Errorf("p99 %v, load %.3f, want at most %v", got, load, tc.most)
-			}
-		})
-	}
 }
 
 // TestAuto_AGreedyMethodStarvesNone has one modest method among greedy methods. A greedy method's

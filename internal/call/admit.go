@@ -116,13 +116,6 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return holdUntil(math.MaxInt64)
 	}
 
-	// The newest estimate has a longer delay.
-	if delay := d.newestDelay(); delay > d.Delay {
-		if d.Delay = delay; d.age < delay {
-			return holdUntil(delay)
-		}
-	}
-
 	// The backend is silent: the primary gets more time, to show whether it answers.
 	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
@@ -250,17 +243,6 @@ func median(c *Call, n int) time.Duration {
 		return m.Learner.Median()
 	}
 	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
-}
-
-// newestDelay returns the delay of a slow call's first hedge by the newest estimate: a burst of calls
-// may begin before the previous one is learned from.
-func (d *due) newestDelay() time.Duration {
-	newest := d.Learner().Estimate()
-	if !d.slow || d.turn > 1 || d.estimate == nil || newest == nil || newest == d.estimate ||
-		!newest.MadeUnder(d.settings.Learning) {
-		return d.Delay
-	}
-	return newest.Delay
 }
 
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than

@@ -112,39 +112,3 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 		})
 	}
 }
-
-// A due hedge uses the latencies that were learned since its call began: the delay that the call
-// was given came from the fastest calls of a burst.
-func TestAdmit_UsesTheNewestEstimate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		begin := func() *call.Call { return begin(t.Context(), s, target, method) }
-		record := func(n int, d time.Duration) {
-			for range n {
-				begin().Learner().PrimaryEnded(time.Now(), d, true)
-			}
-		}
-		record(25, 2*ms)
-		c, again := begin(), begin()
-		plan, ok := c.Plan(), c.Hedged()
-		if !ok || plan.Due > 3*ms {
-			t.Fatalf("due after %v, %v", plan.Due, ok)
-		}
-		record(60, 50*ms)
-		time.Sleep(plan.Due)
-		send, wait := hedgetest.Admit(c, 1)
-		if send || wait < 40*ms || wait > 50*ms {
-			t.Fatalf("sent: %v, due again after %v, want after about 48 ms", send, wait)
-		}
-		time.Sleep(wait)
-		if send, _ := hedgetest.Admit(c, 1); !send {
-			t.Error("the hedge is not sent when the newest estimate makes it due")
-		}
-
-		// Where calls have become faster, the hedge is due as it was.
-		record(1000, 2*ms)
-		if send, wait := hedgetest.Admit(again, 1); !send && wait > 0 {
-			t.Errorf("due again after %v at the age %v", wait, again.Age())
-		}
-	})
-}

@@ -161,7 +161,7 @@ func setMode(c *Call, o options) {
 			return
 		}
 		c.why = stats.Warmup
-		c.payment.earn(c.Start, 0)
+		c.payment.earn(c.Start)
 	}
 }
 
@@ -198,7 +198,7 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
 	if !s.Unbudgeted() { // calls with free hedges must not pay for other hedges
-		c.payment.earn(c.Start, c.Delay)
+		c.payment.earn(c.Start)
 	}
 	c.maxHedges = s.MaxHedges
 	switch {
@@ -253,7 +253,7 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 		}
 	}
 	if price {
-		c.payment.setCost(c.Start, cost, c.Delay)
+		c.payment.setCost(c.Start, cost)
 	}
 	if !classify || class == "" && !c.method.HasClasses() {
 		return

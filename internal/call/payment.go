@@ -16,18 +16,18 @@ type payment struct {
 	last       uint8             // the hedge that was paid for last
 }
 
-// earn adds the share of a call with the given delay to the budgets. With an unknown cost, setCost
+// earn adds the share of a call to the budgets. With an unknown cost, setCost
 // does so later.
-func (p *payment) earn(now time.Time, delay time.Duration) {
+func (p *payment) earn(now time.Time) {
 	if p.earnsLater = !p.priced; !p.earnsLater {
-		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost, delay) })
+		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost) })
 	}
 }
 
-func (p *payment) setCost(now time.Time, cost float64, delay time.Duration) {
+func (p *payment) setCost(now time.Time, cost float64) {
 	p.cost, p.priced = cost, true
 	if p.earnsLater {
-		p.earn(now, delay)
+		p.earn(now)
 	}
 }
 

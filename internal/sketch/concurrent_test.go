@@ -106,7 +106,7 @@ func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 					now := at(time.Duration(ticks.Add(1)) * tick)
 					w.Record(now, time.Millisecond, i%4 > 0)
 					if i%100 == 0 {
-						w.Newest(now, 0, 16, 1)
+						w.Newest(now, 0, 16)
 						w.Snapshot(now)
 					}
 				}

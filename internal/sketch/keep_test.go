@@ -50,7 +50,7 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			}
 			w.Record(now, d, true)
 		}
-		from, _ := w.Newest(now, 0, 16, 1)
+		from, _ := w.Newest(now, 0, 16)
 		before, newest := w.Between(now, 0, from), w.Between(now, from, sketch.Latest)
 		if n := newest.Total(); n < 16 || n > 42 {
 			t.Errorf("every %v: the newest are %d", every, n)
@@ -77,12 +77,12 @@ func TestKeeping_RecordByStart(t *testing.T) {
 				w.RecordByStart(now, took, true)
 			}
 		}
-		from, _ := w.Newest(now, 0, 16, 1)
+		from, _ := w.Newest(now, 0, 16)
 		d := w.Between(now, from, sketch.Latest)
 		if first := quantile(t, d, 0.01); d.Total() != 100 || off(first, longest/100) > 0.01 {
 			t.Errorf("calls of at most %v: the newest are %d, the first takes %v", longest, d.Total(), first)
 		}
-		if _, to := w.Newest(now, longest, 16, 1); w.Between(now, from, to).Total() > 0 {
+		if _, to := w.Newest(now, longest, 16); w.Between(now, from, to).Total() > 0 {
 			t.Errorf("calls of at most %v: the newest are complete when the last one ends", longest)
 		}
 	}

@@ -254,8 +254,8 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
 // Newest returns the marks that enclose the newest calls that began at least age ago: the calls of
-// the last steps, complete or not, and of earlier slots until there are least calls.
-func (w *Window) Newest(now time.Time, age time.Duration, least int64, steps int) (from, to Mark) {
+// the last step, complete or not, and of earlier slots until there are least calls.
+func (w *Window) Newest(now time.Time, age time.Duration, least int64) (from, to Mark) {
 	var room [slots]*slot
 	step, calls, from, to := w.epoch(now), int64(0), Latest, Latest
 	if age > 0 {
@@ -266,7 +266,7 @@ func (w *Window) Newest(now time.Time, age time.Duration, least int64, steps int
 		case age > 0 && last > step:
 			from, to = Mark(s.epoch), Mark(s.epoch)
 			continue
-		case calls >= least && last < step-int64(steps):
+		case calls >= least && last < step-1:
 			return from, to
 		}
 		calls, from = calls+s.calls(least), Mark(s.epoch)

@@ -29,16 +29,13 @@ func Changed(before, since *sketch.Distribution, least float64) (slower, faster 
 }
 
 // changedAt returns the mark of the newest calls if they are slower or faster than the calls before,
-// and the difference is at least least. The newest calls are n or more, of at least the given number
-// of window steps.
+// and the difference is at least least. The newest calls are those of the last window step or more.
 //
 // Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
 // cohort can only prove to be slower. Cohorts older than age are complete.
-func (l *Learner) changedAt(
-	now time.Time, age time.Duration, least float64, n int64, steps int,
-) (at sketch.Mark, ok bool) {
+func (l *Learner) changedAt(now time.Time, age time.Duration, least float64) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
-		from, to := l.window.Newest(now, age, n, steps)
+		from, to := l.window.Newest(now, age, newest)
 		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
 		if slower, faster := Changed(before, since, least); age == 0 && slower || age > 0 && faster {
 			return from, true
@@ -49,28 +46,23 @@ func (l *Learner) changedAt(
 
 // lately returns the calls of the window since latencies last changed, with restored latencies.
 //
-// A change counts at once if it concerns half of all calls (matters): a backend among several that
-// stalls for a second now and then is part of the distribution. A smaller change counts
-// (inDoubt) if it lasts, or soon after a change. What is known of hedges survives a change
-// that lasted.
+// A change drops what was learned before. It must concern half of all calls (matters): a backend
+// among several that stalls for a second now and then is part of the distribution. Soon after a
+// change, a smaller one is enough (mattersAgain).
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)
 	least := matters
 	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
-		least = inDoubt
+		least = mattersAgain
 	}
-	at, changed := l.changedAt(now, age, least, newest, 1)
-	if changed {
-		l.forgetHedges(l.config.Load())
-	} else {
-		at, changed = l.changedAt(now, age, inDoubt, lasting, sketch.Steps)
-	}
+	at, changed := l.changedAt(now, age, least)
 	if !changed {
-		_, to := l.window.Newest(now, age, newest, 1)
+		_, to := l.window.Newest(now, age, newest)
 		return l.checkRestored(all, l.window.Between(now, l.since, to))
 	}
 	l.since, l.changed = at, now
+	l.forgetHedges(l.config.Load())
 	l.restored.Store(nil)
 	return l.window.Between(now, at, sketch.Latest)
 }
@@ -83,8 +75,8 @@ func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Di
 		return calls
 	}
 	expected := new(sketch.Distribution).Plus(*r)
-	slower, _ := Changed(expected, calls, inDoubt)
-	_, faster := Changed(expected, complete, inDoubt)
+	slower, _ := Changed(expected, calls, mattersAgain)
+	_, faster := Changed(expected, complete, mattersAgain)
 	switch {
 	case own >= fades:
 		l.restored.Store(nil)

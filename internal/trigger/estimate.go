@@ -15,17 +15,14 @@ type Estimate struct {
 	Median    time.Duration // of primaries
 	Choice    *stats.Choice // nil without Auto, without PredictFrom calls, and without a plan
 
-	under *Config     // the configuration in force
 	since sketch.Mark // start of the calls it was computed from
 	until time.Time   // when it expires
 }
 
-func (e *Estimate) MadeUnder(c *Config) bool { return *e.under == *c }
-
 // follow returns an estimate of the calls in d that has no choice yet.
 func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Distribution) *Estimate {
 	median, _ := d.Quantile(0.50)
-	return &Estimate{HedgePlan: plan, Median: median, under: c, since: l.since, until: now.Add(c.interval())}
+	return &Estimate{HedgePlan: plan, Median: median, since: l.since, until: now.Add(c.interval())}
 }
 
 // useQuantile sets the estimate to the trigger's quantile of d.

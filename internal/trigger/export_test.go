@@ -1,11 +1,14 @@
 package trigger
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The variables that take parts out.
 var (
 	Beyond, Assumed, KeptCalls, AsHedges = &beyond, &assumed, &keptCalls, &asHedges
-	Matters, InDoubt, Unsettled, Lasting = &matters, &inDoubt, &unsettled, &lasting
+	Matters, MattersAgain, Unsettled     = &matters, &mattersAgain, &unsettled
 	StaleForNext                         = &staleForNext
 )
 
@@ -19,8 +22,8 @@ func (l *Learner) Run(run func(choose func())) { l.owner.Run = run }
 func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
 func (p *Pace) Took(at, d time.Duration)   { p.took(int64(at), d) }
 
-// Changed returns when latencies last changed, or zero.
-func (l *Learner) Changed() time.Time { return l.changed }
+// HasChanged reports whether latencies have changed.
+func (l *Learner) HasChanged() bool { return l.since != math.MinInt64 }
 
 // Kinds returns the number of kinds of measured calls.
 func (l *Learner) Kinds() int { return len(l.measured.of) }

@@ -102,7 +102,7 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 // estimate is made under the new configuration.
 func TestConfigure_WhileCallsEnd(t *testing.T) {
 	old, other := *config(), *config()
-	old.Auto, other.Auto, other.Quantile = false, false, 0.5
+	old.Auto, other.Auto, other.MaxHedges = false, false, 1
 	l, at := manual(&old)
 	for range 1000 {
 		l.PrimaryEnded(at, 10*ms, true)
@@ -126,7 +126,7 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 		both.Wait()
 		at = at.Add(ms)
 		l.PrimaryEnded(at, 10*ms, true)
-		if !l.Estimate().MadeUnder(c) {
+		if l.Estimate().Hedges != c.MaxHedges {
 			t.Fatalf("round %d: the estimate was made under the previous configuration", i)
 		}
 	}

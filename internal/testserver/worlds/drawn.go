@@ -10,6 +10,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
+// fewCalls have ten beyond p99.9. At low rates, simulations spend their time on choices.
+const fewCalls = 12_000
+
 // drawnWorld returns the world drawn by a seed.
 func drawnWorld(seed uint64) World {
 	r := simulation.Generator(seed, 11, 11)
@@ -77,6 +80,9 @@ func drawnWorld(seed uint64) World {
 	if r.IntN(4) == 0 {
 		w.Deadline = time.Duration(50*math.Pow(10, r.Float64()*1.5)) * ms
 		name = append(name, fmt.Sprintf("deadline %v", w.Deadline))
+	}
+	if w.Rate < 10 && w.Judged == nil {
+		w.Calls = fewCalls
 	}
 	w.Law, w.Name = sick(backends, usual, fault), strings.Join(name, ", ")
 	w.Most, w.Short = fallsShort[seed], seed < 2
@@ -154,7 +160,7 @@ func drawnTarget(seed uint64) World {
 	if long > 0 {
 		name = append(name, fmt.Sprintf("%.2f%% of requests take %.1f s", 100*long, takes/1000))
 	}
-	w := World{Kind: untuned, Calls: int(max(20_000, min(20*rate, 60_000))), Rate: rate, Method: pick, Short: seed/3 == 3}
+	w := World{Kind: untuned, Calls: int(max(fewCalls, min(2000*rate, 20_000), min(20*rate, 60_000))), Rate: rate, Method: pick, Short: seed/3 == 3}
 	if seed < 24 {
 		w.Kind = tuned
 	}

@@ -91,6 +91,18 @@ func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) L
 	}
 }
 
+// anywhere stalls a backend of three as stalls does, and hedges may go there too.
+func anywhere(median float64, period, length time.Duration) Law {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		a := simulation.Generator(seed, id, attempt)
+		d := inMillis(lognormal(median, .4)(nil, a))
+		if in := at % period; in < length && a.IntN(3) == 0 {
+			d += length - in
+		}
+		return d
+	}
+}
+
 func lognormal(median, sigma float64) func(r, a *rand.Rand) float64 {
 	return func(_, a *rand.Rand) float64 { return median * math.Exp(sigma*a.NormFloat64()) }
 }

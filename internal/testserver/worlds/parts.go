@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 var (
 	seeds = flag.Int("worlds.seeds", 0, "seeds of each world in Ablate; 0: one, or two if HEDGE_TESTS is set")
 	save  = flag.String("worlds.save", "", "write the results of all worlds to this file")
+	only  = flag.String("worlds.only", "", "a regular expression that the names of worlds match in Ablate")
 	from  = flag.String("worlds.from", "", "compare with the results in this file, of another version, too")
 )
 
@@ -55,7 +57,8 @@ type outcome struct {
 
 // outcomes runs Auto in all worlds.
 func outcomes() []outcome {
-	worlds, seeds := All(), cmp.Or(*seeds, longtest.Size(1, 2))
+	chosen, seeds := regexp.MustCompile(*only), cmp.Or(*seeds, longtest.Size(1, 2))
+	worlds := slices.DeleteFunc(All(), func(w World) bool { return !chosen.MatchString(w.Name) })
 	all := make([]outcome, len(worlds))
 	var next atomic.Int64
 	var group sync.WaitGroup

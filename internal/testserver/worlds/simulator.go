@@ -185,7 +185,7 @@ func (s *Simulation) begin() {
 	if c.estimate != nil {
 		c.delay = c.estimate.Delay
 	}
-	c.budget.Earn(s.Time(), 1, c.delay)
+	c.budget.Earn(s.Time(), 1)
 	if c.estimate != nil && s.config.MaxHedges > 0 {
 		heap.Push(&s.queue, event{at: s.now + c.delay, kind: due, call: c})
 	}
@@ -238,12 +238,6 @@ func (s *Simulation) due(c *call) {
 	e, age := c.estimate, s.now-c.start
 	again := func(after time.Duration) {
 		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
-	}
-	if newest := c.learner.Estimate(); !c.drawn && newest != e && s.known == nil && newest.Delay > c.delay {
-		if c.delay = newest.Delay; age < c.delay {
-			again(c.delay - age)
-			return
-		}
 	}
 	if len(c.sent) >= e.Hedges {
 		return

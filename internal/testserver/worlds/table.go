@@ -101,6 +101,8 @@ var table = append([]World{
 	{Name: "stalls at 50/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 50},
 	{Name: "stalls at 500/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 500, Short: true},
 	{Name: "stalls at 5000/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 5000, Calls: 150_000},
+	{Name: "1 s each minute at 500/s, hedges go anywhere", Kind: requests, Rate: 500, Calls: 90_000, Law: anywhere(5, time.Minute, second)},
+	{Name: "1 s each 10 s at 20/s, hedges go anywhere", Kind: requests, Rate: 20, Law: anywhere(5, 10*second, second)},
 	{Name: "correlated", Kind: requests, Law: correlated(), Concurrency: 20, Load: 2.5},
 	{Name: "compaction", Kind: requests, Law: compaction, Rate: 500},
 	{Name: "0.2 a second", Kind: requests, Law: SlowTrickle, Rate: .2, Calls: 12_000},
