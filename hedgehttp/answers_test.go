@@ -94,12 +94,12 @@ func TestRule02_HTTPAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[int]bool{}
-	rows := regexp.MustCompile(`(?m)^\| ([^|]*\d[^|]*) \| (\w+)[^|]* \| (\w+)[^|]* \| ([A-Z_]+) \| (yes|no) \|$`)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]*\d[^|]*) \| (ends it|waits) \| [A-Z_]+ \| (yes|no) \|$`)
 	for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
 		for _, status := range statuses(row[1], tested) {
 			for _, http2 := range []bool{false, true} {
 				hedgetest.Run(t, fmt.Sprintf("%d HTTP/2 %t", status, http2), func(t *testing.T) {
-					answersOnBothAttempts(t, http2, status, row[2] == "ends", row[3] == "ends", row[5] == "yes")
+					answersOnBothAttempts(t, http2, status, row[2] == "ends it", row[3] == "yes")
 				})
 			}
 		}
@@ -112,7 +112,7 @@ func TestRule02_HTTPAnswers(t *testing.T) {
 // statuses returns the statuses of a row, and marks them as tested. "200 to 399", "other 4xx" and
 // "other 5xx and above" name ranges, of which a sample is returned.
 func statuses(row string, tested map[int]bool) (found []int) {
-	samples := []int{200, 201, 204, 206, 304, 400, 401, 403, 405, 407, 412, 416, 421, 422, 451, 498,
+	samples := []int{200, 201, 204, 206, 304, 400, 401, 403, 405, 407, 408, 409, 412, 416, 421, 422, 425, 451, 498, 499,
 		501, 502, 503, 505, 506, 507, 508, 510, 511, 520, 524, 529, 530, 598, 599, 777}
 	from, to := 0, 0
 	switch {
@@ -140,7 +140,7 @@ func statuses(row string, tested map[int]bool) (found []int) {
 	return found
 }
 
-func answersOnBothAttempts(t *testing.T, http2 bool, status int, primaryEnds, hedgeEnds, teaches bool) {
+func answersOnBothAttempts(t *testing.T, http2 bool, status int, ends, teaches bool) {
 	good := 200
 	if status < 300 {
 		good = 202
@@ -152,11 +152,11 @@ func answersOnBothAttempts(t *testing.T, http2 bool, status int, primaryEnds, he
 	}{
 		{"the primary's, before a hedge", []http.HandlerFunc{answers(5*ms, status)}, fmt.Sprint(status, " 0")},
 		{"the hedge's, first", []http.HandlerFunc{answers(100*ms, good), answers(ms, status)},
-			choose(hedgeEnds, fmt.Sprint(status, " 1"), fmt.Sprint(good, " 0"))},
+			choose(ends, fmt.Sprint(status, " 1"), fmt.Sprint(good, " 0"))},
 		{"the primary's, first", []http.HandlerFunc{answers(15*ms, status), answers(50*ms, good)},
-			choose(primaryEnds, fmt.Sprint(status, " 0"), fmt.Sprint(good, " 1"))},
+			choose(ends, fmt.Sprint(status, " 0"), fmt.Sprint(good, " 1"))},
 		{"both attempts', the hedge's first", []http.HandlerFunc{answers(100*ms, status), answers(ms, status)},
-			choose(hedgeEnds, fmt.Sprint(status, " 1"), fmt.Sprint(status, " 0"))},
+			choose(ends, fmt.Sprint(status, " 1"), fmt.Sprint(status, " 0"))},
 		{"both attempts', the primary's first", []http.HandlerFunc{answers(15*ms, status), answers(50*ms, status)},
 			fmt.Sprint(status, " 0")},
 	} {

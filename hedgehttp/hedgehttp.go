@@ -50,9 +50,8 @@ import (
 // ContentLength, and the latency of the request begins then. A request with any other body is sent
 // once, and teaches no latency.
 //
-// Transport errors, the statuses 408, 409, 425, 429, 499, and all from 500 on are failures: another
-// attempt in flight decides. A hedge wins with a status below 400, and, if the request only reads,
-// with 404 or 410. docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The
+// Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
+// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads. docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The
 // status of a call of gRPC, gRPC-Web or Connect inside a response counts as it does for gRPC. A
 // Retry-After header of an error, in seconds or as a date, holds hedges back. The function of
 // [hedge.WithAcceptable] gets the *[http.Response], or nil without one, and must not read its body.

@@ -16,26 +16,20 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// A meaning is what a range of HTTP statuses means to a race. A primary ends the race with the code
-// OK, NotFound or FailedPrecondition. The other codes are failures, which teach no latency: the race
-// goes on while hedges are in flight.
+// A meaning is what a range of HTTP statuses means to a race. The codes OK and NotFound end the race.
+// The other codes are failures, which teach no latency: the race goes on while attempts are in flight.
 type meaning struct {
 	from, to int
 	code     codes.Code
-	decides  bool // a hedge ends the race too, if the request only reads
 }
 
 // meanings has every status: its first row counts. docs/http.md has the same table.
 var meanings = []meaning{
-	{from: math.MinInt, to: 399, code: codes.OK, decides: true},
-	{from: 404, to: 404, code: codes.NotFound, decides: true}, // about the resource, whoever asks
-	{from: 408, to: 408, code: codes.Unavailable},             // the server did not wait for the request
-	{from: 409, to: 409, code: codes.Aborted},                 // the other attempt may hold a lock
-	{from: 410, to: 410, code: codes.NotFound, decides: true},
-	{from: 425, to: 425, code: codes.Unavailable},        // the server fears a replay
-	{from: 429, to: 429, code: codes.ResourceExhausted},  // reduces hedges: see docs/guard.md
-	{from: 499, to: 499, code: codes.Unavailable},        // a proxy takes the client for gone
-	{from: 400, to: 499, code: codes.FailedPrecondition}, // a hedge's may be due to a nonce that is used twice
+	{from: math.MinInt, to: 399, code: codes.OK},
+	{from: 404, to: 404, code: codes.NotFound}, // about the resource, whoever asks
+	{from: 410, to: 410, code: codes.NotFound},
+	{from: 429, to: 429, code: codes.ResourceExhausted}, // reduces hedges: see docs/guard.md
+	{from: 400, to: 499, code: codes.Aborted},           // the other attempt may hold a lock, or have used up a nonce
 	{from: 500, to: 500, code: codes.Internal},
 	{from: 504, to: 504, code: codes.DeadlineExceeded},
 	{from: 501, to: math.MaxInt, code: codes.Unavailable}, // 524 and 529: an overloaded service
@@ -74,7 +68,7 @@ func (x *exchange) firstAnswer(res *http.Response, err error) (a answer, known b
 func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answer, known bool) {
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
-	a.decides = m.decides
+	a.decides = m.code == codes.NotFound
 	if m.code != codes.OK {
 		a.err, a.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
 	}
