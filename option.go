@@ -25,6 +25,7 @@ type Option interface {
 type config struct {
 	settings.Config
 	given map[string]scope   // the options that were given
+	rules map[[2]string]bool // those given as option and pattern
 	made  []func(*Scheduler) // by WithTrace
 }
 
@@ -47,7 +48,7 @@ func newConfig(opts []Option) (*config, error) {
 		err = errors.New("hedge: New: must have an option that selects methods, such as WithReadOnlyMethods")
 	}
 	if err == nil {
-		if err = c.SetSelectors(); err != nil {
+		if err = c.Prepare(); err != nil {
 			err = fmt.Errorf("hedge: New: %w", err)
 		}
 	}
@@ -56,7 +57,8 @@ func newConfig(opts []Option) (*config, error) {
 
 // applied returns a configuration with options applied, and joins their errors.
 func applied(to settings.Config, opts []Option) (*config, error) {
-	c := &config{Config: to, given: map[string]scope{}}
+	c := &config{Config: to, given: map[string]scope{}, rules: map[[2]string]bool{}}
+	c.MethodRules, c.TargetRules = slices.Clip(c.MethodRules), slices.Clip(c.TargetRules) // options append to them
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {

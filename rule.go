@@ -71,9 +71,10 @@ func ruling(
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 		}
 		rules := to(&c.Config)
-		twice := slices.ContainsFunc(*rules, func(r settings.Rule) bool { return r.Pattern == pattern })
+		twice := c.rules[[2]string{name, pattern}]
+		c.rules[[2]string{name, pattern}] = true
 		_, budget := scratch.given["WithBudgetPercent"]
-		*rules = append(slices.Clip(*rules), settings.Rule{
+		*rules = append(*rules, settings.Rule{
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
 			Methods:   patternsOf(scratch.MethodRules),

@@ -34,7 +34,8 @@ type Registry struct {
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
-	mu       sync.Mutex // serializes changes of targets, methods and names
+	updating sync.Mutex // serializes Update; locked before mu
+	mu       sync.Mutex // serializes changes of targets, methods and names; no rule is compared or applied under it
 	named    int        // in names
 	methods  []*Method  // of all targets
 	once     list.List  // the methods with a single call, as far as makeRoom knows

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/grpchedge/hedge/internal/budget"
@@ -49,26 +50,34 @@ func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 
 // Update replaces the configuration for calls that begin afterwards.
 func (r *Registry) Update(c settings.Config) {
+	r.updating.Lock()
+	defer r.updating.Unlock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.config.Store(&c)
-	for _, m := range r.methods {
-		s := m.resolve(&c)
-		m.Learner.Configure(s.Learning)
-		for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
-			c.Learner.Configure(s.Learning)
-		}
-		m.settings.Store(s)
+	r.config.Store(&c) // methods that are made from now on have it
+	methods := slices.Clone(r.methods)
+	r.mu.Unlock()
+	for _, m := range methods {
+		m.update(c.For(m.Target.Name, m.Name))
 	}
 }
 
-// resolve makes the settings of the method, and sets the budget's share and the reset limit of its
-// target. r.mu must be held.
-func (m *Method) resolve(c *settings.Config) *Settings {
-	t := c.ForTarget(m.Target.Name)
-	s := &Settings{Settings: *c.For(t, m.Name)}
-	m.Target.Budget.SetPercent(t.BudgetPercent)
-	m.Target.Resets.SetLimit(t.ResetLimit)
+func (m *Method) update(to *settings.Settings) {
+	m.Target.registry.mu.Lock()
+	defer m.Target.registry.mu.Unlock()
+	s := m.complete(to)
+	m.Learner.Configure(s.Learning)
+	for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
+		c.Learner.Configure(s.Learning)
+	}
+	m.settings.Store(s)
+}
+
+// complete adds the state that belongs to the settings of the method, and sets the budget's share
+// and the reset limit of its target. r.mu must be held.
+func (m *Method) complete(to *settings.Settings) *Settings {
+	s := &Settings{Settings: *to}
+	m.Target.Budget.SetPercent(s.Settings.Target.BudgetPercent)
+	m.Target.Resets.SetLimit(s.Settings.Target.ResetLimit)
 	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
 	m.groups = control.For(s.Control/100, s.Compared(), m.groups)

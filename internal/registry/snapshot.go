@@ -172,9 +172,8 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 			if selected, _ := c.Selects(k.method); !selected || len(r.methods) >= c.MaxMethods/2 {
 				continue
 			}
-			t := r.addTarget(k.target)
-			t.expected.Store(rates[k.target])
-			m = r.newMethod(t, k.method)
+			m = r.newMethod(k.target, k.method, c.For(k.target, k.method))
+			m.Target.expected.Store(rates[k.target])
 			r.once.MoveToFront(m.entry.place) // methods with fewer calls are removed first
 			m.classes.restored = map[string]sketch.Counts{}
 		}

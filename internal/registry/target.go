@@ -116,25 +116,31 @@ func (m *Method) At(target string, now time.Time) *Method {
 }
 
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.Find(target, methodName); m != nil { // another call was faster
-		return m
+	for {
+		c := r.config.Load()
+		s := c.For(target, methodName) // without the lock: there may be thousands of rules
+		r.mu.Lock()
+		m := r.Find(target, methodName)       // another call may have been faster
+		if m == nil && r.config.Load() == c { // not updated meanwhile
+			if len(r.methods) >= c.MaxMethods { // first, because the target may leave with its last method
+				r.makeRoom()
+			}
+			m = r.newMethod(target, methodName, s)
+			m.entry.used = now.Sub(r.epoch)
+		}
+		r.mu.Unlock()
+		if m != nil {
+			return m
+		}
 	}
-	if len(r.methods) >= r.config.Load().MaxMethods { // first, because the target may leave with its last method
-		r.makeRoom()
-	}
-	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
-	m.entry.used = now.Sub(r.epoch)
-	return m
 }
 
-func (r *Registry) addTarget(name string) *Target {
+func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
 	if t := r.target(name); t != nil {
 		return t
 	}
 	t := &Target{Name: strings.Clone(name), registry: r, Backends: place.NewKnown(),
-		Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
+		Budget: r.newBudget(budgetPercent)}
 	r.targets.Store(t.Name, t)
 	return t
 }
@@ -149,12 +155,13 @@ func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	return b
 }
 
-func (r *Registry) newMethod(t *Target, name string) *Method {
-	m := &Method{Name: name, Target: t}
+func (r *Registry) newMethod(target, name string, with *settings.Settings) *Method {
+	t := r.addTarget(target, with.Target.BudgetPercent)
+	m := &Method{Name: strings.Clone(name), Target: t}
 	m.Counters.departed = &r.departed
 	m.Guard.Target = &t.guard
 	m.names.Store(&stats.Names{})
-	s := m.resolve(r.config.Load())
+	s := m.complete(with)
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner)
 	t.count++

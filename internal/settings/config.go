@@ -44,6 +44,7 @@ type Config struct {
 	Off                      bool
 	HTTP                     bool // the target is one of package hedgehttp
 	TargetRules, MethodRules []Rule
+	Index                    *Index     // of MethodRules; in the configuration of a target, of the rules that it adds
 	Selectors                []Selector // the patterns of Methods, ReadOnly and the rules for methods
 	Applied                  []string   // the patterns of the rules that were applied, the most specific last
 	OwnBudget                bool       // a rule for the method sets its budget

@@ -71,19 +71,18 @@ func register(mux *http.ServeMux, p string) (err error) {
 // checkConflicts returns an error if two patterns match the same requests, and none of them is more
 // specific.
 func checkConflicts(patterns []string) error {
-	var all []string
-	for _, p := range patterns {
-		if isRoute(p) && !slices.Contains(all, p) {
-			all = append(all, p)
+	all := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return !isRoute(p) })
+	slices.Sort(all)
+	mux := http.NewServeMux()
+	for n, p := range slices.Compact(all) {
+		if register(mux, p) == nil {
+			continue
 		}
-	}
-	for n, p := range all {
-		for _, q := range all[:n] {
-			mux := http.NewServeMux()
-			if register(mux, p) == nil && register(mux, q) != nil {
-				return fmt.Errorf("the pattern %q must not conflict with %q: each matches requests of the other", p, q)
-			}
-		}
+		with := slices.IndexFunc(all[:n], func(q string) bool {
+			pair := http.NewServeMux()
+			return register(pair, p) == nil && register(pair, q) != nil
+		})
+		return fmt.Errorf("the pattern %q must not conflict with %q: each matches requests of the other", p, all[with])
 	}
 	return nil
 }
@@ -110,7 +109,8 @@ func matches(p, name string, http bool) bool {
 }
 
 func (c *Config) matchAny(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name, c.HTTP) })
+	return slices.Contains(patterns, name) ||
+		slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name, c.HTTP) })
 }
 
 // specificity orders the patterns that match a method: the most specific one has the largest value.
@@ -138,7 +138,7 @@ func specificity(p string) []int {
 }
 
 // literals counts the characters of a pattern that stand for themselves. Characters in brackets do
-// not. It is called under the registry's lock.
+// not.
 func literals(p string) (n int) {
 	inClass := false
 	for i := 0; i < len(p); i++ {

@@ -28,11 +28,11 @@ type Selector struct {
 	Selects bool   // WithMethods selects its requests
 }
 
-// SetSelectors sets the selectors of the configuration, the most specific one first. It returns an
-// error if patterns conflict.
-func (c *Config) SetSelectors() error {
+// Prepare completes a configuration: the index of its rules, and its selectors, the most specific
+// one first. It returns an error if patterns conflict.
+func (c *Config) Prepare() error {
 	requests := Config{HTTP: true}
-	c.Selectors = nil
+	c.Selectors, c.Index = nil, NewIndex(c.MethodRules)
 	add := func(target string, patterns ...string) {
 		for _, p := range patterns {
 			s := Selector{Pattern: p, Target: target, Reads: requests.matchAny(c.ReadOnly, p),
@@ -52,7 +52,9 @@ func (c *Config) SetSelectors() error {
 	err := checkConflicts(all)
 	for _, rule := range c.TargetRules {
 		add(rule.Pattern, rule.Methods...)
-		err = cmp.Or(err, checkConflicts(slices.Concat(all, rule.Methods)))
+		if err == nil && len(rule.Methods) > 0 {
+			err = checkConflicts(slices.Concat(all, rule.Methods))
+		}
 	}
 	slices.SortStableFunc(c.Selectors, func(a, b Selector) int {
 		return slices.Compare(specificity(b.Pattern), specificity(a.Pattern))

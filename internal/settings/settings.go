@@ -13,7 +13,8 @@ import (
 
 // Settings are a configuration's values for one method of one target. They never change.
 type Settings struct {
-	*Config // with the rules for the target and the method applied
+	*Config         // with the rules for the target and the method applied
+	Target  *Config // with the rules for the target applied
 
 	Learning *trigger.Config
 	Selected bool // the options select it for hedging
@@ -27,18 +28,19 @@ type Settings struct {
 }
 
 // For returns the settings of a method, by the rules that match it and its target.
-func (c *Config) For(target *Config, method string) *Settings {
+func (c *Config) For(targetName, method string) *Settings {
+	target := c.ForTarget(targetName)
 	r := c.ForMethod(target, method)
 	policy := r.ServiceConfig.Policy(method)
-	if r == c && policy != nil {
-		own := *c
+	if r == target && policy != nil {
+		own := *r
 		r = &own
 	}
-	if r != c { // a copy for this method
-		r.TargetRules, r.MethodRules = nil, nil                      // they have been applied
+	if r != target { // a copy for this method
+		r.TargetRules, r.MethodRules, r.Index = nil, nil, nil        // they have been applied
 		r.BudgetPercent = min(r.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	}
-	s := &Settings{Config: r, Policy: policy}
+	s := &Settings{Config: r, Target: target, Policy: policy}
 	level, _ := idempotencyLevel(method)
 	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || r.matchAny(r.ReadOnly, method)
 	s.WaitsForMessage = r.matchAny(r.WaitForMessage, method)
@@ -65,7 +67,7 @@ func (s *Settings) Compared() string {
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
-	c.TargetRules, c.MethodRules, c.Selectors, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil, nil
+	c.TargetRules, c.MethodRules, c.Index, c.Selectors, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil, nil, nil
 	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 

@@ -1,0 +1,105 @@
+package settings_test
+
+import (
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// TestIndex_AsPathMatch: the rules that are found for a gRPC method are those whose patterns match it.
+func TestIndex_AsPathMatch(t *testing.T) {
+	parts := []string{"a", "b", "a*", "?", "[ab]", `\a`, `\*`, "*"}
+	var patterns []string
+	var opts []hedge.Option
+	for _, service := range parts {
+		for _, method := range parts {
+			p := "/" + service + "/" + method
+			patterns = append(patterns, p)
+			opts = append(opts, hedge.WithMethodOptions(p))
+		}
+	}
+	s := hedgetest.All(t, append(opts, hedge.WithMethodOptions("GET /a/{x}"), hedge.WithMethodOptions("/a/b/c"))...)
+	for _, name := range []string{"/a/a", "/a/b", "/b/ab", "/*/a", "/ab/*", "/a/*", "/c/c", "a/b", "/a", "a", "", "//a"} {
+		var want []string
+		for _, p := range patterns {
+			if ok, _ := path.Match(p, name); ok {
+				want = append(want, p)
+			}
+		}
+		c := configFor(s, "t", name)
+		if got := slices.Sorted(slices.Values(c.Applied)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("the rules for %q are %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestRules_Thousands: the cost of rules grows with their number, not with its square, and the rules
+// of a target are applied once, not for each of its methods.
+func TestRules_Thousands(t *testing.T) {
+	allocated := func(do func()) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	made := func(rules int) (s *hedge.Scheduler, bytes float64) {
+		var opts []hedge.Option
+		for i := range rules {
+			opts = append(opts, hedge.WithMethodOptions(fmt.Sprintf("/pkg.S%d/Get%d", i%50, i), hedge.WithMaxHedges(1)))
+		}
+		bytes = allocated(func() { s = hedgetest.All(t, append(opts, hedge.WithTargetOptions("t*", opts...))...) })
+		return s, bytes
+	}
+	_, few := made(500)
+	s, many := made(4_000)
+	if many > 12*few {
+		t.Errorf("New allocates %.0f bytes for 4,000 rules, and %.0f for 500", many, few)
+	}
+	r := (*registry.Registry)(s)
+	calls := func(target string) float64 {
+		return allocated(func() {
+			for i := range 20 {
+				if m := r.Method(target, fmt.Sprintf("/pkg.S%d/Get%d", i%50, i), time.Now()); m.Settings().MaxHedges != 1 {
+					t.Errorf("the rule for %s is not applied", m.Name)
+				}
+			}
+		})
+	}
+	if first, second := calls("t1"), calls("t2"); second > first/2 {
+		t.Errorf("the first calls to a target allocate %.0f bytes, and to another with the same rules %.0f", first, second)
+	}
+	c := r.Config()
+	if c.ForTarget("t1") != c.ForTarget("t2") || c.ForTarget("t1") == c.ForTarget("https://t1") {
+		t.Error("targets must share a configuration if the same rules apply to them, and no other")
+	}
+}
+
+// TestRules_WithoutTheLock: a rule is applied while calls of other new methods go on.
+func TestRules_WithoutTheLock(t *testing.T) {
+	var r *registry.Registry
+	var depth int
+	rule := settings.Rule{Pattern: "/s/*", Apply: func(*settings.Config) {
+		if depth++; depth == 1 {
+			r.Method("other", fmt.Sprint("/other/", depth), time.Now()) // would wait for the lock for ever
+		}
+		depth--
+	}}
+	c := settings.DefaultConfig()
+	c.All, c.MethodRules = true, []settings.Rule{rule}
+	if err := c.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = registry.New(c)
+	r.Method("t", "/s/M", time.Now())
+	r.Method("t", "/s/N", time.Now())
+	r.Update(c)
+}
