@@ -124,8 +124,12 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 	}
 	add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
 	add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
+	elsewhere := "package balancer"
+	if config.HTTP {
+		elsewhere = "hedgehttp.WithHedgeTransport"
+	}
 	add(t.SingleConnection && t.Connections != 1,
-		"Hedges use the connection of the primary, so they reach the same slow backend: see package balancer.")
+		"Hedges use the connection of the primary, so they reach the same slow backend: see %s.", elsewhere)
 	add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
 		"Hedges answered %s of %s: a second attempt is hardly faster than waiting.", percent(t.WinRate()), decided(t.Counts))
 	add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,

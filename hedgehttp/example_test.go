@@ -115,6 +115,35 @@ func ExampleWithFirstByte() {
 	// Output: "data: hello\n" <nil>
 }
 
+// elsewhere sends requests to another node.
+type elsewhere struct {
+	base http.RoundTripper
+	host string
+}
+
+func (e elsewhere) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context()) // a RoundTripper must not change its request
+	req.URL.Host, req.Host = e.host, ""
+	return e.base.RoundTrip(req)
+}
+
+// The client has chosen a node, which is slow. Hedges go to another one.
+func ExampleWithHedgeTransport_anotherNode() {
+	slow := hanging("application/x-ndjson")
+	defer slow.Close()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		fmt.Fprint(w, "hello from the other node")
+	}))
+	defer other.Close()
+	s := scheduler(hedge.WithAllMethods())
+	hedges := elsewhere{base: http.DefaultTransport, host: strings.TrimPrefix(other.URL, "http://")}
+	client := &http.Client{Transport: hedgehttp.Transport(s, http.DefaultTransport, hedgehttp.WithHedgeTransport(hedges))}
+	defer client.CloseIdleConnections()
+	show(client.Get(slow.URL))
+	// Output: "hello from the other node" <nil>
+}
+
 // Hedges use separate connections.
 func ExampleWithHedgeTransport() {
 	server := hanging("application/x-ndjson")

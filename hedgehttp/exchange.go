@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
@@ -258,7 +259,16 @@ func (a *attempt) deliver() (*http.Response, error) {
 // Run sends a hedge.
 func (a *attempt) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })()
-	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx})
+	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
+	hooks := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		DNSStart: func(httptrace.DNSStartInfo) {},
+		GotConn: func(to httptrace.GotConnInfo) {
+			if !a.separate {
+				a.call.HedgePeer(nil, &peer.Peer{Addr: to.Conn.RemoteAddr(), LocalAddr: to.Conn.LocalAddr()})
+			}
+		},
+	})
+	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx, hooks})
 	rpc.MarkHTTP(a.req.Header, ctx)
 	return a.send(a.transport.hedges)
 }
@@ -279,18 +289,15 @@ func (a *attempt) Trailer() metadata.MD { return a.end.pushback }
 // race's, but without the caller's hooks.
 type hedgeContext struct {
 	context.Context
-	race context.Context
+	race  context.Context
+	hooks context.Context // of the hedge
 }
 
 func (c hedgeContext) Value(key any) any {
-	for _, in := range []context.Context{noHooks, c.Context, c.race} {
+	for _, in := range []context.Context{c.hooks, c.Context, c.race} {
 		if v := in.Value(key); v != nil {
 			return v
 		}
 	}
 	return nil
 }
-
-// noHooks has no-op hooks, under the keys of package httptrace and of package net.
-var noHooks = httptrace.WithClientTrace(context.Background(),
-	&httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}})

@@ -74,6 +74,7 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 			opt(t)
 		}
 	}
+	t.separate = t.hedges != nil
 	t.hedges = cmp.Or(t.hedges, base)
 	return t
 }
@@ -122,6 +123,7 @@ func WithIdempotencyKey() Option {
 type transport struct {
 	registry     *registry.Registry
 	base, hedges http.RoundTripper
+	separate     bool                       // hedges has connections of its own
 	name         func(*http.Request) string // nil: names none
 	firstByte    func(*http.Response) bool  // nil: none
 	byKey        bool                       // an Idempotency-Key selects a request

@@ -121,3 +121,32 @@ func TestShed_HTTP(t *testing.T) {
 		}
 	})
 }
+
+// TestTransport_OneConnection: over HTTP/2 hedges use the connection of their primary, which is
+// reported, unless they have a transport of their own.
+func TestTransport_OneConnection(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		h2, own, want bool
+	}{{name: "HTTP/1.1"}, {name: "HTTP/2", h2: true, want: true}, {name: "HTTP/2, own connections", h2: true, own: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			server := newServer(t, tc.h2, hello)
+			server.hangs.Store(true)
+			scheduler, own := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1)), hedgehttp.Option(nil)
+			if tc.own {
+				another := server.base.Clone()
+				t.Cleanup(another.CloseIdleConnections)
+				own = hedgehttp.WithHedgeTransport(another)
+			}
+			rt := hedgehttp.Transport(scheduler, server.base, own)
+			for n := range 30 {
+				if got := read(rt.RoundTrip(server.request(t.Context(), "GET", fmt.Sprint("/", n), nil))); got[:3] != "200" {
+					t.Fatal(got)
+				}
+			}
+			if m := scheduler.Methods()[0]; m.SingleConnection != tc.want {
+				t.Errorf("single connection %v after %d hedges, want %v", m.SingleConnection, m.Hedges, tc.want)
+			}
+		})
+	}
+}

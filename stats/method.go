@@ -86,7 +86,8 @@ type Backends struct {
 	// SingleConnection reports whether hedges use the connection of their primary, as with gRPC's
 	// default pick_first: they meet the same slow backend. With the policy, it means that no
 	// ClientConn has more than one ready connection. Without, it means that at least the last 15
-	// hedges each used the same connection as the previous hedge on its ClientConn.
+	// hedges each used the same connection as the previous hedge on its ClientConn. Over HTTP it means
+	// that of the last 15 hedges, without WithHedgeTransport.
 	SingleConnection bool
 }
 

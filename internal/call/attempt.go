@@ -102,10 +102,10 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer records the peer of a hedge by the call's channel, or by another one, that has ended. It
-// may be called at any time, concurrently.
+// HedgePeer records the peer of a hedge by the call's channel, or by another one, which a gRPC hedge
+// knows at its end. It may be called at any time, concurrently.
 func (c *Call) HedgePeer(by *Channel, p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); ok && by == nil {
+	if conn, ok := c.Conn.(*grpc.ClientConn); by == nil && (ok && conn != nil || c.http != nil) {
 		c.method.Target.HedgePeer(conn, p, c.Record)
 	}
 }

@@ -298,11 +298,11 @@ type oneConnection struct {
 
 func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
 
-// HedgePeer records the peer p of a hedge on conn that has ended. An unknown peer has no address.
-// record has the backends that the call has used.
+// HedgePeer records the peer p of a hedge on conn, which is nil for HTTP. An unknown peer has no
+// address. record has the backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
 	// the policy sends hedges where primaries do not go
-	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
+	if p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
 		return
 	}
 	o, key, connection := &t.oneConnection, weak.Make(conn), [2]string{p.LocalAddr.String(), p.Addr.String()}
