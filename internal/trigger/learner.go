@@ -229,8 +229,11 @@ const knownElsewhere = 20
 // Hedges returns the distribution of hedge latency.
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
-// forgetHedges drops the hedges and measured calls of the previous distribution.
+// forgetHedges drops the measured calls of the previous distribution, and its hedges unless these went
+// elsewhere.
 func (l *Learner) forgetHedges(c *Config) {
-	l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
+	if l.away.Load() == nil {
+		l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
+	}
 	l.measured.forget()
 }

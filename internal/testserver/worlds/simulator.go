@@ -111,6 +111,9 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 		s.learners[i].Start(c, trigger.Owner{
 			Budget: s.budgets[i/len(w.Medians)], Epoch: s.Epoch, Run: func(choose func()) { choose() },
 		})
+		if w.Elsewhere {
+			s.learners[i].HedgesGoElsewhere()
+		}
 	}
 	for range max(w.Concurrency, 1) {
 		s.arrive(0)

@@ -376,13 +376,13 @@ var traffic = []World{
 		Name: "70% stall for 20 s in 300, hedges elsewhere, budget 30%, 50/s", Rate: 50, Budget: 30, Calls: 45_000,
 		Judged:  func(at time.Duration) bool { return at%(300*second) >= 100*second && at%(300*second) < 120*second },
 		Medians: []float64{10},
-		Law:     attempts(4, elsewhere),
+		Law:     attempts(4, elsewhere), Elsewhere: true,
 	},
 	{
 		Name: "70% stall for 20 s in 300, hedges elsewhere, budget 100%, 12/s", Rate: 12, Budget: 100, Calls: 40_000,
 		Judged:  func(at time.Duration) bool { return at%(300*second) >= 100*second && at%(300*second) < 120*second },
 		Medians: []float64{10},
-		Law:     attempts(4, elsewhere),
+		Law:     attempts(4, elsewhere), Elsewhere: true,
 	},
 	{
 		Name: "a noisy neighbor: one of 8 + 100 ms for 30% in phases of 5 s, 400/s", Rate: 400, Calls: 60_000,

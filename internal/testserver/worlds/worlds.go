@@ -26,6 +26,7 @@ type World struct {
 	Clients     int                       // that share the calls, each with its own budget and learners; 0 is 1
 	Method      func(seed, id uint64) int // of a call, an index of Medians; nil: 0
 	Medians     []float64                 // of each method's latency, in ms; nil: one method of 5 ms
+	Elsewhere   bool                      // hedges have a destination of their own
 	Restarts    bool                      // the clients follow each other
 	Longest     int                       // consecutive calls of a request, which is as slow as the slowest; 0 is 1
 	Budget      float64                   // percent; 0 is 10
