@@ -10,6 +10,9 @@ const (
 	// At this price, hedges for 10% of calls must make the slower half of calls 7% faster on
 	// average.
 	LeastPrice = 0.7
+	// MostUsable is the most of the earnings to plan with: a bucket that is used in full is often empty
+	// by chance.
+	MostUsable = 0.95
 	// The price changes by a factor of e for each capacity of the bucket and its savings, but at
 	// least settling tokens, that is spent in excess or left over.
 	settling = 15.0
@@ -50,7 +53,7 @@ func (b *Bucket) Market(now time.Time) Market {
 	b.settle(now)
 	capacity := float64(1+savedBursts) * float64(b.burst()) / token
 	m := &b.market
-	earned := capacity / (capacity + 1) * m.earned         // a bucket that is used in full is often empty by chance
+	earned := min(capacity/(capacity+1), MostUsable) * m.earned
 	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
 	m.total += m.spent
 	m.earned, m.spent, m.refused = 0, 0, 0

@@ -112,15 +112,16 @@ func (s *search) option(n int, delay time.Duration, hedges int) option {
 }
 
 // paid returns the share of hedges that find a token, if the method sends load extra attempts per
-// call: one minus the loss of a queue M/M/1/C, C being the tokens. The price keeps the target from
-// spending more than it earns.
+// call: one minus the loss of a queue M/M/1/C, C being the tokens.
 func (s *search) paid(load float64) float64 {
-	rho := (load + s.Others) / s.Load
-	if rho > 1-1e-6 {
+	switch rho := (load + s.Others) / s.Load; {
+	case math.Abs(rho-1) < 1e-6:
 		return s.Tokens / (s.Tokens + 1)
+	case rho > 1: // without the overflow of a large power
+		return (1 - math.Pow(rho, -s.Tokens)) / (rho - math.Pow(rho, -s.Tokens))
+	default:
+		return (1 - math.Pow(rho, s.Tokens)) / (1 - math.Pow(rho, s.Tokens+1))
 	}
-	full := math.Pow(rho, s.Tokens)
-	return (1 - full) / (1 - full*rho)
 }
 
 // Percentile returns the predicted percentile, as a quantile, of calls under a plan.

@@ -7,8 +7,7 @@ import (
 
 // The constants that were tuned. docs/trigger.md shows what is worse without each part.
 const (
-	rarest      = 1e-3 // share of calls beyond the end of the tail, p99.9
-	mostPlanned = 0.95 // share of the budget: the load of a plan is an estimate
+	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
 
 	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
 	fadeTime  = 2 * time.Minute // in which the weight of a measured call falls to 1/e,
