@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -155,4 +156,32 @@ func ExampleWithHedgeTransport() {
 	defer client.CloseIdleConnections()
 	show(client.Get(server.URL))
 	// Output: "data: hello\n" <nil>
+}
+
+// Hedges go to another provider, with its own host and key.
+func ExampleWithHedgeRequest() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithFailover())
+	if err != nil {
+		panic(err)
+	}
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer first.Close()
+	second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "the second provider, key ", r.Header.Get("Authorization"))
+	}))
+	defer second.Close()
+	toSecond := func(_ int, r *http.Request) (*http.Request, error) {
+		u, err := url.Parse(second.URL + "/v1/chat")
+		if err != nil {
+			return nil, err
+		}
+		r.URL, r.Host = u, ""
+		r.Header.Set("Authorization", "2")
+		return r, nil
+	}
+	client := &http.Client{Transport: hedgehttp.Transport(s, nil, hedgehttp.WithHedgeRequest(toSecond))}
+	show(client.Get(first.URL))
+	// Output: "the second provider, key 2" <nil>
 }

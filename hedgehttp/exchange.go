@@ -31,6 +31,7 @@ type exchange struct {
 	call    call.Call
 	primary attempt
 	hedges  []*attempt
+	next    *attempt    // the hedge that WithHedgeRequest has made, until it is sent
 	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
 }
 
@@ -62,12 +63,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	rpc.UnmarkHTTP(x.primary.req.Header)
 	var winner *attempt
 	defer func() { // also if an attempt panics
-		for _, a := range append(x.hedges, &x.primary) {
-			if a != winner {
+		for _, a := range append(x.hedges, &x.primary, x.next) {
+			if a != nil && a != winner {
 				a.drop()
 			}
 		}
 	}()
+	if x.hedgeRequest != nil {
+		x.call.GoElsewhere(x.destination)
+	}
 	out := x.race.Run(req.Context(), cancel, x.call.Plan(), &x.call, x)
 	winner = &x.primary
 	if out.Winner != nil {
@@ -146,16 +150,23 @@ func (c closing) Close() error { return c.close() }
 
 func (x *exchange) Primary() error { return x.primary.send(x.base) }
 
-func (x *exchange) Replayable() bool { return true }
-
 func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
-	// Not the race's context: a rejected response that wins is read after the race has ended that.
-	ctx, cancel := context.WithCancelCause(x.caller.Context())
-	// The copy is made now, because the caller may get its request back before Run.
-	h := &attempt{exchange: x, req: x.caller.Clone(ctx)}
+	h := x.next
+	if x.next = nil; h == nil {
+		h = x.newHedge()
+	}
+	cancel := h.cancel
 	h.cancel = func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
 	return h
+}
+
+// newHedge returns a hedge with a copy of the caller's request. The copy is made before Run, because
+// the caller may get its request back.
+func (x *exchange) newHedge() *attempt {
+	// Not the race's context: a rejected response that wins is read after the race has ended that.
+	ctx, cancel := context.WithCancelCause(x.caller.Context())
+	return &attempt{exchange: x, req: x.caller.Clone(ctx), cancel: cancel}
 }
 
 func (x *exchange) Accepts(err error) (ok, open bool) { return x.primary.Accepts(err) }
@@ -174,13 +185,18 @@ type attempt struct {
 	end     answer      // as the race sees it
 	kept    []byte      // the beginning of the body, if that has the answer
 	settled atomic.Bool // see settle
+
+	made    bool        // the request is that of WithHedgeRequest
+	started atomic.Bool // such a request is being sent, or will not be
 }
 
 // send sends the request through rt and waits for the answer.
 func (a *attempt) send(rt http.RoundTripper) error {
 	req := a.req
-	a.setBody(req)
-	if a.res, a.err = a.roundTrip(rt, req, true); a.res != nil && a.res.Request == req {
+	if !a.made {
+		a.setBody(req)
+	}
+	if a.res, a.err = a.roundTrip(rt, req, !a.made); a.res != nil && a.res.Request == req && !a.made {
 		a.res.Request = a.caller
 	}
 	known := false
@@ -242,6 +258,7 @@ func (a *attempt) settle() {
 // drop ends a loser, which may still be running.
 func (a *attempt) drop() {
 	a.cancel(rpc.ErrLost)
+	a.unsend()
 	a.settle()
 }
 
@@ -259,11 +276,14 @@ func (a *attempt) deliver() (*http.Response, error) {
 // Run sends a hedge.
 func (a *attempt) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })()
+	if a.made && a.started.Swap(true) {
+		return context.Cause(ctx)
+	}
 	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
 	hooks := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		DNSStart: func(httptrace.DNSStartInfo) {},
 		GotConn: func(to httptrace.GotConnInfo) {
-			if !a.separate {
+			if !a.separate && !a.made {
 				a.call.HedgePeer(nil, &peer.Peer{Addr: to.Conn.RemoteAddr(), LocalAddr: to.Conn.LocalAddr()})
 			}
 		},

@@ -110,6 +110,21 @@ func WithHedgeTransport(rt http.RoundTripper) Option {
 	return func(t *transport) { t.hedges = rt }
 }
 
+// WithHedgeRequest makes hedge n of a request by a function, n being 1 for the first: with another
+// host, path, key or body, such as a request to another region or provider. r is a copy of the
+// caller's request with a body of its own, which the function may change and return. The request
+// that it returns is sent under the context of the attempt, and is the Request of its response. Its
+// scheme and host are the destination, to which rate limits and Retry-After apply; the budget of the
+// caller's target pays. If the function returns nil or an error, the call gets no more hedges, and
+// counts in stats.Counts.NotReplayable.
+//
+// Cookies and relative redirects of the response apply to the caller's URL. Nil, the default, sends
+// a copy of the caller's request. hedge must be safe for concurrent use. It is called when a hedge
+// is due, and the request may not be sent: its body is then closed.
+func WithHedgeRequest(hedge func(n int, r *http.Request) (*http.Request, error)) Option {
+	return func(t *transport) { t.hedgeRequest = hedge }
+}
+
 // WithIdempotencyKey selects requests with an Idempotency-Key header as it does GET requests: HTTP
 // allows them to be sent twice. By default the header selects nothing. The option is for servers
 // that answer a repeated key with the response of the first request, or wait for that response.
@@ -123,10 +138,11 @@ func WithIdempotencyKey() Option {
 type transport struct {
 	registry     *registry.Registry
 	base, hedges http.RoundTripper
-	separate     bool                       // hedges has connections of its own
-	name         func(*http.Request) string // nil: names none
-	firstByte    func(*http.Response) bool  // nil: none
-	byKey        bool                       // an Idempotency-Key selects a request
+	separate     bool                                                // hedges has connections of its own
+	name         func(*http.Request) string                          // nil: names none
+	firstByte    func(*http.Response) bool                           // nil: none
+	byKey        bool                                                // an Idempotency-Key selects a request
+	hedgeRequest func(n int, r *http.Request) (*http.Request, error) // nil: copies of the caller's
 }
 
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
@@ -138,7 +154,7 @@ func (t *transport) CloseIdleConnections() {
 
 // begin begins the call of a request.
 func (t *transport) begin(req *http.Request) call.Call {
-	target := req.URL.Scheme + "://" + req.URL.Host
+	target := targetOf(req)
 	name, selected, reads := t.registry.Select(target, req)
 	if t.name != nil {
 		name = cmp.Or(t.name(req), name)

@@ -1,0 +1,117 @@
+package hedgehttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// providers is a transport: each host answers after a time, with a status and what it got.
+type providers map[string]reply
+
+func (p providers) RoundTrip(req *http.Request) (*http.Response, error) {
+	got := req.Method + " " + req.URL.Path + " " + req.Header.Get("Key")
+	if req.Body != nil {
+		body, _ := io.ReadAll(req.Body)
+		req.Body.Close()
+		got += " " + string(body)
+	}
+	r := p[req.URL.Host]
+	if err := wait(req.Context(), r.after); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: r.status, Header: r.header, Request: req, Body: io.NopCloser(strings.NewReader(got))}, nil
+}
+
+// counted is a body that must be closed.
+type counted struct {
+	io.Reader
+	open *atomic.Int64
+}
+
+func (c counted) Close() error { c.open.Add(-1); return nil }
+
+// TestWithHedgeRequest sends a POST to a, and its hedges to b.
+func TestWithHedgeRequest(t *testing.T) {
+	later := http.Header{"Retry-After": {"60"}}
+	var open atomic.Int64
+	toB := func(_ int, r *http.Request) (*http.Request, error) {
+		r.URL.Host, r.URL.Path = "b", "/chat"
+		r.Header.Set("Key", "b's")
+		return r, nil
+	}
+	other := func(int, *http.Request) (*http.Request, error) {
+		open.Add(1)
+		return http.NewRequest("POST", "http://b/new", counted{strings.NewReader("other"), &open})
+	}
+	for _, tc := range []struct {
+		name  string
+		a, b  reply
+		hedge func(int, *http.Request) (*http.Request, error)
+		opts  []hedge.Option
+		want  string // of the body
+		from  string // the host of the response's request
+		fails int64  // calls without a hedge
+		sent  int64
+	}{
+		{name: "a answers", a: is(200, 0), hedge: toB, want: "POST /v1 a's body", from: "a"},
+		{name: "b answers", a: is(200, time.Hour), b: is(200, 0), hedge: toB, want: "POST /chat b's body", from: "b", sent: 1},
+		{name: "a body of its own", a: is(200, time.Hour), b: is(200, 0), hedge: other, want: "POST /new  other", from: "b",
+			sent: 1},
+		{name: "a fails", a: is(503, 0), b: is(200, 0), hedge: toB, want: "POST /chat b's body", from: "b", sent: 1},
+		{name: "a wants no attempt", a: reply{status: 503, header: later}, b: is(200, 0), hedge: other,
+			want: "POST /new  other", from: "b", sent: 1},
+		{name: "neither wants one", a: reply{status: 503, header: later}, b: reply{status: 503, header: later}, hedge: other,
+			want: "POST /v1 a's body", from: "a", sent: 1},
+		{name: "no budget", a: is(503, 0), b: is(200, 0), hedge: other, opts: []hedge.Option{hedge.WithBudgetPercent(0.01),
+			hedge.WithCost(func(_ context.Context, _ string, _ any) float64 { return 100 })}, want: "POST /v1 a's body", from: "a"},
+		{name: "an error", a: is(503, 0), hedge: func(int, *http.Request) (*http.Request, error) {
+			return nil, errors.New("no key")
+		}, want: "POST /v1 a's body", from: "a", fails: 1},
+		{name: "no request", a: is(503, 0), hedge: func(int, *http.Request) (*http.Request, error) { return nil, nil },
+			want: "POST /v1 a's body", from: "a", fails: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opts := append([]hedge.Option{hedge.WithReadOnlyMethods("/v1/*", "/v1"), hedge.WithFailover()}, tc.opts...)
+				s := hedgetest.New(t, append(opts, hedge.WithWarmup(1<<30, 10*ms))...)
+				client := http.Client{Transport: hedgehttp.Transport(s, providers{"a": tc.a, "b": tc.b},
+					hedgehttp.WithHedgeRequest(tc.hedge))}
+				req, _ := http.NewRequest("POST", "http://a/v1", strings.NewReader("body"))
+				req.Header.Set("Key", "a's")
+				res, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(res.Body)
+				if res.Body.Close(); string(body) != tc.want || err != nil || res.Request.URL.Host != tc.from {
+					t.Errorf("%q, %v from %v, want %q from %s", body, err, res.Request.URL, tc.want, tc.from)
+				}
+				time.Sleep(time.Minute)
+				if n := open.Swap(0); n != 0 {
+					t.Errorf("%d bodies are open", n)
+				}
+				received := int64(0)
+				for _, m := range s.Methods() {
+					if received += m.Received; m.Received > 0 && m.Target != "http://b" {
+						t.Errorf("%s received a hedge", m.Target)
+					}
+				}
+				if got := s.Stats(); got.NotReplayable != tc.fails || received != tc.sent || got.Hedges != tc.sent {
+					t.Errorf("%d calls not replayable, %d hedges, %d received, want %d, %d", got.NotReplayable, got.Hedges, received,
+						tc.fails, tc.sent)
+				}
+			})
+		})
+	}
+}
