@@ -96,7 +96,7 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 		u.call.UseChannels(channels)
 		plan := u.call.Plan()
 		var was any
-		if plan.HedgeFinal {
+		if u.final = plan.HedgeFinal; u.final {
 			was = u.replies.Content()
 		}
 		out := u.race.Run(caller, cancel, plan, &u.call, u)
@@ -141,7 +141,8 @@ type unaryCall struct {
 	options attempt.Options
 	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
-	copied  any // the request of all hedges, which do not change it; nil before the first hedge
+	final   bool // a hedge's status may end the race
+	copied  any  // the request of all hedges, which do not change it; nil before the first hedge
 
 	// of the primary
 	ctx        context.Context
@@ -226,8 +227,11 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if h.channel != nil {
 		h.cc = h.channel.CC
 	}
-	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer),
-		grpc.OnFinish(h.finish))
+	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
+	if u.final { // only then is Served called
+		own = append(own, grpc.Header(&h.header))
+	}
+	h.opts, h.results = u.options.Attempt(own...)
 	return h
 }
 
@@ -244,11 +248,6 @@ type unaryHedge struct {
 	header     metadata.MD
 	trailer    trailer
 	peer       peer.Peer
-}
-
-func (h *unaryHedge) finish(err error) {
-	h.trailer.finish(err)
-	h.unary.call.HedgePeer(h.channel, &h.peer)
 }
 
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
@@ -272,6 +271,9 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)
+	}
+	if h.trailer.finished.Load() {
+		h.unary.call.HedgePeer(h.channel, &h.peer)
 	}
 	return err
 }

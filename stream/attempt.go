@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -146,8 +145,15 @@ func (m *streamAttempt) Served() bool {
 	if _, failed := m.ClientStream.(failedStream); failed {
 		return false
 	}
-	header, _ := m.Header()
+	var header metadata.MD
+	attempt.Safely(func() { header, _ = m.Header() })
 	return rpc.Served(m.cc(), header, m.Trailer())
+}
+
+// Trailer is nil if the stream is an interceptor's own that lacks what callers seldom use.
+func (m *streamAttempt) Trailer() (md metadata.MD) {
+	attempt.Safely(func() { md = m.ClientStream.Trailer() })
+	return md
 }
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
@@ -198,11 +204,7 @@ func (u unmarked) Context() context.Context { return u.context() }
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
 	ctx = c.call.HedgeContext(ctx, m.channel)
-	var to peer.Peer // filled before OnFinish
-	err := m.open(ctx, grpc.Peer(&to), grpc.OnFinish(func(err error) {
-		c.finish(m, err)
-		c.call.HedgePeer(m.channel, &to)
-	}))
+	err := m.open(ctx, grpc.OnFinish(func(err error) { c.finish(m, err) }))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
 	if err != nil {
@@ -219,6 +221,9 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	}
 	if err == nil {
 		call.HedgeAnswered(ctx)
+	}
+	if to := attempt.PeerOf(st, ctx); to != nil {
+		c.call.HedgePeer(m.channel, to)
 	}
 	return err
 }

@@ -50,7 +50,6 @@ type clientStream struct {
 	contest contest // at most one
 	opener  opener
 	primary streamAttempt
-	bound   context.Context // the context that primary.cancel ends
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
 	// run keeps the request until the first message.
 	kept atomic.Pointer[attempt.Kept]
@@ -61,9 +60,10 @@ type clientStream struct {
 
 // open opens the primary. An error ends the call.
 func (c *clientStream) open(target string) error {
-	c.bound, c.primary.cancel = context.WithCancelCause(c.call.Context)
-	ctx := c.call.PrimaryContext(c.bound, target)
-	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
+	bound, cancel := context.WithCancelCause(c.call.Context)
+	c.primary.cancel = cancel
+	ctx := c.call.PrimaryContext(bound, target)
+	err := c.primary.open(ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
 	mayBeSaved := err != nil && c.mayBeSaved(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
@@ -94,12 +94,13 @@ func (c *clientStream) mayBeSaved(err error) bool {
 	return f.Failover || c.call.ByPolicy() && f.End == race.NonFatal
 }
 
-// primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
-func (c *clientStream) primaryFinished(err error) {
+// primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err. primary.cancel ends
+// bound.
+func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	c.finish(&c.primary, err)
 	if err != nil {
 		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover { // RecvMsg sends a hedge, or the call ends with its context
-			context.AfterFunc(c.bound, c.primaryEnded)
+			context.AfterFunc(bound, c.primaryEnded)
 			return
 		}
 	}

@@ -33,7 +33,7 @@ func poolOf(size int) int { return (max(bits.Len(uint(max(size, 1)-1)), 9) - 9) 
 func (o *Options) Keep(req any) *Kept {
 	if m, _ := o.protobuf(req); m != nil && o.Codec == nil { // other codecs may distinguish nil from empty
 		var k *Kept
-		if safely(func() { k = encoded(m) }) && k != nil {
+		if Safely(func() { k = encoded(m) }) && k != nil {
 			return k
 		}
 	}
@@ -70,7 +70,7 @@ func (k *Kept) Message() (request any) {
 	case k.of == nil:
 		return k.copied
 	}
-	safely(func() {
+	Safely(func() {
 		m := k.of.New().Interface()
 		// A copy, because methods of a message may keep the data.
 		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(slices.Clone(k.data), m); err == nil {

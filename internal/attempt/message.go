@@ -27,7 +27,7 @@ const MaxCopy = 1 << 20
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {
 	case proto.Message:
-		safely(func() {
+		Safely(func() {
 			if m.ProtoReflect().Interface() == m {
 				message = m
 			}
@@ -38,8 +38,8 @@ func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 	return message, older
 }
 
-// safely reports whether f returns without a panic of a message's or a stream's methods.
-func safely(f func()) (ok bool) {
+// Safely reports whether f returns without a panic of a message's or a stream's methods.
+func Safely(f func()) (ok bool) {
 	defer func() { _ = recover() }()
 	f()
 	return true
@@ -57,7 +57,7 @@ func (o *Options) Replayable(req any) bool {
 func Replayable(req any) bool { return new(Options).Replayable(req) }
 
 func fits(m proto.Message) (small bool) {
-	safely(func() { small = m != nil && proto.Size(m) <= MaxCopy })
+	Safely(func() { small = m != nil && proto.Size(m) <= MaxCopy })
 	return small
 }
 
@@ -65,7 +65,7 @@ func fits(m proto.Message) (small bool) {
 // panics. Attempts may send the request at the same time.
 func (o *Options) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
-	safely(func() {
+	Safely(func() {
 		switch {
 		case older:
 			copied = decoded(req.(protoadapt.MessageV1))

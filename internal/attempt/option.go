@@ -165,11 +165,8 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 		return
 	}
 	var v variable
-	var to *peer.Peer
-	before, _ := peer.FromContext(caller)
-	gone := caller.Err() != nil
-	ok := safely(func() { // st may be an interceptor's own stream
-		to, _ = peer.FromContext(st.Context())
+	to, gone := PeerOf(st, caller), caller.Err() != nil
+	ok := Safely(func() { // st may be an interceptor's own stream
 		v.header, _ = st.Header()
 		v.trailer = st.Trailer()
 	})
@@ -179,7 +176,7 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	switch {
 	case r.finished:
 		return
-	case ok && to != nil && to != before:
+	case ok && to != nil:
 		v.peer = *to
 		variables = slices.Repeat([]variable{v}, len(variables))
 	case gone: // gRPC may still be writing
@@ -187,6 +184,18 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	}
 	r.fill(variables)
 	r.filled = true
+}
+
+// PeerOf returns the peer of a stream that was opened under ctx; nil if it is not gRPC's own. The
+// stream must have answered or ended: otherwise gRPC would retry no more.
+func PeerOf(st grpc.ClientStream, ctx context.Context) (to *peer.Peer) {
+	before, _ := peer.FromContext(ctx)
+	Safely(func() {
+		if p, _ := peer.FromContext(st.Context()); p != before {
+			to = p
+		}
+	})
+	return to
 }
 
 // awaited reports whether the caller waits for the results, which gRPC has not finished.
