@@ -82,9 +82,10 @@ func ExampleNew() {
 func ExampleWithTrigger() {
 	for _, trigger := range []hedge.Trigger{
 		hedge.Auto(), // the default
-		hedge.Auto(hedge.TargetPercentile(0.999)), // its figures are about p99.9 in place of p99
-		hedge.Percentile(0.95),                    // later than 95 in 100 primaries
-		hedge.Fixed(20 * time.Millisecond),        // whatever is learned
+		hedge.Auto(hedge.TargetPercentile(0.999)),      // its figures are about p99.9 in place of p99
+		hedge.Auto(hedge.NoLaterThan(2 * time.Second)), // hedge n after 2n seconds at the latest
+		hedge.Percentile(0.95),                         // later than 95 in 100 primaries
+		hedge.Fixed(20 * time.Millisecond),             // whatever is learned
 		hedge.Percentile(95),
 	} {
 		_, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(trigger))
@@ -93,6 +94,7 @@ func ExampleWithTrigger() {
 	// Output:
 	// Auto() <nil>
 	// Auto(TargetPercentile(0.999)) <nil>
+	// Auto(NoLaterThan(2s)) <nil>
 	// Percentile(0.95) <nil>
 	// Fixed(20ms) <nil>
 	// Percentile(95) hedge: WithTrigger(Percentile(95)): quantile must be between 0 and 1, exclusive

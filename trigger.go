@@ -1,8 +1,10 @@
 package hedge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
@@ -31,7 +33,7 @@ type Trigger struct{ in settings.Trigger }
 // scheduler together use at most about 1% of a core: with thousands of methods, choices are less
 // frequent.
 func Auto(opts ...AutoOption) Trigger {
-	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
+	t := Trigger{settings.Auto}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&t)
@@ -47,6 +49,12 @@ type AutoOption func(*Trigger)
 // default is 0.99. It is the tail in [stats.Choice], [stats.Forecast] and [stats.Gain]. It does not
 // change when calls are hedged.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.in.Quantile = q } }
+
+// NoLaterThan makes hedge n of a call due at the age n*d at the latest, up to [WithMaxHedges], as for
+// a promised time to the first token. d must be positive; there is no default. It bounds the delay of
+// the warm-up and [WithMinDelay] too. The budget pays for these hedges, and whatever holds back a
+// hedge at any other delay holds them back.
+func NoLaterThan(d time.Duration) AutoOption { return func(t *Trigger) { t.in.Latest = d } }
 
 // Percentile hedges a call once its age exceeds the quantile q, 0 < q < 1, of the latencies of the
 // method's primaries within [WithWindow]. Hedges are due for about a share 1-q of the calls. If the
@@ -66,7 +74,8 @@ func (t Trigger) validate() error {
 	case settings.PercentileTrigger:
 		return refuse(!(q > 0 && q < 1), "WithTrigger(%v): quantile must be between 0 and 1, exclusive", t)
 	case settings.AutoTrigger:
-		return refuse(!(q >= 0.5 && q <= 0.999), "WithTrigger(%v): quantile must be 0.5 to 0.999", t)
+		return cmp.Or(refuse(t.in.Latest <= 0, "NoLaterThan(%v): must be positive", t.in.Latest),
+			refuse(!(q >= 0.5 && q <= 0.999), "WithTrigger(%v): quantile must be 0.5 to 0.999", t))
 	default:
 		return refuse(t.in.Delay < 0, "WithTrigger(%v): delay must not be negative", t)
 	}
@@ -78,10 +87,15 @@ func (t Trigger) String() string {
 		return fmt.Sprintf("Fixed(%v)", t.in.Delay)
 	case t.in.Kind == settings.PercentileTrigger:
 		return fmt.Sprintf("Percentile(%v)", t.in.Quantile)
-	case t.in.Quantile == settings.DefaultTarget:
-		return "Auto()"
 	}
-	return fmt.Sprintf("Auto(TargetPercentile(%v))", t.in.Quantile)
+	var opts []string
+	if t.in.Quantile != settings.DefaultTarget {
+		opts = append(opts, fmt.Sprintf("TargetPercentile(%v)", t.in.Quantile))
+	}
+	if t.in.Latest != settings.Auto.Latest {
+		opts = append(opts, fmt.Sprintf("NoLaterThan(%v)", t.in.Latest))
+	}
+	return "Auto(" + strings.Join(opts, ", ") + ")"
 }
 
 // WithMinDelay sets the minimum of every learned delay: 0 or more; the default is 1 ms. Without a

@@ -113,7 +113,11 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	statuses("failover", m.Failover, hedge.WithFailover)
 	switch t := m.GetTrigger().GetKind().(type) {
 	case *configpb.Trigger_Auto:
-		opts = append(opts, hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(t.Auto.GetTargetPercentile()))))
+		auto := []hedge.AutoOption{hedge.TargetPercentile(t.Auto.GetTargetPercentile())}
+		if t.Auto.NoLaterThan != nil {
+			auto = append(auto, hedge.NoLaterThan(duration("trigger.auto.noLaterThan", *t.Auto.NoLaterThan)))
+		}
+		opts = append(opts, hedge.WithTrigger(hedge.Auto(auto...)))
 	case *configpb.Trigger_Percentile:
 		opts = append(opts, hedge.WithTrigger(hedge.Percentile(t.Percentile)))
 	case *configpb.Trigger_Fixed:

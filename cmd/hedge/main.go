@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
@@ -97,6 +98,13 @@ func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 	fs.Var(&q.Unit, "unit",
 		"`unit` of latencies that are numbers alone: ns, us, ms, s or m (default: what the name of a Prometheus "+
 			"histogram says, none elsewhere)")
+	fs.Func("no-later-than", "`duration` d of the option NoLaterThan, such as 2s: hedge n is due at n*d at the latest",
+		func(s string) (err error) {
+			if q.Latest, err = time.ParseDuration(s); err == nil && q.Latest <= 0 {
+				err = errors.New("must be positive")
+			}
+			return err
+		})
 	fs.Func("o", "`path` of a picture of the latencies without hedging and with a budget of 10%, .png or .svg",
 		func(s string) error {
 			if !picture.CanDraw(s) {

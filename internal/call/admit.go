@@ -2,7 +2,6 @@ package call
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -110,10 +109,10 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return refuse(stats.DeadlineNear)
 	}
 
-	// The trigger wants no more hedges of a slow call. The hedge is held back forever: a refusal
-	// would also prevent hedges after rejected answers.
-	if d.slow && d.turn > d.maxHedges {
-		return holdUntil(math.MaxInt64)
+	// The trigger wants no more hedges of a slow call. The hedge is held back forever, or as long as
+	// hedge.NoLaterThan lets it: a refusal would also prevent hedges after rejected answers.
+	if until := d.latest(); d.slow && d.turn > d.maxHedges && d.age < until {
+		return holdUntil(until)
 	}
 
 	// The backend is silent: the primary gets more time, to show whether it answers.
@@ -127,8 +126,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// The plan hedges a share of the calls later.
-	if d.slow && !draw(d.Call) && d.age < d.estimate.Late {
-		d.Delay = d.estimate.Late
+	if d.slow && !draw(d.Call) && d.age < d.late() {
+		d.Delay = d.late()
 		return race.Event{Kind: race.HeldBack, Until: d.Delay}, stats.NotDrawn
 	}
 
@@ -200,8 +199,15 @@ func holdUntil(age time.Duration) (race.Event, stats.Reason) {
 
 // holdBack holds a hedge back for a while.
 func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
-	return race.Event{Kind: race.HeldBack, Until: retryAt(d.age, d.Delay)}, why
+	until := retryAt(d.age, d.Delay)
+	if latest := d.latest(); d.age < latest {
+		until = min(until, latest)
+	}
+	return race.Event{Kind: race.HeldBack, Until: until}, why
 }
+
+// latest returns the age from which the plan does not hold the hedge back: see hedge.NoLaterThan.
+func (d *due) latest() time.Duration { return time.Duration(d.turn) * d.settings.Learning.Latest }
 
 // usable reports whether a hedge can be sent on a connection in a state. A hedge that replaces a
 // failed attempt, or has a connection of its own, may wait for the connection.
@@ -251,9 +257,9 @@ func (d *due) patientDelay() time.Duration {
 	if !d.slow || d.turn != 1 || d.estimate == nil {
 		return 0
 	}
-	limit := time.Duration(math.MaxInt64)
+	limit := d.settings.Learning.Latest
 	if deadline, ok := d.Context.Deadline(); ok {
-		limit = deadline.Sub(d.Start) / 4
+		limit = min(limit, deadline.Sub(d.Start)/4)
 	}
 	return d.Record.PatientDelay(d.Delay, limit)
 }
@@ -267,6 +273,9 @@ func draw(c *Call) bool {
 	return !c.hedges.later
 }
 
+// late returns the delay of a call that is hedged later than others.
+func (c *Call) late() time.Duration { return min(c.estimate.Late, c.settings.Learning.Latest) }
+
 // keep returns the share of the budget's reserve that must remain, and the age at which that share
 // becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice
 // the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
@@ -275,7 +284,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
 		return 0, 0
 	}
-	until = 2 * d.Delay
+	until = min(2*d.Delay, d.latest())
 	if deadline, ok := d.Context.Deadline(); ok {
 		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n)-d.Delay/8)
 	}

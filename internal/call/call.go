@@ -150,9 +150,9 @@ func setMode(c *Call, o options) {
 		hedgeAfter(c, s.Trigger.Delay)
 	case learnedDelay(c):
 		hedgeAfter(c, c.Delay)
-	case s.WarmupDelay > 0:
+	case s.WarmupDelay > 0 || s.Learning.Latest < race.Longest:
 		m.Counters.Warmup.Add(1)
-		hedgeAfter(c, s.WarmupDelay)
+		hedgeAfter(c, min(cmp.Or(s.WarmupDelay, race.Longest), s.Learning.Latest))
 	default:
 		m.Counters.Warmup.Add(1)
 		if s.Failover != 0 && !s.DryRun { // no delay, but failures send hedges
@@ -188,7 +188,7 @@ func learnedDelay(c *Call) bool {
 	if e == nil {
 		return false
 	}
-	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
+	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), c.settings.Learning.Latest)
 	return true
 }
 
@@ -291,7 +291,7 @@ func (c *Call) Plan() race.Plan {
 	if !policy { // gRPC defines when a hedgingPolicy sends hedges
 		p.Before = runqueue.ReadArrived
 	}
-	if (p.Judged || s.Failover != 0) && !policy { // the trigger limits the hedges of slow calls only
+	if (p.Judged || s.Failover != 0 || s.Learning.Latest < race.Longest) && !policy { // Admit knows the trigger's maximum
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.why == stats.Warmup {

@@ -170,7 +170,7 @@ func (d *ended) countUnraced() {
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
-		case !draw(c) && d.Age <= c.estimate.Late:
+		case !draw(c) && d.Age <= c.late():
 			s.NotDrawn++
 		case !c.settings.Unbudgeted() && !c.payment.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++

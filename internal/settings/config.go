@@ -73,7 +73,7 @@ func DefaultConfig() Config {
 		Config: trigger.Config{
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
-		Trigger:    Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
+		Trigger:    Auto,
 		Final:      rpc.Answers,
 		Guard:      true,
 		MaxMethods: 5_000,
@@ -85,7 +85,11 @@ type Trigger struct {
 	Kind     TriggerKind
 	Quantile float64       // of a PercentileTrigger; of an AutoTrigger, the percentile that is reported
 	Delay    time.Duration // of a FixedTrigger
+	Latest   time.Duration // of an AutoTrigger: see hedge.NoLaterThan
 }
+
+// Auto is hedge.Auto without options.
+var Auto = Trigger{Kind: AutoTrigger, Quantile: DefaultTarget, Latest: race.Longest}
 
 // TriggerKind selects the fields of a [Trigger] that are used.
 type TriggerKind uint8
@@ -104,12 +108,12 @@ const (
 // learning returns the part of the configuration that package trigger needs.
 func (c *Config) learning() *trigger.Config {
 	l := c.Config
-	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger
+	l.Quantile, l.Target, l.Auto, l.Latest = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger, race.Longest
 	switch c.Trigger.Kind {
 	case PercentileTrigger:
 		l.Quantile = c.Trigger.Quantile
 	case AutoTrigger:
-		l.Target = c.Trigger.Quantile
+		l.Target, l.Latest = c.Trigger.Quantile, min(c.Trigger.Latest, race.Longest)
 	}
 	l.MinDelay = min(c.MinDelay, race.Longest)
 	return &l

@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -36,7 +37,7 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 	}
 	// The upper edge: rounding down would hedge every call of a service with a constant latency.
 	edge := sketch.UpperEdge(sketch.Bucket(delay))
-	plan := HedgePlan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
+	plan := HedgePlan{Delay: min(max(edge, c.MinDelay), cmp.Or(c.Latest, Never)), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(l.follow(plan, c, now, d))
 }
 
@@ -50,7 +51,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
 		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,
-		Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+		Hedges: c.MaxHedges, MinDelay: c.MinDelay, Latest: c.Latest,
 	}
 	l.account.fill(&problem, c, l.schedule.learned.Load(), l.sent.Load(), m)
 	plan, ok := Find(problem)
@@ -64,7 +65,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
 			UnhedgedTail:  Tail(primary, c.Target),
 			CutShort:      float64(longer) / float64(d.Total()),
-			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
+			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,
 		}
 		if plan.Probability < 1 && plan.Late < Never {
@@ -83,7 +84,8 @@ type Config struct {
 	MaxHedges     int     // of one call
 	BudgetPercent float64 // hedges per 100 calls
 	MinDelay      time.Duration
-	WarmupCalls   int // before the first estimate
+	Latest        time.Duration // hedge k is due at k times this at the latest; 0: no bound
+	WarmupCalls   int           // before the first estimate
 	Window        time.Duration
 }
 

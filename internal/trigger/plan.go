@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -18,6 +19,7 @@ type Problem struct {
 	Tokens   float64       // the most that the bucket can hold and pay
 	Hedges   int           // bound on the hedges of one call, at least 1
 	MinDelay time.Duration // the least delay
+	Latest   time.Duration // hedge k is due at k times this at the latest; 0: no bound
 	Price    float64       // gain required per extra attempt
 }
 
@@ -73,15 +75,19 @@ func (s *search) find(hedges int) mix {
 	stride := max(len(buckets)/coarse, 1)
 	options := func(from, to, stride int) (few []option) {
 		for i := max(from, 0); i < min(to, len(buckets)); i += stride {
-			few = append(few, s.option(i, max(sketch.UpperEdge(buckets[i]), s.MinDelay), hedges))
+			few = append(few, s.option(i, min(max(sketch.UpperEdge(buckets[i]), s.MinDelay), s.Latest), hedges))
 		}
 		return few
 	}
 	around := func(o option) []option { return options(o.n-stride+1, o.n+stride, 1) }
-	few, none := options(0, len(buckets), stride), option{delay: Never, hidden: make([]float64, len(s.points))}
+	few, none := options(0, len(buckets), stride), s.option(len(buckets)-1, s.Latest, hedges)
+	if none.delay < Never {
+		few = append(few, none)
+	}
+	s.most = max(s.Load, none.load)
 	best := s.best(few, append(few, none))
-	best = s.best(around(best.early), []option{best.late})
-	if best.plan.Probability < 1 && best.late.delay != Never {
+	best = s.best(append(around(best.early), best.early), []option{best.late})
+	if best.plan.Probability < 1 && best.late.delay != s.Latest {
 		best = s.best([]option{best.early}, around(best.late))
 	}
 	return best
@@ -167,6 +173,7 @@ type search struct {
 	Problem
 	points   []point // beyond the median
 	unhedged float64 // tail of unhedged calls
+	most     float64 // the most load of a plan: Load, or more if Latest costs more
 	observed []observed
 }
 
@@ -180,6 +187,7 @@ type point struct {
 
 func (p Problem) search() *search {
 	s := &search{Problem: p}
+	s.Latest = cmp.Or(s.Latest, Never)
 	median := 0 // of primaries or of hedges, whichever are faster
 	for median < p.Primary.Last && min(p.Primary.Beyond(median), p.Hedge.Beyond(median)) > 0.5 {
 		median++
@@ -210,7 +218,7 @@ func (s *search) candidates() []int {
 	floor := sketch.Bucket(max(s.MinDelay, 1))
 	buckets := []int{floor}
 	before := s.Primary.Beyond(floor)
-	for b := floor + 1; b <= s.Primary.Last; b++ {
+	for b := floor + 1; b <= s.Primary.Last && sketch.UpperEdge(b) < s.Latest; b++ {
 		beyond := s.Primary.Beyond(b)
 		if beyond < before && beyond < 0.97 {
 			buckets = append(buckets, b)
@@ -235,9 +243,9 @@ func (s *search) best(early, late []option) mix {
 	for _, e := range early {
 		for _, l := range late {
 			q := 1.0
-			if e.load > s.Load && l.load <= s.Load {
-				q = (s.Load - l.load) / (e.load - l.load)
-			} else if e.load > s.Load || l.delay != Never {
+			if e.load > s.most && l.load <= s.most {
+				q = (s.most - l.load) / (e.load - l.load)
+			} else if e.load > s.most || l.delay != s.Latest {
 				continue
 			}
 			if m := s.mix(e, l, q); m.worth > best.worth || m.worth == best.worth && m.worth <= 0 {
@@ -267,10 +275,10 @@ func (s *search) mix(early, late option, q float64) mix {
 
 // load returns the extra attempts per call if all calls are hedged after a delay.
 func (s *search) load(delay time.Duration, hedges int) (sum float64) {
-	for k := 1; k <= hedges; k++ {
-		at := time.Duration(k) * delay
+	for k := 1; k <= s.Hedges && s.due(delay, hedges, k) < Never; k++ {
+		at := s.due(delay, hedges, k)
 		due := s.Primary.At(at)
-		if k == 1 { // exact, as the delay is the edge of a bucket
+		if k == 1 && delay != s.Latest { // exact, as the delay is the edge of a bucket
 			due = s.Primary.Beyond(sketch.Bucket(at - 1))
 		}
 		sum += due * (1 - s.answered(delay, hedges, at))
@@ -282,8 +290,16 @@ func (s *search) load(delay time.Duration, hedges int) (sum float64) {
 // are independent of their primaries.
 func (s *search) answered(delay time.Duration, hedges int, t time.Duration) float64 {
 	left := 1.0
-	for k := 1; k <= hedges && time.Duration(k)*delay < t; k++ {
-		left *= s.Hedge.At(t - time.Duration(k)*delay)
+	for k := 1; k <= s.Hedges && s.due(delay, hedges, k) < t; k++ {
+		left *= s.Hedge.At(t - s.due(delay, hedges, k))
 	}
 	return 1 - left
+}
+
+// due returns the age at which hedge k is due; Never or more if the plan has no such hedge.
+func (s *search) due(delay time.Duration, hedges, k int) time.Duration {
+	if k > hedges {
+		delay = max(delay, s.Latest)
+	}
+	return time.Duration(k) * delay
 }

@@ -24,7 +24,7 @@ func (c *Config) Predict(calls *sketch.Distribution, capacity float64) (p Predic
 	primary := calls.Survival()
 	p.problem = Problem{
 		Primary: primary, Hedge: primary, Price: budget.LeastPrice,
-		Load: c.BudgetPercent / 100, Tokens: capacity, Hedges: c.MaxHedges, MinDelay: c.MinDelay,
+		Load: c.BudgetPercent / 100, Tokens: capacity, Hedges: c.MaxHedges, MinDelay: c.MinDelay, Latest: c.Latest,
 	}
 	p.Plan, ok = Find(p.problem)
 	return p, ok
@@ -54,7 +54,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 		if p, ok := c.Predict(d, max(perPercent*percent, minCapacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
-				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: p.Plan.Load,
+				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: min(p.Plan.Load, percent/100),
 			})
 		}
 	}

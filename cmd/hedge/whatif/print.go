@@ -57,7 +57,7 @@ func (a answer) print(w io.Writer) {
 		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay),
 			fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
 			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(
-				r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
+				r.With(0.999)), r.ratio(0.999), figure.Percent(min(r.Plan.Load, r.budget/100))))
 	}
 	for line := range strings.Lines(rows.Render()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))

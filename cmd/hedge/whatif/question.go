@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -18,12 +19,13 @@ import (
 
 // Question describes the location of the latencies in a file, and the distributions to draw.
 type Question struct {
-	Format  Format // empty: by the first line
-	Field   string // the column, field or histogram with the latencies
-	By      string // the column, field or label that tells calls apart; empty: none
-	Where   Filter // which calls are read
-	Unit    Unit   // of latencies that are numbers alone
-	Picture string // a path; empty: none
+	Format  Format        // empty: by the first line
+	Field   string        // the column, field or histogram with the latencies
+	By      string        // the column, field or label that tells calls apart; empty: none
+	Where   Filter        // which calls are read
+	Unit    Unit          // of latencies that are numbers alone
+	Picture string        // a path; empty: none
+	Latest  time.Duration // of hedge.NoLaterThan; 0: none
 }
 
 // budgets are the budgets, in percent, that are predicted for; drawn is the default one.
@@ -78,7 +80,7 @@ func (in *input) answers() ([]answer, error) {
 	most := 0.0
 	for _, c := range groups {
 		most = max(most, c.count)
-		if rows := predict(c); rows != nil {
+		if rows := in.predict(c); rows != nil {
 			answers = append(answers, answer{in.title(c), c, rows})
 		} else {
 			in.fewGroups++
@@ -96,12 +98,13 @@ func (in *input) answers() ([]answer, error) {
 }
 
 // predict returns the prediction for each budget, or nil for too few calls.
-func predict(c *calls) []row {
+func (q Question) predict(c *calls) []row {
 	defaults, distribution := settings.DefaultConfig(), c.distribution()
 	var rows []row
 	for _, percent := range budgets {
 		config := trigger.Config{
 			Target: settings.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
+			Latest: q.Latest,
 		}
 		p, ok := config.Predict(distribution, math.MaxFloat64) // no bound
 		if !ok {
