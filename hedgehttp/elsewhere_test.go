@@ -30,7 +30,8 @@ func (p providers) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := wait(req.Context(), r.after); err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: r.status, Header: r.header, Request: req, Body: io.NopCloser(strings.NewReader(got))}, nil
+	body := io.NopCloser(strings.NewReader(got))
+	return &http.Response{StatusCode: r.status, Header: r.header, Request: req, Body: body}, nil
 }
 
 // counted is a body that must be closed.
@@ -65,14 +66,15 @@ func TestWithHedgeRequest(t *testing.T) {
 		sent  int64
 	}{
 		{name: "a answers", a: is(200, 0), hedge: toB, want: "POST /v1 a's body", from: "a"},
-		{name: "b answers", a: is(200, time.Hour), b: is(200, 0), hedge: toB, want: "POST /chat b's body", from: "b", sent: 1},
+		{name: "b answers", a: is(200, time.Hour), b: is(200, 0), hedge: toB, want: "POST /chat b's body",
+			from: "b", sent: 1},
 		{name: "a body of its own", a: is(200, time.Hour), b: is(200, 0), hedge: other, want: "POST /new  other", from: "b",
 			sent: 1},
 		{name: "a fails", a: is(503, 0), b: is(200, 0), hedge: toB, want: "POST /chat b's body", from: "b", sent: 1},
 		{name: "a wants no attempt", a: reply{status: 503, header: later}, b: is(200, 0), hedge: other,
 			want: "POST /new  other", from: "b", sent: 1},
-		{name: "neither wants one", a: reply{status: 503, header: later}, b: reply{status: 503, header: later}, hedge: other,
-			want: "POST /v1 a's body", from: "a", sent: 1},
+		{name: "neither wants one", a: reply{status: 503, header: later}, b: reply{status: 503, header: later},
+			hedge: other, want: "POST /v1 a's body", from: "a", sent: 1},
 		{name: "no budget", a: is(503, 0), b: is(200, 0), hedge: other, opts: []hedge.Option{hedge.WithBudgetPercent(0.01),
 			hedge.WithCost(func(_ context.Context, _ string, _ any) float64 { return 100 })}, want: "POST /v1 a's body", from: "a"},
 		{name: "an error", a: is(503, 0), hedge: func(int, *http.Request) (*http.Request, error) {

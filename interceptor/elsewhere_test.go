@@ -91,7 +91,8 @@ func TestHedgeTo(t *testing.T) {
 					grpc.UseCompressor(gzip.Name), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from))
 				took := time.Since(began)
 				time.Sleep(time.Minute)
-				if got := trailer.Get("region"); took != tc.at || status.Code(err) != tc.code || len(got) != 1 || got[0] != tc.from {
+				if got := trailer.Get("region"); took != tc.at || status.Code(err) != tc.code || len(got) != 1 ||
+					got[0] != tc.from {
 					t.Errorf("answer of %v after %v: %v, want %v's after %v: %v", got, took, err, tc.from, tc.at, tc.code)
 				}
 				if err == nil && (header.Get("region")[0] != tc.from || from.Addr == nil || reply.GetId() != 7) {

@@ -99,7 +99,8 @@ func (c *clientStream) mayBeSaved(err error) bool {
 func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	c.finish(&c.primary, err)
 	if err != nil {
-		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover { // RecvMsg sends a hedge, or the call ends with its context
+		// RecvMsg sends a hedge, or the call ends with its context.
+		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover {
 			context.AfterFunc(bound, c.primaryEnded)
 			return
 		}
