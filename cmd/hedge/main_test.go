@@ -74,6 +74,11 @@ func TestInput_Wrong(t *testing.T) {
 			"stdin: found the histogram rpc, whose name has no unit, expected one such as rpc_seconds, or the " +
 				"unit of its edges, given with -unit"},
 		{"", "# TYPE rpc histogram\n", `stdin: found no histogram, expected lines of NAME_bucket{le="…"}`},
+		{"-unit s", "# TYPE rpc histogram\nrpc_bucket{le=\"+Inf\"} 3\nrpc_sum 1\nrpc_count 3\n",
+			`stdin:2: found le="+Inf" as the only bucket of a series, as of a native histogram, expected the buckets ` +
+				`of a classic histogram`},
+		{"", "{\"rpc_bucket\"} 3\n",
+			`stdin:1: found le="", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
 		{"", "rpc_bucket{le=\"1} 3\n", "stdin:1: found `rpc_bucket{le=\"1} 3`, expected " + line},
 		{"", "rpc_bucket{le=\"1\"} many\n", "stdin:1: found `rpc_bucket{le=\"1\"} many`, expected " + line},
 		{"", "rpc_bucket{le=\"low\"} 3\n",
@@ -272,6 +277,32 @@ func TestHistogram_LargeFiles(t *testing.T) {
 			}
 		} else if code != 0 || tc.want != "" && got != tc.want || !strings.Contains(got, `method "Put": 100,000 calls`) {
 			t.Errorf("%s: exit code %d\n%s%s\nwant\n%s", tc.name, code, stderr, got, tc.want)
+		}
+	}
+}
+
+// TestHistogram_NamesInQuotes checks that the forms of a name in UTF-8 give the same table.
+func TestHistogram_NamesInQuotes(t *testing.T) {
+	edges := func(sample string) string {
+		return fmt.Sprintf(sample, "0.1", 100) + fmt.Sprintf(sample, "1200", 300) + fmt.Sprintf(sample, "+Inf", 400)
+	}
+	_, want, stderr := whatIf(t, edges("rpc_seconds_bucket{method=\"Get\",le=%q} %d\n"))
+	for _, note := range []string{"took longer than the last bucket, and count as 600000.0 ms.",
+		"calls of more than 10m0s count as 10m0s."} {
+		if !strings.Contains(want, note) {
+			t.Errorf("%q is not in\n%s%s", note, want, stderr)
+		}
+	}
+	for args, text := range map[string]string{
+		"":                   `{"rpc.seconds_bucket",method="Get",le=%q} %d` + "\n",
+		"-where my.method=G": `{"rpc.seconds_bucket", "my.method"="G", "le"=%q} %d` + "\n",
+		"-field rpc.seconds": `{"rpc.seconds_bucket",method="},\"",le=%q} %d` + "\n",
+		"-field rpc_seconds": `{__name__="rpc_seconds_bucket",le=%q} %d` + "\n",
+	} {
+		for _, head := range []string{"", "# TYPE \"rpc.seconds\" histogram\n", "# UNIT \"rpc.seconds\" seconds\n"} {
+			if code, got, stderr := whatIf(t, head+edges(text), strings.Fields(args)...); code != 0 || got != want {
+				t.Errorf("%s%s: exit code %d, want\n%s, got\n%s%s", head, text, code, want, got, stderr)
+			}
 		}
 	}
 }

@@ -33,6 +33,8 @@ func (f *Format) Set(s string) error {
 // it is a complete comment or sample, because the name of a CSV column may contain spaces.
 func (in *input) formatOf(first string) Format {
 	switch {
+	case isQuoted.MatchString(first):
+		return Prometheus
 	case strings.HasPrefix(first, "{"):
 		return JSON
 	case isMetric.MatchString(first) && (in.Field == "" || isName.MatchString(in.Field)):
@@ -50,4 +52,6 @@ var (
 	isMetric = regexp.MustCompile(`^# (HELP|TYPE|UNIT) ` + metricName + `( |$)|^# EOF$|` +
 		`^` + metricName + ` ?\{ *(\}|[a-zA-Z_]\w*=")|` +
 		`^` + metricName + `[ \t]+[+-]?(\d[\d.eE+-]*|Inf|NaN)([ \t]+\d+)?$`)
+	// isQuoted matches a line with a name in quotes, or as a label, which stands between the braces.
+	isQuoted = regexp.MustCompile(`^# (HELP|TYPE|UNIT) "|^\{ *("(\\.|[^"\\])*" *[,}]|__name__=")`)
 )

@@ -77,7 +77,7 @@ func (in *input) readHistogram(r io.Reader) error {
 		in.notes = append(in.notes,
 			fmt.Sprintf("%s of the calls took longer than the last bucket, and count as %s. Percentiles beyond it "+
 				"are too small.",
-				figure.Percent(s.beyond/s.sum), figure.Millis(s.lastBucket)))
+				figure.Percent(s.beyond/s.sum), figure.Millis(min(s.lastBucket, longest))))
 	}
 	return nil
 }
@@ -185,17 +185,19 @@ func (h *histogram) find(at float64) int {
 	return slices.IndexFunc(h.edges, func(e edge) bool { return e.at == at })
 }
 
-// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it
+// unitOf is the unit that the end of a histogram's name says, after the last underscore or dot; 0 if it
 // says none.
 func unitOf(name string) Unit {
-	return namedUnits[name[strings.LastIndexByte(name, '_')+1:]]
+	return namedUnits[name[strings.LastIndexAny(name, "_.")+1:]]
 }
 
 // comment reads a line such as # UNIT rpc_duration seconds. It keeps the last one until the name of
 // the histogram is known.
 func (s *scrape) comment(words []string) {
-	if len(words) == 4 && words[1] == "UNIT" && (s.name == "" || s.name == words[2]) {
-		s.of, s.unit = words[2], namedUnits[words[3]]
+	if len(words) == 4 && words[1] == "UNIT" {
+		if name := strings.Trim(words[2], `"`); s.name == "" || s.name == name {
+			s.of, s.unit = name, namedUnits[words[3]]
+		}
 	}
 }
 
@@ -234,6 +236,10 @@ func (s *scrape) count() error {
 	for _, h := range s.all {
 		slices.SortFunc(h.edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 		highest := h.edges[len(h.edges)-1]
+		if len(h.edges) == 1 && math.IsInf(highest.at, 1) {
+			return s.in.wrong(highest.line, `le="+Inf" as the only bucket of a series, as of a native histogram`,
+				"the buckets of a classic histogram")
+		}
 		if len(h.edges) < 2 || !math.IsInf(highest.at, 1) {
 			return s.in.wrong(highest.line, fmt.Sprintf("le=\"%g\" as the last bucket of a series", highest.at),
 				`others before it, and le="+Inf" last`)

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ const aSample = `a line such as rpc_seconds_bucket{le="0.1"} 42`
 // parseSample reads a line that is no comment. An error describes the expected text.
 func parseSample(line string) (s sample, expected string) {
 	end := strings.IndexAny(line, "{ \t")
-	if end <= 0 {
+	if end < 0 {
 		return s, aSample
 	}
 	s.name, line = line[:end], line[end:]
@@ -30,6 +31,9 @@ func parseSample(line string) (s sample, expected string) {
 		if line, ok = s.readLabels(line[1:]); !ok {
 			return s, aSample
 		}
+	}
+	if s.name = cmp.Or(s.name, s.labels["__name__"]); s.name == "" {
+		return s, aSample
 	}
 	fields := strings.Fields(line) // the value, and ignored fields: a time, an exemplar
 	if len(fields) == 0 {
@@ -43,7 +47,8 @@ func parseSample(line string) (s sample, expected string) {
 	return s, ""
 }
 
-// readLabels reads the labels between braces, and returns the rest of the line.
+// readLabels reads the labels between braces, and returns the rest of the line. Their names may be in
+// quotes, and so may the name of the metric, which then comes first and has no value.
 func (s *sample) readLabels(text string) (rest string, ok bool) {
 	var others strings.Builder
 	for {
@@ -53,7 +58,19 @@ func (s *sample) readLabels(text string) (rest string, ok bool) {
 			return rest, true
 		}
 		name, after, ok := strings.Cut(text, "=")
-		if !ok || !strings.HasPrefix(after, `"`) {
+		if strings.HasPrefix(text, `"`) {
+			quoted := quotedPrefix(text)
+			after, ok = strings.CutPrefix(strings.TrimLeft(text[len(quoted):], " "), "=")
+			var err error
+			if name, err = strconv.Unquote(quoted); err != nil {
+				return "", false
+			}
+			if !ok && s.name == "" {
+				s.name, text = name, after
+				continue
+			}
+		}
+		if after = strings.TrimLeft(after, " "); !ok || !strings.HasPrefix(after, `"`) {
 			return "", false
 		}
 		quoted := quotedPrefix(after)
