@@ -469,16 +469,16 @@ func ExampleWithOtherBackendOnly() {
 }
 
 // The limit of a server that closes connections after 200 resets in 30 seconds, Netty's default.
-func ExampleWithResetLimit() {
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second)))
+func ExampleWithHedgeLimit() {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithHedgeLimit(200, 30*time.Second)))
 	doOnce(s, "/pkg.Svc/Get")
 	r := s.Methods()[0].Resets
 	fmt.Println("at most", r.Limit, "hedges in", r.Per)
-	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithHedgeLimit(0, time.Second))
 	fmt.Println(err)
 	// Output:
 	// at most 200 hedges in 30s
-	// hedge: WithResetLimit(0, 1s): must be at least 1 hedge, in at least 1ms
+	// hedge: WithHedgeLimit(0, 1s): must be at least 1 hedge, in at least 1ms
 }
 
 // Latencies are forgotten after five minutes instead of 30 seconds, for rarely called methods.

@@ -311,14 +311,17 @@ func checkCodes(option string, all []codes.Code) (err error) {
 	return err
 }
 
-// WithResetLimit limits the hedges of a target, over all its connections, to n in any interval of
-// per, for servers that count resets: see [stats.Resets]. n is at least 1, and per at least a
-// millisecond. By default there is no limit until a server closes connections because of resets.
-func WithResetLimit(n int, per time.Duration) Option {
+// WithHedgeLimit limits the hedges of a target to n in any interval of per, whatever the budget: over
+// all its connections, and for [Do] and HTTP too. n is at least 1, and per at least a millisecond. By
+// default there is no limit until a server closes connections because of resets: see [stats.Resets].
+//
+// A hedge that its server turned away does not count, nor does a call that is sent again after its
+// connection was closed. A hedge with a destination of its own counts at both targets.
+func WithHedgeLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
-		"WithResetLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
-	limit := &guard.ResetLimit{N: n, Per: per}
-	return option("WithResetLimit", notForMethods, err, func(c *settings.Config) { c.ResetLimit = limit })
+		"WithHedgeLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
+	limit := &guard.HedgeLimit{N: n, Per: per}
+	return option("WithHedgeLimit", notForMethods, err, func(c *settings.Config) { c.HedgeLimit = limit })
 }
 
 const minWindow = 10 * time.Millisecond

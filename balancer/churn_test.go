@@ -35,7 +35,7 @@ func TestChurn_EveryField(t *testing.T) {
 		}})
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)),
 		hedge.WithWarmup(20, 20*ms),
-		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
+		hedge.WithHedgeLimit(1_000_000, time.Second)) // connections end here for no reset
 	d := dial(t, cluster, backends, false,
 		append(hedgetest.Interceptors(s), over(roundRobin, `"connections": 2`),
 			grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)

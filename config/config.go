@@ -94,8 +94,8 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	flag(m.Off, hedge.WithOff)
 	flag(m.DryRun, hedge.WithDryRun)
 	add(m.Control != nil, func() hedge.Option { return hedge.WithControl(*m.Control) })
-	add(m.ResetLimit != nil, func() hedge.Option {
-		return hedge.WithResetLimit(int(m.ResetLimit.GetResets()), duration("resetLimit.per", m.ResetLimit.GetPer()))
+	add(m.HedgeLimit != nil, func() hedge.Option {
+		return hedge.WithHedgeLimit(int(m.HedgeLimit.GetHedges()), duration("hedgeLimit.per", m.HedgeLimit.GetPer()))
 	})
 	add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(duration("window", *m.Window)) })
 	add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })

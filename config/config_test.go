@@ -36,7 +36,7 @@ const whole = `{
   "off": true,
   "otherBackendOnly": true,
   "readOnlyMethods": ["/pkg.Svc/List*"],
-  "resetLimit": {"per": "1m0s", "resets": 100},
+  "hedgeLimit": {"hedges": 100, "per": "1m0s"},
   "serviceConfig": {"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]},
   "singleRequest": ["/pkg.Svc/Infer"],
   "targetOptions": {"dns:///*": {
@@ -73,7 +73,7 @@ func TestParse_EveryField(t *testing.T) {
 			hedge.WithMethods("/pkg.Svc/*"), hedge.WithMinDelay(2 * time.Millisecond),
 			hedge.WithNonFatalCodes(codes.Canceled, codes.DeadlineExceeded, codes.Unavailable), hedge.WithOff(true),
 			hedge.WithOtherBackendOnly(true), hedge.WithReadOnlyMethods("/pkg.Svc/List*"),
-			hedge.WithResetLimit(100, time.Minute),
+			hedge.WithHedgeLimit(100, time.Minute),
 			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]}`),
 			hedge.WithTargetOptions("dns:///*", hedge.WithMethodOptions("/pkg.Svc/Get", hedge.WithMaxHedges(0)),
 				hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`)),
@@ -131,7 +131,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"warmup": {"calls": 3, "delay": ""}}`, `warmup.delay: "" is not a duration`},
 		{`{"serviceConfig": {"a": ` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
 			"WithServiceConfig: JSON: must not be nested deeper than 100 levels"},
-		{`{"resetLimit": {"per": "1m"}}`, "WithResetLimit(0, 1m0s)"},
+		{`{"hedgeLimit": {"per": "1m"}}`, "WithHedgeLimit(0, 1m0s)"},
 		{`{"methods": "/s/M"}`, "(line 1:13)"},
 		{`{"methods": ["Get"]}`, `WithMethods("Get")`},
 		{`{"serviceConfig": {"methodConfig": 3}}`,
@@ -179,7 +179,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
 	f.Add([]byte(`{"serviceConfig": {"methodConfig":[{"name":[{"service":"a","method":"b"},{"service":"a"}],` +
 		`"hedgingPolicy":{"maxAttempts":1e1,"hedgingDelay":"-0s","nonFatalStatusCodes":["ok",null,17]}}]}}`))
-	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": ` +
+	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "hedgeLimit": ` +
 		`{"resets": 0, "per": "0s"}}`))
 	f.Add([]byte(`{"allMethods": true, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": ` +
 		`1.0019}}, "targetOptions": {"*": {"off": false}}}`))

@@ -47,7 +47,7 @@ func (r row) Figures() (f []figure) {
 		"guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
 	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
 	add(t.Resets.Limit > 0,
-		"hedge limit by WithResetLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
+		"hedge limit by WithHedgeLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
 	add(t.Resets.Learned > 0, "hedge limit learned from resets", "%s per minute", count(int64(t.Resets.Learned)))
 	add(t.Connections > t.Ready, "backends ready", "%d, over %d connections", t.Ready, t.Connections)
 	add(t.Connections <= t.Ready && t.Ready > 0, "backends ready", "%d", t.Ready)

@@ -45,7 +45,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{name: "twice", steps: []step{cut(calmCut), cut(calmCut)}, code: codes.Unavailable},
 		{name: "another method", steps: calm, method: "/a/GetOther", winner: 1},
 		{name: "with a limit of resets", steps: calm,
-			opts: []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, winner: 1},
+			opts: []hedge.Option{hedge.WithHedgeLimit(40, time.Minute)}, winner: 1},
 		{name: "the budget is spent", steps: calm, opts: []hedge.Option{hedge.WithBudgetPercent(1)}, winner: 1},
 	}
 	for i := range again {
@@ -107,10 +107,10 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 		set   hedge.Option
 	}{
 		{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, nil},
-		{"Apache, set", testserver.LimitLikeApache, hedge.WithResetLimit(20, time.Second)},
+		{"Apache, set", testserver.LimitLikeApache, hedge.WithHedgeLimit(20, time.Second)},
 		{"Node.js, half", testserver.Limit{Resets: graceful}, nil},
 		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
-			hedge.WithResetLimit(400, time.Minute)},
+			hedge.WithHedgeLimit(400, time.Minute)},
 	}) {
 		for _, d := range doors[:2] {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {

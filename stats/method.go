@@ -181,7 +181,7 @@ func (r GuardReason) String() string {
 // loser's. Such servers close a connection on which a client resets more than a few hundred streams
 // per minute, and the calls in flight fail. docs/servers.md lists them.
 type Resets struct {
-	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithResetLimit; 0
+	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithHedgeLimit; 0
 	// without the option.
 	Limit int
 	Per   time.Duration

@@ -90,7 +90,7 @@ func TestLogger_HeldBack(t *testing.T) {
 		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedge throttle active", "hedge throttle released", 0},
 		{hedge.WithGuard(true), nil, quota, 60, "hedge guard active", "hedge guard released", 20 * time.Minute},
 		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedge budget exhausted", "hedge budget recovered", 20 * time.Second},
-		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached",
+		{hedge.WithHedgeLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached",
 			"hedge reset limit released", 5 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -238,7 +238,7 @@ type settings struct {
 	unguarded bool
 	rejected  bool // replies with a payload are no answers
 	failover  bool
-	resets    int // WithResetLimit, a minute; 0: none
+	resets    int // WithHedgeLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
 }
@@ -289,7 +289,7 @@ func (w *world) options(s settings) []hedge.Option {
 		opts = append(opts, hedge.WithFailover(codes.Unavailable, codes.Internal))
 	}
 	if s.resets > 0 {
-		opts = append(opts, hedge.WithResetLimit(s.resets, time.Minute))
+		opts = append(opts, hedge.WithHedgeLimit(s.resets, time.Minute))
 	}
 	return opts
 }

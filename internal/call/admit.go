@@ -165,9 +165,9 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return d.holdBack(stats.Guarded)
 	}
 
-	// No reset is left for the loser, which may be the primary or the hedge. A hedge that sends the
+	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or the hedge. A hedge that sends the
 	// call again makes no loser.
-	if !d.OffWire && !d.race.Repeated {
+	if !d.race.Repeated {
 		if d.hedges.tookReset = d.takeReset(d.n, d.now); !d.hedges.tookReset {
 			release(d.Call)
 			return d.holdBack(stats.ResetsSpent)

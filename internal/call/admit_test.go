@@ -38,7 +38,7 @@ func TestAdmit_OnlyHope(t *testing.T) {
 // TestAdmit_RepetitionTakesNoReset: a hedge that sends a call again has no loser, so it passes
 // without a reset, and returns none if it is not sent.
 func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithResetLimit(2, time.Hour)) // one hedge
+	s := hedgetest.Fixed(t, time.Hour, hedge.WithHedgeLimit(2, time.Hour)) // one hedge
 	for n, tc := range []struct{ repeated, want, dropped bool }{
 		{want: true, dropped: true},
 		{want: true},

@@ -273,9 +273,7 @@ func catchUp(c *Call, r *race.Report) {
 		case a.TurnedAway: // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			c.settings.Groups.TurnedAway(c.group, time.Now())
-			if !c.OffWire {
-				c.refundReset(n) // the attempt has ended, and is not reset
-			}
+			c.refundReset(n) // the attempt has ended, and is not reset
 			if !c.settings.Unbudgeted() {
 				c.payment.turnedAway(n)
 			}

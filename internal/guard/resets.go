@@ -13,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// ResetLimit is WithResetLimit: at most N hedges in any interval of Per.
-type ResetLimit struct {
+// HedgeLimit is WithHedgeLimit: at most N hedges in any interval of Per.
+type HedgeLimit struct {
 	N   int
 	Per time.Duration
 }
@@ -51,7 +51,7 @@ const (
 // Resets has no limit. It is safe for concurrent use.
 type Resets struct {
 	mu      sync.Mutex
-	option  *ResetLimit // WithResetLimit; nil: none
+	option  *HedgeLimit // WithHedgeLimit; nil: none
 	learned [causes]learned
 	level   float64   // of the token bucket that enforces the limits
 	at      time.Time // of level and sent
@@ -66,8 +66,8 @@ type learned struct {
 	sent   float64   // hedges of the last interval per, with exponentially fading memory
 }
 
-// SetLimit sets the limit of WithResetLimit; nil for none.
-func (r *Resets) SetLimit(l *ResetLimit) {
+// SetLimit sets the limit of WithHedgeLimit; nil for none.
+func (r *Resets) SetLimit(l *HedgeLimit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.option = l

@@ -141,9 +141,9 @@ func TestResets_LiftsStepByStep(t *testing.T) {
 	}
 }
 
-// TestResets_WithResetLimit: at most n hedges in any interval of per, and as many on average.
-func TestResets_WithResetLimit(t *testing.T) {
-	for _, limit := range []guard.ResetLimit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
+// TestResets_WithHedgeLimit: at most n hedges in any interval of per, and as many on average.
+func TestResets_WithHedgeLimit(t *testing.T) {
+	for _, limit := range []guard.HedgeLimit{{N: 1, Per: time.Second}, {N: 2, Per: time.Second},
 		{N: 7, Per: 3 * time.Second}, {N: 200, Per: 30 * time.Second}} {
 		s, most, total := newServer(), 0, 0
 		s.limits.SetLimit(&limit)
@@ -176,7 +176,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 // back can be sent again.
 func TestResets_BothLimits(t *testing.T) {
 	s := newServer()
-	s.limits.SetLimit(&guard.ResetLimit{N: 20, Per: time.Second})
+	s.limits.SetLimit(&guard.HedgeLimit{N: 20, Per: time.Second})
 	s.serves(5*time.Minute, 10, 0, 0)
 	s.limits.NoteFailure(tooMany, s.now)
 	s.sent = nil
@@ -185,7 +185,7 @@ func TestResets_BothLimits(t *testing.T) {
 		t.Errorf("%d hedges a minute, under %+v", n, s.limits.State(s.now))
 	}
 	s = newServer()
-	s.limits.SetLimit(&guard.ResetLimit{N: 2, Per: time.Hour})
+	s.limits.SetLimit(&guard.HedgeLimit{N: 2, Per: time.Hour})
 	for range 10 {
 		if !s.limits.Admit(s.now) {
 			t.Fatal("a hedge is held back although none was sent")

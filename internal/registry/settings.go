@@ -77,7 +77,7 @@ func (m *Method) update(to *settings.Settings) {
 func (m *Method) complete(to *settings.Settings) *Settings {
 	s := &Settings{Settings: *to}
 	m.Target.Budget.SetPercent(s.Settings.Target.BudgetPercent)
-	m.Target.Resets.SetLimit(s.Settings.Target.ResetLimit)
+	m.Target.Resets.SetLimit(s.Settings.Target.HedgeLimit)
 	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
 	m.groups = control.For(s.Control/100, s.Compared(), m.groups)

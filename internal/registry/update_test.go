@@ -44,7 +44,7 @@ func changing(i int) []hedge.Option {
 	}
 	if i%2 == 0 {
 		opts = append(opts, hedge.WithMethodOptions("/pkg.Svc/Get1", hedge.WithBudgetPercent(float64(i%6))),
-			hedgetest.Throttle(10+i%5, 0.1), hedge.WithResetLimit(10+i%3, time.Minute))
+			hedgetest.Throttle(10+i%5, 0.1), hedge.WithHedgeLimit(10+i%3, time.Minute))
 	}
 	if i%5 == 0 {
 		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}),

@@ -34,7 +34,7 @@ type Config struct {
 	Acceptable       func(ctx context.Context, method string, reply any, err error) bool
 	Control          float64            // the percentage of calls that are never hedged
 	ServiceConfig    *rpc.ServiceConfig // nil: none
-	ResetLimit       *guard.ResetLimit  // nil: none
+	HedgeLimit       *guard.HedgeLimit  // nil: none
 	Guard            bool
 	WaitForMessage   []string // patterns
 	SingleRequest    []string // patterns

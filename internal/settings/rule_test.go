@@ -110,8 +110,8 @@ var everyOption = []steered{
 		true, "Off"},
 	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1),
 		func(c settings.Config) any { return cmp.Diff(c.Throttling(), (*rpc.Throttle)(nil)) }, true, false, ""},
-	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second),
-		func(c settings.Config) any { return fmt.Sprintf("%+v", c.ResetLimit) }, true, false, ""},
+	{"WithHedgeLimit", hedge.WithHedgeLimit(1, time.Second), hedge.WithHedgeLimit(2, time.Second),
+		func(c settings.Config) any { return fmt.Sprintf("%+v", c.HedgeLimit) }, true, false, ""},
 	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil,
 		func(c settings.Config) any { return c.Off }, true, false, ""},
 

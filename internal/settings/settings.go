@@ -67,8 +67,8 @@ func (s *Settings) Compared() string {
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
-	c.TargetRules, c.MethodRules, c.Index, c.Selectors, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil, nil, nil
-	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.ResetLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
+	c.TargetRules, c.MethodRules, c.Index, c.Selectors, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil, nil
+	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.

@@ -63,7 +63,7 @@ type Options struct {
 	// The percentage of calls that are never hedged.
 	Control *float64 `protobuf:"fixed64,16,opt,name=control" json:"control,omitempty"`
 	// The maximum number of hedges per time.
-	ResetLimit *ResetLimit `protobuf:"bytes,17,opt,name=reset_limit,json=resetLimit" json:"reset_limit,omitempty"`
+	HedgeLimit *HedgeLimit `protobuf:"bytes,17,opt,name=hedge_limit,json=hedgeLimit" json:"hedge_limit,omitempty"`
 	// The window of latencies, a duration.
 	Window *string `protobuf:"bytes,18,opt,name=window" json:"window,omitempty"`
 	// The number of methods kept, counted per target: 1 or more.
@@ -229,9 +229,9 @@ func (x *Options) GetControl() float64 {
 	return 0
 }
 
-func (x *Options) GetResetLimit() *ResetLimit {
+func (x *Options) GetHedgeLimit() *HedgeLimit {
 	if x != nil {
-		return x.ResetLimit
+		return x.HedgeLimit
 	}
 	return nil
 }
@@ -497,31 +497,31 @@ func (x *Warmup) GetDelay() string {
 	return ""
 }
 
-// ResetLimit is a limit of hedges, for servers that count resets.
-type ResetLimit struct {
+// HedgeLimit is a limit of the hedges of a target.
+type HedgeLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The maximum number of hedges.
-	Resets *int32 `protobuf:"varint,1,opt,name=resets" json:"resets,omitempty"`
+	Hedges *int32 `protobuf:"varint,1,opt,name=hedges" json:"hedges,omitempty"`
 	// The length of each interval, a duration.
 	Per           *string `protobuf:"bytes,2,opt,name=per" json:"per,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResetLimit) Reset() {
-	*x = ResetLimit{}
+func (x *HedgeLimit) Reset() {
+	*x = HedgeLimit{}
 	mi := &file_configpb_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResetLimit) String() string {
+func (x *HedgeLimit) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResetLimit) ProtoMessage() {}
+func (*HedgeLimit) ProtoMessage() {}
 
-func (x *ResetLimit) ProtoReflect() protoreflect.Message {
+func (x *HedgeLimit) ProtoReflect() protoreflect.Message {
 	mi := &file_configpb_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -533,19 +533,19 @@ func (x *ResetLimit) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResetLimit.ProtoReflect.Descriptor instead.
-func (*ResetLimit) Descriptor() ([]byte, []int) {
+// Deprecated: Use HedgeLimit.ProtoReflect.Descriptor instead.
+func (*HedgeLimit) Descriptor() ([]byte, []int) {
 	return file_configpb_config_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *ResetLimit) GetResets() int32 {
-	if x != nil && x.Resets != nil {
-		return *x.Resets
+func (x *HedgeLimit) GetHedges() int32 {
+	if x != nil && x.Hedges != nil {
+		return *x.Hedges
 	}
 	return 0
 }
 
-func (x *ResetLimit) GetPer() string {
+func (x *HedgeLimit) GetPer() string {
 	if x != nil && x.Per != nil {
 		return *x.Per
 	}
@@ -578,8 +578,8 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\x03off\x18\x0e \x01(\bR\x03off\x12\x17\n" +
 	"\adry_run\x18\x0f \x01(\bR\x06dryRun\x12\x18\n" +
 	"\acontrol\x18\x10 \x01(\x01R\acontrol\x129\n" +
-	"\vreset_limit\x18\x11 \x01(\v2\x18.hedge.config.ResetLimitR\n" +
-	"resetLimit\x12\x16\n" +
+	"\vhedge_limit\x18\x11 \x01(\v2\x18.hedge.config.HedgeLimitR\n" +
+	"hedgeLimit\x12\x16\n" +
 	"\x06window\x18\x12 \x01(\tR\x06window\x12\x1f\n" +
 	"\vmax_methods\x18\x13 \x01(\x05R\n" +
 	"maxMethods\x12(\n" +
@@ -607,8 +607,8 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\x05calls\x18\x01 \x01(\x05R\x05calls\x12\x14\n" +
 	"\x05delay\x18\x02 \x01(\tR\x05delay\"6\n" +
 	"\n" +
-	"ResetLimit\x12\x16\n" +
-	"\x06resets\x18\x01 \x01(\x05R\x06resets\x12\x10\n" +
+	"HedgeLimit\x12\x16\n" +
+	"\x06hedges\x18\x01 \x01(\x05R\x06hedges\x12\x10\n" +
 	"\x03per\x18\x02 \x01(\tR\x03perB+Z)github.com/grpchedge/hedge/proto/configpbb\beditionsp\xe8\a"
 
 var (
@@ -629,7 +629,7 @@ var file_configpb_config_proto_goTypes = []any{
 	(*Trigger)(nil),            // 1: hedge.config.Trigger
 	(*Auto)(nil),               // 2: hedge.config.Auto
 	(*Warmup)(nil),             // 3: hedge.config.Warmup
-	(*ResetLimit)(nil),         // 4: hedge.config.ResetLimit
+	(*HedgeLimit)(nil),         // 4: hedge.config.HedgeLimit
 	nil,                        // 5: hedge.config.Options.MethodOptionsEntry
 	nil,                        // 6: hedge.config.Options.TargetOptionsEntry
 	(*structpb.Struct)(nil),    // 7: google.protobuf.Struct
@@ -641,7 +641,7 @@ var file_configpb_config_proto_depIdxs = []int32{
 	3,  // 2: hedge.config.Options.warmup:type_name -> hedge.config.Warmup
 	8,  // 3: hedge.config.Options.non_fatal_codes:type_name -> google.protobuf.ListValue
 	8,  // 4: hedge.config.Options.failover:type_name -> google.protobuf.ListValue
-	4,  // 5: hedge.config.Options.reset_limit:type_name -> hedge.config.ResetLimit
+	4,  // 5: hedge.config.Options.hedge_limit:type_name -> hedge.config.HedgeLimit
 	5,  // 6: hedge.config.Options.method_options:type_name -> hedge.config.Options.MethodOptionsEntry
 	6,  // 7: hedge.config.Options.target_options:type_name -> hedge.config.Options.TargetOptionsEntry
 	2,  // 8: hedge.config.Trigger.auto:type_name -> hedge.config.Auto

@@ -304,7 +304,7 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
 		options := []hedge.Option{b.telemetry(t), hedge.WithControl(40),
 			hedge.WithTargetOptions(resets.Target(), fixed, hedge.WithControl(0), hedge.WithBudgetPercent(100),
-				hedge.WithResetLimit(2, time.Hour)),
+				hedge.WithHedgeLimit(2, time.Hour)),
 			hedge.WithTargetOptions(busy.Target(), fixed, hedge.WithControl(0))}
 		for _, tr := range troubles {
 			options = append(options,

@@ -88,8 +88,8 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 		"`time` that a call may take; running out of it is no failure; 0: any")
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
-	flags.BoolFunc("few-resets", "send at most five hedges a second: WithResetLimit(5, time.Second)", func(string) error {
-		table.Options = append(table.Options, hedge.WithResetLimit(5, time.Second))
+	flags.BoolFunc("few-resets", "send at most five hedges a second: WithHedgeLimit(5, time.Second)", func(string) error {
+		table.Options = append(table.Options, hedge.WithHedgeLimit(5, time.Second))
 		return nil
 	})
 	flags.StringVar(&m.Folder, "folder", "", "`folder` to install into, which is kept (default a temporary one)")
