@@ -403,7 +403,8 @@ func servePrometheus(t *testing.T) http.Handler {
 	for line := make([]byte, 4096); ; {
 		n, err := output.Read(line)
 		logged.Write(line[:n])
-		if found := address.FindStringSubmatch(logged.String()); found != nil {
+		found := address.FindStringSubmatch(logged.String())
+		if found != nil && strings.Contains(logged.String(), "Server is ready") { // until then it answers 503
 			go io.Copy(io.Discard, output)
 			proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: found[1]})
 			own := &http.Transport{}
