@@ -16,6 +16,7 @@ export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -gcflags=all=-dwarf=false)
 GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
 TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
+OFHTTP   = dashboard.json alerts.yml
 API      = cd tools && $(GO) run ./api .. ../otel
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
@@ -85,17 +86,20 @@ walks: ## how many functions and files a call enters, and how often it turns bac
 	@cd tools && $(GO) run ./walks $(WALKS_FLAGS)
 
 # With RACE, so that it needs no build of the dependencies besides that of the tests.
-lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt; pages have the text of docs/figures.txt
+lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt; the dashboard and alerts of HTTP are those of gRPC; pages have the text of docs/figures.txt
 	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \
 		if [ -n "$$bad" ]; then echo "not formatted by gofmt:"; echo "$$bad"; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); export GOFLAGS="$$GOFLAGS $(RACE)"; for m in $(MODULES); do \
 		echo "== $$m: go vet, staticcheck"; (cd $$m && $(GO) vet ./... && $$staticcheck ./...); done
 	@cd tools && $(GO) run ./figures -check
 	@($(API)) | diff api/v0.txt - || { echo 'the API differs from api/v0.txt: if you mean it, run "make generate" and commit what it writes'; exit 1; }
+	@set -e; cd tools; for f in $(OFHTTP); do $(GO) run ./httpnames ../otel/$$f | diff ../otel/$${f%.*}-http.$${f##*.} - || \
+		{ echo 'run "make generate" and commit what it writes'; exit 1; }; done
 
-generate: ## rewrite the stubs of proto/, with the pinned buf and plugins, and the list of exported names
+generate: ## rewrite the stubs of proto/, with the pinned buf and plugins, the list of exported names, and the dashboard and alerts of HTTP
 	@cd proto && $(BUF) lint && $(BUF) generate
 	@($(API)) >api/v0.txt
+	@cd tools && for f in $(OFHTTP); do $(GO) run ./httpnames ../otel/$$f >../otel/$${f%.*}-http.$${f##*.}; done
 
 fuzz: ## run each fuzz target for a while (FUZZTIME=20s)
 	@set -e; for m in $(MODULES); do (cd $$m; dirs=$$($(GO) list -f '{{.Dir}}' ./...); for d in $$dirs; do \

@@ -104,30 +104,46 @@ func TestAlerts(t *testing.T) {
 // target with its trouble, and no other alert fires, also if alerts do not wait. Every query of the
 // dashboard has an answer in the last twenty minutes.
 func TestAlertsAndPanels(t *testing.T) {
-	rules, err := os.ReadFile("../../../otel/alerts.yml")
+	pages, healthy, counting := scenario(t)
+	fire := map[string]string{healthy: "HedgingBackendSilent", counting: "HedgingResetsSpent"}
+	for _, tr := range troubles {
+		fire[tr.target] = tr.alert
+	}
+	alertsAndPanels(t, "", "grpc_target", pages, fire)
+}
+
+// TestAlertsAndPanels_OfHTTP has the same troubles for requests of package hedgehttp.
+func TestAlertsAndPanels_OfHTTP(t *testing.T) {
+	fire := map[string]string{}
+	for _, tr := range troubles {
+		fire["http://"+tr.target] = tr.alert
+	}
+	alertsAndPanels(t, "-http", "http_hedge_target", httpScenario(t), fire)
+}
+
+// alertsAndPanels checks a dashboard and alerts, whose files end with suffix. fire has an alert by
+// the value of the label target.
+func alertsAndPanels(t *testing.T, suffix, target string, pages []string, fire map[string]string) {
+	rules, err := os.ReadFile("../../../otel/alerts" + suffix + ".yml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	text, err := os.ReadFile("../../../otel/dashboard.json")
+	text, err := os.ReadFile("../../../otel/dashboard" + suffix + ".json")
 	if err == nil {
 		err = json.Unmarshal(text, &dashboard)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, healthy, counting := scenario(t)
 	last := len(pages) - 1
-	alert := func(name, target string) string {
-		return fmt.Sprintf("{alertname=%q,grpc_target=%q}", name, target)
+	var alerts []string
+	for of, alert := range fire {
+		alerts = append(alerts, fmt.Sprintf("{alertname=%q,%s=%q}", alert, target, of))
 	}
-	alerts := []string{alert("HedgingBackendSilent", healthy), alert("HedgingResetsSpent", counting)}
-	for _, tr := range troubles {
-		alerts = append(alerts, alert(tr.alert, tr.target))
-	}
-	queries := []query{firing(last, "alertname, grpc_target", alerts...)}
+	queries := []query{firing(last, "alertname, "+target, alerts...)}
 	waiting := regexp.MustCompile(`(?m)^ +for: .*\n`)
 	scraped(pages).evaluate(t, waiting.ReplaceAllString(string(rules), ""), queries...)
 	variables := strings.NewReplacer("$target", ".*", "$method", ".*", "$__rate_interval", "4m")
@@ -259,16 +275,20 @@ func either(first bool, a, b time.Duration) time.Duration {
 	return b
 }
 
+// attempt is an attempt of call id to the target.
+func (tr trouble) attempt(ctx context.Context, id int, hedge bool) error {
+	d, err := tr.takes(id, hedge)
+	if _, gone := hedgetest.Taking(d * ms)(ctx); gone != nil && hedge && tr.panics {
+		panic("a loser")
+	}
+	return err
+}
+
 // call makes one call to the target.
 func (tr trouble) call(t *testing.T, s *hedge.Scheduler, id int) {
 	var attempts atomic.Int32
 	_, _ = hedge.Do(t.Context(), s, tr.target, "/shop.Items/Get", func(ctx context.Context) (int, error) {
-		isHedge := attempts.Add(1) > 1
-		d, err := tr.takes(id, isHedge)
-		if _, gone := hedgetest.Taking(d * ms)(ctx); gone != nil && isHedge && tr.panics {
-			panic("a loser")
-		}
-		return 0, err
+		return 0, tr.attempt(ctx, id, attempts.Add(1) > 1)
 	})
 }
 
