@@ -67,7 +67,6 @@ func TestNew_Ranges(t *testing.T) {
 		`WithMethods("/pkg.Svc/")`:                                       {hedge.WithMethods("/pkg.Svc/")},
 		`WithMethods("//Get")`:                                           {hedge.WithMethods("//Get")},
 		`WithMethods("/pkg.Svc")`:                                        {hedge.WithMethods("/pkg.Svc")},
-		`WithMethods("/a/b/c")`:                                          {hedge.WithMethods("/a/b/c")},
 		`WithMethods("/a/[b"): malformed`:                                {hedge.WithMethods("/a/b", "/a/[b")},
 		"WithServiceConfig: ":                                            {hedge.WithServiceConfig("")},
 		"WithServiceConfig: methodConfig[0] [a/B]: hedgingPolicy.maxAttempts: 1": {hedge.WithServiceConfig(policy)},

@@ -106,8 +106,10 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	} else if why != stats.InControlGroup {
 		row.Gain = nil
 	}
-	if why != stats.NoReason { // there is nothing to predict
-		row.Forecasts = nil
+	if why != stats.NoReason { // there is nothing to predict, except for other budgets
+		if why != stats.NoHedgesConfigured {
+			row.Forecasts = nil
+		}
 		withdraw(&row.Learned, why)
 		for i := range row.Classes {
 			withdraw(&row.Classes[i].Learned, why)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -34,12 +35,15 @@ func isRoute(p string) bool {
 	return deep || strings.ContainsAny(p, "{}")
 }
 
+// service matches a gRPC service that lacks its method.
+var service = regexp.MustCompile(`^/?([a-zA-Z_]\w*\.)+[A-Z]\w*/?$`)
+
 // CheckPattern returns an error if p is not a pattern, or if it is a route and must be of gRPC.
 func CheckPattern(p string, grpc bool) error {
 	if !utf8.ValidString(p) {
 		return errors.New("must be valid UTF-8")
 	}
-	if isRoute(p) && !grpc {
+	if isRoute(p) && !grpc && !service.MatchString(p) {
 		if strings.ContainsAny(p, "*?[") || strings.Contains(p, "//") {
 			return errors.New("must be a clean path with wildcards of the form {name} or {name...}")
 		}
