@@ -30,7 +30,6 @@ const (
 	// Answers to Actions.Ask:
 
 	Admitted // the hedge is paid for and may be sent
-	Skipped  // sampling leaves this hedge out; the next one is due one delay later
 	HeldBack // not yet; ask again at Event.Until
 	Refused  // this call gets no more hedges
 
@@ -83,7 +82,7 @@ type Actions struct {
 	At          time.Duration
 
 	// Ask is the hedge to ask the policy about. Turn is the number of hedges considered so far,
-	// including this one and skipped ones. It stays the same if the policy is asked about the hedge
+	// including this one. It stays the same if the policy is asked about the hedge
 	// again.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered, or was sent last, repeats the call

@@ -15,7 +15,7 @@ type Rules struct {
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
 	// MaxHedges is the maximum number of hedges of the call, 0 to MaxAttempts-1. Hedges that
-	// sampling skips count; hedges that were turned away do not, unless FailureSendsNext is set.
+	// were turned away do not count, unless FailureSendsNext is set.
 	MaxHedges uint8
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
 	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
@@ -28,10 +28,9 @@ type Rules struct {
 	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
 	// hedge by itself: Admit knows which destination sent it.
 	Elsewhere bool
-	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, including
-	// one that sampling skipped, and the race waits for it unless a pushback is in force. Without
-	// an OK the outcome is, in this order: the first rejected reply, an accepted status, the first
-	// rejected status.
+	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
+	// race waits for it unless a pushback is in force. Without an OK the outcome is, in this order:
+	// the first rejected reply, an accepted status, the first rejected status.
 	Judged bool
 }
 
@@ -58,7 +57,6 @@ type Machine struct {
 	decided   bool
 	pending   pending  // the progress of the hedge that is due
 	sent      uint8    // hedges sent
-	away      uint8    // hedges that were turned away
 	turns     uint8    // hedges that count against MaxHedges: see considered
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
@@ -109,7 +107,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	switch e.Kind {
 	case Due:
 		m.fired(now, &a)
-	case Admitted, Skipped, HeldBack, Refused, Prepared, NotReplayable:
+	case Admitted, HeldBack, Refused, Prepared, NotReplayable:
 		switch {
 		case m.pending == asked && e.Kind != Prepared:
 			m.answered(e, now, &a)
@@ -150,7 +148,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
-	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
+	if e.Kind == HeldBack && m.stale && now >= m.notBefore {
 		m.calledFor, m.due = true, now // ask again: the answer did not take the rejected reply into account
 		return
 	}
@@ -160,8 +158,6 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 			m.pending = preparing
 			a.Prepare = m.sent + 1
 		}
-	case Skipped:
-		m.considered(now)
 	case HeldBack:
 		m.calledFor = false // do not wait for a hedge that may never be sent
 		m.due = max(e.Until, m.notBefore)
@@ -196,9 +192,8 @@ func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	return false
 }
 
-// considered counts a hedge that was sent or skipped. failed takes out hedges that are turned away
-// and, after a rejected answer or a failover, skipped hedges. The next hedge is due one delay later,
-// unless an end has called for it.
+// considered counts a hedge that was sent. failed takes out hedges that are turned away. The next
+// hedge is due one delay later, unless an end has called for it.
 func (m *Machine) considered(now time.Duration) {
 	m.turns++
 	m.failover = m.failover && m.calledFor
@@ -251,13 +246,11 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
 	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat != repeating
 	if away {
-		m.away++
 		m.turns--
 	}
 	failover := e.Failover && m.repeat == unwanted
 	if e.End.IsRejected() || failover {
 		m.waits, m.stale = true, true
-		m.turns = m.sent - m.away
 	}
 	if e.End.IsRejected() && e.End > m.rejected {
 		m.rejected, m.answer = e.End, e.Attempt

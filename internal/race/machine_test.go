@@ -117,7 +117,7 @@ func (s *search) after(n node, e race.Event) uint64 {
 // outOfPlace checks that events which cannot happen now change nothing.
 func (s *search) outOfPlace(n node) {
 	for _, e := range []race.Event{
-		{Kind: race.Admitted}, {Kind: race.Skipped}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused},
+		{Kind: race.Admitted}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused},
 		{Kind: race.Prepared}, {Kind: race.NotReplayable},
 		{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, {Kind: race.Committed},
 	} {
@@ -167,7 +167,6 @@ func (s *search) events(n node, yield func(race.Event)) {
 	switch n.facts.waiting {
 	case 'a':
 		yield(race.Event{Kind: race.Admitted})
-		yield(race.Event{Kind: race.Skipped})
 		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
 		yield(race.Event{Kind: race.Refused})
 		yield(race.Event{Kind: race.NotReplayable})

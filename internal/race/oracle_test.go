@@ -32,7 +32,7 @@ func (h history) String() string {
 }
 
 func describe(e race.Event) string {
-	kind := [...]string{"due", "admitted", "skipped", "held back", "refused", "prepared", "not replayable", "ended",
+	kind := [...]string{"due", "admitted", "held back", "refused", "prepared", "not replayable", "ended",
 		"committed", "caller gone"}[e.Kind]
 	switch e.Kind {
 	case race.HeldBack:
@@ -69,8 +69,7 @@ type facts struct {
 // undecided is what matters only until the race is decided.
 type undecided struct {
 	sent       uint8
-	considered uint8         // sent and not turned away, or skipped since the last rejected answer
-	away       uint8         // hedges that were turned away
+	considered uint8         // sent and not turned away
 	forbidden  bool          // no further hedges
 	calledFor  bool          // an end made the next hedge due, and it has not been asked about since
 	dueAt      time.Duration // of the next hedge, but for pushbacks
@@ -160,22 +159,17 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	over := e.Failover && !was.gone && !f.wants
 	f.fails = was.fails || over
 	f.stale = f.waiting == 'a' && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
-	// An answer not to send a hedge, or not yet, did not consider a rejected answer that came after
+	// An answer not to send a hedge yet did not consider a rejected answer that came after
 	// the question: it is asked again at once, unless a pushback is in force.
-	again := (e.Kind == race.Skipped || e.Kind == race.HeldBack) && was.stale && was.floor <= o.at
+	again := e.Kind == race.HeldBack && was.stale && was.floor <= o.at
 	away := e.Kind == race.Ended && e.TurnedAway() && !r.FailureSendsNext && !was.repeats && !was.gone
 	if o.a.Start > 0 {
 		f.sent++
 	}
-	if away {
-		f.away++
-	}
 	switch {
-	case o.isRejected() || over:
-		f.considered = f.sent - f.away
 	case away:
 		f.considered--
-	case o.a.Start > 0, e.Kind == race.Skipped && !again:
+	case o.a.Start > 0:
 		f.considered++
 	}
 	// The call is sent again after the first event after which nothing else can decide it. There is
@@ -196,7 +190,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	switch {
 	case over && calls:
 		f.mends = true
-	case o.a.Start > 0, e.Kind == race.Skipped && !again:
+	case o.a.Start > 0:
 		f.mends = was.mends && was.calledFor
 	}
 	switch {
@@ -216,7 +210,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 		f.dueAt = o.at
 	case e.Kind == race.HeldBack:
 		f.dueAt = e.Until
-	case (o.a.Start > 0 || e.Kind == race.Skipped) && !was.calledFor:
+	case o.a.Start > 0 && !was.calledFor:
 		f.dueAt = o.at + r.Delay
 	}
 }

@@ -47,7 +47,7 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 // method.
 type Policy interface {
 	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
-	// Admitted, Skipped, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
+	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
 	// now, valid during the call. Calls of Admit never overlap, and none follows Book.
 	Admit(n, turn int, soFar *Report) Event
 	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
