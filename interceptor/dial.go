@@ -31,7 +31,8 @@ func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOpti
 }
 
 // HedgeTo, as an argument of [DialOptions], sends hedges over other connections, to another region,
-// provider or replica. Hedge n uses the n-th connection; after the last one, the first is next. Nil
+// provider or replica. Hedge n uses the n-th connection; after the last one, the first is next. A
+// connection that is closed or in TRANSIENT_FAILURE is skipped, if another one is not. Nil
 // connections are ignored. The caller must close the connections, after this one.
 //
 //	us, err := grpc.NewClient("dns:///us.example:443", creds)

@@ -1,6 +1,7 @@
 package interceptor_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,5 +134,34 @@ func (r *regions) check(t *testing.T, hedges int64) {
 	}
 	if int64(len(r.sent)) != hedges {
 		t.Errorf("the trace has %d hedges, want %d", len(r.sent), hedges)
+	}
+}
+
+// TestHedgeTo_ADestinationThatIsDown has eu stall or fail, with two destinations of which the first
+// is closed or refuses connections.
+func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
+	for _, down := range []string{"closed", "refuses"} {
+		for name, eu := range map[string]testserver.Plan{"stalls": {Ending: testserver.Hang}, "fails": {Code: codes.Unavailable}} {
+			for _, d := range doors[:2] {
+				hedgetest.Run(t, down+", eu "+name+", "+string(d), func(t *testing.T) {
+					r := startRegions(t, eu, testserver.Plan{}, hedge.WithFailover())
+					asia := testserver.StartT(t, testserver.Config{Name: "asia", InMemory: true})
+					first, second := asia.ClientT(t), r.us.ClientT(t)
+					if asia.Stop(0); down == "closed" {
+						first.Close()
+					} else {
+						first.Connect()
+					}
+					conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(first, second))...)
+					synctest.Wait()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					reply, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: 7, Messages: 1})
+					if err != nil || reply.GetId() != 7 || r.us.Counts().Attempts != 1 {
+						t.Errorf("reply %v, %v, and %d attempts at us, want us' answer", reply, err, r.us.Counts().Attempts)
+					}
+				})
+			}
+		}
 	}
 }

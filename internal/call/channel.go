@@ -43,16 +43,25 @@ func ChannelsOf(conns []grpc.ClientConnInterface) *Channels {
 	if len(c.list) == 0 {
 		return nil
 	}
-	c.of = func(n int) Destination { return c.At(n).Destination }
+	for i := range c.list {
+		c.list[i].channel = &c.list[i]
+	}
+	c.of = func(n int) Destination { return c.at(n).Destination }
 	return c
 }
 
-// At returns the channel of hedge n: the channels take turns. It returns nil if there are none.
-func (c *Channels) At(n int) *Channel {
-	if c == nil {
-		return nil
+// at returns the channel of hedge n. The channels take turns. A channel that is closed or fails to
+// connect passes its turn to the next one: otherwise one destination that is down would hold back
+// every hedge.
+func (c *Channels) at(n int) *Channel {
+	turn := (n - 1) % len(c.list)
+	for i := range c.list {
+		next := &c.list[(turn+i)%len(c.list)]
+		if next.Conn == nil || usable(next.Conn.GetState(), true) {
+			return next
+		}
 	}
-	return &c.list[(n-1)%len(c.list)]
+	return &c.list[turn]
 }
 
 // UseChannels sends the hedges of a call by channels. It must be called before the race.
@@ -61,17 +70,16 @@ func (c *Call) UseChannels(to *Channels) {
 		c.GoElsewhere(to.of)
 	}
 	if to != nil && c.Hedged() {
-		c.elsewhere.channels = to
 		c.toward(1, c.Start)
 	}
 }
 
-// Channel returns the channel of hedge n; nil for the call's own.
+// Channel returns the channel of hedge n, which was admitted; nil for the call's own.
 func (c *Call) Channel(n int) *Channel {
 	if c.elsewhere == nil {
 		return nil
 	}
-	return c.elsewhere.channels.At(n)
+	return c.elsewhere.sent[n].channel
 }
 
 // Invoke makes a hedge of a unary call.

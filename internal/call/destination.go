@@ -13,14 +13,15 @@ import (
 type Destination struct {
 	Target string // "": the call's own
 	Conn   Conn   // nil: always ready
+
+	channel *Channel // nil for calls that are not gRPC's
 }
 
 // destinations are where the hedges of a call go. The budget of the call's target pays for every
 // hedge. Guard, throttle, pushbacks and resets are those of the destination.
 type destinations struct {
-	of       func(n int) Destination
-	channels *Channels                  // nil for calls that are not gRPC's
-	sent     [race.MaxAttempts]struct { // by attempt; written before the hedge is sent
+	of   func(n int) Destination
+	sent [race.MaxAttempts]struct { // by attempt; written before the hedge is sent
 		method *registry.Method
 		Destination
 	}
