@@ -1,0 +1,138 @@
+package acceptance_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
+)
+
+// law is the latency of an attempt at a provider, at a time since its hour began, and whether it fails.
+type law func(r *rand.Rand, at time.Duration) (took time.Duration, fails bool)
+
+// incidents are an hour of a provider with a median of 600 ms: a brown-out, fast failures, slow starts
+// and a stall.
+func incidents(r *rand.Rand, at time.Duration) (took time.Duration, fails bool) {
+	took = time.Duration(600 * float64(ms) * math.Exp(.4*r.NormFloat64()))
+	u := r.Float64()
+	switch at %= time.Hour; {
+	case at < 6*time.Minute && u < .3:
+		took *= 12
+	case at > 10*time.Minute && at < 14*time.Minute && u < .6:
+		return 50 * ms, true
+	case at > 18*time.Minute && at < 24*time.Minute && u < .2:
+		took += 10 * time.Second
+	case at > 28*time.Minute && at < 29*time.Minute && u < .4:
+		took = 20 * time.Second
+	}
+	return took, false
+}
+
+// stalls are a provider of which 70% of the requests stall for 20 s in every 300 s.
+func stalls(r *rand.Rand, at time.Duration) (time.Duration, bool) {
+	took := time.Duration(600 * float64(ms) * math.Exp(.4*r.NormFloat64()))
+	if left := 20*time.Second - at%(300*time.Second); left > 0 && r.Float64() < .7 {
+		took += left
+	}
+	return took, false
+}
+
+func healthy(r *rand.Rand, _ time.Duration) (time.Duration, bool) { return stalls(r, 30*time.Second) }
+
+// asked makes calls to provider a, with hedges to b unless it is nil, and returns p99, the share of
+// calls that failed, and the extra attempts a call, both in percent. Failures are retried outside, up
+// to the given number of times.
+func asked(t *testing.T, rate float64, lasts time.Duration, a, b law, retries int, opts ...hedge.Option,
+) (p99 time.Duration, failed, load float64) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := hedgetest.All(t, opts...), time.Now()
+		calls := simulation.Client{Rate: rate, Lasts: lasts, Seed: 1}.Through(t,
+			func(ctx context.Context, id uint64) (err error) {
+				ask := func(l law, which int) func(context.Context) (int, error) {
+					return func(ctx context.Context) (int, error) {
+						r := simulation.Generator(1, id, 10*which+simulation.AttemptOf(ctx))
+						took, fails := l(r, time.Since(began)+time.Duration(which)*30*time.Minute)
+						if n, err := hedgetest.Taking(took)(ctx); err != nil || !fails {
+							return n, err
+						}
+						return 0, status.Error(codes.Unavailable, "down")
+					}
+				}
+				for n := range retries + 1 {
+					var hedges []func(context.Context) (int, error)
+					if b != nil {
+						hedges = append(hedges, ask(b, 1))
+					}
+					if _, err = hedge.Do(ctx, s, "llm", "/llm/Chat", ask(a, 2*n), hedges...); err == nil {
+						return nil
+					}
+				}
+				return err
+			})
+		synctest.Wait()
+		st := s.Stats()
+		p99, failed = calls.Tail(.99), calls.Failed()
+		load = 100 * (float64(st.Calls+st.Hedges)/float64(len(calls)) - 1)
+	})
+	return p99, failed, load
+}
+
+// TestNoLaterThan_TwoProviders compares destinations, failover and NoLaterThan(2s), at budgets of 10, 100
+// and 400%, with what can be built with one provider.
+func TestNoLaterThan_TwoProviders(t *testing.T) {
+	longtest.Simulation(t)
+	lasts := time.Duration(longtest.Size(1, 8)) * time.Hour
+	show := func(name string, p99 time.Duration, failed, load float64) {
+		t.Logf("%-34s p99 %6.2f s, failed %5.2f%%, load %5.1f%%", name, p99.Seconds(), failed, load)
+	}
+	row := func(name string, b law, retries int, opts ...hedge.Option) (time.Duration, float64, float64) {
+		p99, failed, load := asked(t, 2, lasts, incidents, b, retries, opts...)
+		show(name, p99, failed, load)
+		return p99, failed, load
+	}
+	row("plain", nil, 0, hedge.WithOff(true))
+	row("plain, two retries", nil, 2, hedge.WithOff(true))
+	today, failedToday, _ := row("default", nil, 0)
+	row("Fixed(2s), 400%", nil, 0, hedge.WithTrigger(hedge.Fixed(2*time.Second)), hedge.WithBudgetPercent(400))
+	row("Fixed(2s), 400%, two retries", nil, 2, hedge.WithTrigger(hedge.Fixed(2*time.Second)), hedge.WithBudgetPercent(400))
+	for _, budget := range []float64{10, 100, 400} {
+		p99, failed, load := row(fmt.Sprintf("elsewhere, NoLaterThan(2s), %v%%", budget), incidents, 0, hedge.WithFailover(),
+			hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2*time.Second))), hedge.WithBudgetPercent(budget))
+		if load > budget+1 || failed > failedToday || budget >= 100 && (float64(p99) > .31*float64(today) || failed > .15 || load > 35) {
+			t.Errorf("a budget of %v%%: p99 %v of %v, %.2f%% failed, load %.1f%%", budget, p99, today, failed, load)
+		}
+	}
+}
+
+// TestNoLaterThan_AStalledProvider has one of two providers stall, at 10 requests/s: NoLaterThan(3 medians)
+// is compared with the best fixed delay.
+func TestNoLaterThan_AStalledProvider(t *testing.T) {
+	longtest.Simulation(t)
+	lasts := time.Duration(longtest.Size(15, 60)) * time.Minute
+	for _, budget := range []float64{30, 100} {
+		best := time.Hour
+		row := func(name string, trigger hedge.Trigger) time.Duration {
+			p99, _, load := asked(t, 10, lasts, stalls, healthy, 0, hedge.WithTrigger(trigger), hedge.WithBudgetPercent(budget))
+			t.Logf("%-32s at %3v%%: p99 %5.2f medians, load %4.1f%%", name, budget, p99.Seconds()/.6, load)
+			return p99
+		}
+		for _, medians := range []time.Duration{2, 3, 4} {
+			best = min(best, row(fmt.Sprintf("Fixed(%d medians)", medians), hedge.Fixed(medians*600*ms)))
+		}
+		row("Auto()", hedge.Auto())
+		if p99 := row("Auto(NoLaterThan(3 medians))", hedge.Auto(hedge.NoLaterThan(1800*ms))); float64(p99) > 1.05*float64(best) {
+			t.Errorf("a budget of %v%%: p99 is %v, and %v with the best fixed delay", budget, p99, best)
+		}
+	}
+}
