@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
@@ -32,6 +33,7 @@ func TestUnhedgeable(t *testing.T) {
 		option         hedge.Option
 		foreign        int // of three replies: they are no protobuf messages
 		timeout        time.Duration
+		call           []grpc.CallOption // of unary calls
 		stream, header bool
 		want           stats.Reason
 		sentence       string
@@ -43,6 +45,8 @@ func TestUnhedgeable(t *testing.T) {
 			sentence: most + "their messages"},
 		{name: "foreign messages of a stream", option: early, foreign: 3, stream: true, want: stats.NotReplayable,
 			sentence: none + "their messages"},
+		{name: "an option that embeds one", call: []grpc.CallOption{struct{ grpc.CallOption }{grpc.WaitForReady(true)}},
+			want: stats.UnknownOption, sentence: none + "a call option of theirs embeds"},
 		{name: "headers first", stream: true, header: true, want: stats.EarlyHeaders,
 			sentence: none + "callers call Header first"},
 		{name: "headers first, with WithWaitForMessage", option: hedge.WithWaitForMessage("/*/*"), stream: true,
@@ -72,7 +76,7 @@ func TestUnhedgeable(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.timeout, time.Hour))
 					if !tc.stream {
-						_ = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, r, reply)
+						_ = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, r, reply, tc.call...)
 					} else if st, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, r); err == nil {
 						if tc.header {
 							_, _ = st.Header()

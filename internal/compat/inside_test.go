@@ -220,13 +220,14 @@ func TestInside(t *testing.T) {
 		opts  []grpc.CallOption
 		local bool // no call leaves the client
 	}{
-		"filters in place":        {chain: inner(filter), opts: []grpc.CallOption{tag{name: "a"}, grpc.WaitForReady(true)}},
-		"filters, many":           {chain: inner(filter), opts: slices.Repeat([]grpc.CallOption{tag{name: "a"}}, 20)},
-		"filters twice":           {chain: both(inner(filter)), opts: []grpc.CallOption{tag{name: "a"}, tag{name: "b"}}},
-		"tracing":                 {chain: both(inner(inject))},
-		"logging that appends":    {chain: adding(grpc.OnFinish(func(error) {}), grpc.WaitForReady(true))},
-		"retry on both sides":     {chain: both(chain{inside: unaries(retryUnary), insideStream: streams(retryStream)})},
-		"retry of the call":       {chain: chain{inside: unaries(retryUnary), insideStream: streams(retryStream)}, opts: []grpc.CallOption{retries[0], retries[1]}},
+		"filters in place":     {chain: inner(filter), opts: []grpc.CallOption{tag{name: "a"}, grpc.WaitForReady(true)}},
+		"filters, many":        {chain: inner(filter), opts: slices.Repeat([]grpc.CallOption{tag{name: "a"}}, 20)},
+		"filters twice":        {chain: both(inner(filter)), opts: []grpc.CallOption{tag{name: "a"}, tag{name: "b"}}},
+		"tracing":              {chain: both(inner(inject))},
+		"logging that appends": {chain: adding(grpc.OnFinish(func(error) {}), grpc.WaitForReady(true))},
+		"retry on both sides":  {chain: both(chain{inside: unaries(retryUnary), insideStream: streams(retryStream)})},
+		"retry of the call": {chain: chain{inside: unaries(retryUnary), insideStream: streams(retryStream)},
+			opts: []grpc.CallOption{retries[0], retries[1]}},
 		"a loop inside":           {chain: inner(again)},
 		"validator outside":       {chain: chain{outside: unaries(check)}},
 		"validator inside":        {chain: chain{inside: unaries(check)}},
@@ -292,8 +293,9 @@ func TestInside(t *testing.T) {
 						if seen[0] != seen[1] {
 							t.Errorf("the server saw %s, by plain gRPC %s", seen[1], seen[0])
 						}
-						if p, h := got[0], got[1]; status.Code(p.err) != status.Code(h.err) || p.reply.GetSequence() != h.reply.GetSequence() ||
-							len(p.reply.GetPayload()) != len(h.reply.GetPayload()) || len(p.finished) != len(h.finished) ||
+						if p, h := got[0], got[1]; status.Code(p.err) != status.Code(h.err) ||
+							p.reply.GetSequence() != h.reply.GetSequence() || len(p.reply.GetPayload()) != len(h.reply.GetPayload()) ||
+							len(p.finished) != len(h.finished) ||
 							(p.header == nil) != (h.header == nil) || (p.peer.Addr == nil) != (h.peer.Addr == nil) {
 							t.Errorf("plain %+v, hedged %+v", p, h)
 						}
