@@ -165,8 +165,8 @@ func (d *due) consider() (race.Event, stats.Reason) {
 		return d.holdBack(stats.Guarded)
 	}
 
-	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or the hedge. A hedge that sends the
-	// call again makes no loser.
+	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
+	// the hedge. A hedge that sends the call again makes no loser.
 	if !d.race.Repeated {
 		if d.hedges.tookReset = d.takeReset(d.n, d.now); !d.hedges.tookReset {
 			release(d.Call)
