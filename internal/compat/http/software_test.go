@@ -211,7 +211,7 @@ func serveMCP(t *testing.T) http.Handler {
 		text := string(answer(strconv.Itoa(in.N)))
 		if in.N%12 == 0 { // outside the request, so that it goes by the stream of a GET
 			for session := range server.Sessions() {
-				session.Log(context.Background(), &mcp.LoggingMessageParams{Level: "info", Data: text})
+				session.NotifyProgress(context.Background(), &mcp.ProgressNotificationParams{ProgressToken: 1, Message: text})
 			}
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
@@ -222,12 +222,9 @@ func serveMCP(t *testing.T) http.Handler {
 func dialMCP(t *testing.T, c *http.Client, url string) caller {
 	notes := make(chan string, 10)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test"}, &mcp.ClientOptions{
-		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { notes <- fmt.Sprint(r.Params.Data) },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { notes <- r.Params.Message },
 	})
 	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: c, MaxRetries: -1}, nil)
-	if err == nil {
-		err = session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"})
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +349,8 @@ func serveAnswers(t *testing.T) http.Handler {
 
 func dialElastic(t *testing.T, c *http.Client, at string) caller {
 	u, _ := url.Parse(at)
-	client, err := elastictransport.New(elastictransport.Config{URLs: []*url.URL{u}, Transport: c.Transport, DisableRetry: true})
+	client, err := elastictransport.NewClient(elastictransport.WithURLs(u), elastictransport.WithTransport(c.Transport),
+		elastictransport.WithDisableRetry())
 	if err != nil {
 		t.Fatal(err)
 	}
