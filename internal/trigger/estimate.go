@@ -28,8 +28,8 @@ func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Dis
 
 // useQuantile sets the estimate to the trigger's quantile of d.
 func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) {
-	if l.schedule.learned.Load()+l.restoredCalls() < int64(c.WarmupCalls) {
-		return // restored latencies were just dropped: the warm-up is incomplete
+	if l.warming(c) {
+		return
 	}
 	delay, ok := d.Quantile(c.Quantile)
 	if !ok {
@@ -41,12 +41,21 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 	l.current.Store(l.follow(plan, c, now, d))
 }
 
+// warming reports whether the warm-up is incomplete, as it may be when restored latencies were just
+// dropped.
+func (l *Learner) warming(c *Config) bool {
+	return l.schedule.learned.Load()+l.restoredCalls() < int64(c.WarmupCalls)
+}
+
 const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond the default target
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	l.measured.fade(now, l.schedule.learned.Load())
 	d := l.lately(now)
+	if l.warming(c) {
+		return
+	}
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
