@@ -51,11 +51,12 @@ import (
 // once, and teaches no latency.
 //
 // Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
-// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads. docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The
-// status of a call of gRPC, gRPC-Web or Connect inside a response counts as it does for gRPC. A
-// Retry-After header of an error, in seconds or as a date, holds hedges back. The function of
-// [hedge.WithAcceptable] gets the *[http.Response], or nil without one, and must not read its body.
-// The functions of [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
+// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads.
+// docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The status of a call of
+// gRPC, gRPC-Web or Connect inside a response counts as it does for gRPC. A Retry-After header of
+// an error, in seconds or as a date, holds hedges back. The function of [hedge.WithAcceptable] gets
+// the *[http.Response], or nil without one, and must not read its body. The functions of
+// [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt, with a context that ends when the body has been read or closed, or with the context

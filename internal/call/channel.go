@@ -86,8 +86,7 @@ func (c *Call) Channel(n int) *Channel {
 func (c *Channel) Invoke(
 	ctx context.Context, r *registry.Registry, method string, req, reply any, opts []grpc.CallOption,
 ) error {
-	mark := NewMark(ctx, r, nil, method)
-	mark.away = true
+	mark := newMarkAway(ctx, r, method)
 	defer mark.Over()
 	return c.ClientConnInterface.Invoke(mark, method, req, reply, opts...)
 }
@@ -96,8 +95,15 @@ func (c *Channel) Invoke(
 func (c *Channel) NewStream(
 	ctx context.Context, r *registry.Registry, desc *grpc.StreamDesc, method string, opts []grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	mark := NewMark(ctx, r, nil, method)
-	mark.away = true
+	mark := newMarkAway(ctx, r, method)
 	defer mark.Over()
 	return c.ClientConnInterface.NewStream(mark, desc, method, opts...)
+}
+
+// newMarkAway returns the context of a hedge over another connection: if that is hedged itself, it
+// sends the hedge as it is.
+func newMarkAway(ctx context.Context, r *registry.Registry, method string) *Mark {
+	mark := NewMark(ctx, r, nil, method)
+	mark.away = true
+	return mark
 }

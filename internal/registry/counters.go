@@ -113,7 +113,8 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 }
 
 // prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
-var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear, stats.OfHedge}
+var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear,
+	stats.OfHedge}
 
 // PreventsHedges reports whether a reason may hold for all calls of a method.
 func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }

@@ -31,7 +31,8 @@ var (
 )
 
 // walked are the folders whose functions count.
-var walked = []string{".", "balancer", "hedgehttp", "interceptor", "stream", "stats", "internal/attempt", "internal/budget",
+var walked = []string{".", "balancer", "hedgehttp", "interceptor", "stream", "stats",
+	"internal/attempt", "internal/budget",
 	"internal/call", "internal/control", "internal/guard", "internal/place", "internal/race", "internal/registry",
 	"internal/rpc", "internal/runqueue", "internal/settings", "internal/sketch", "internal/trigger"}
 
