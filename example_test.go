@@ -82,7 +82,6 @@ func ExampleNew() {
 func ExampleWithTrigger() {
 	for _, trigger := range []hedge.Trigger{
 		hedge.Auto(), // the default
-		hedge.Auto(hedge.TargetPercentile(0.999)),      // its figures are about p99.9 in place of p99
 		hedge.Auto(hedge.NoLaterThan(2 * time.Second)), // hedge n after 2n seconds at the latest
 		hedge.Percentile(0.95),                         // later than 95 in 100 primaries
 		hedge.Fixed(20 * time.Millisecond),             // whatever is learned
@@ -93,7 +92,6 @@ func ExampleWithTrigger() {
 	}
 	// Output:
 	// Auto() <nil>
-	// Auto(TargetPercentile(0.999)) <nil>
 	// Auto(NoLaterThan(2s)) <nil>
 	// Percentile(0.95) <nil>
 	// Fixed(20ms) <nil>

@@ -233,8 +233,7 @@ func WithControl(percent float64) Option {
 //
 // After 200 calls of a method, stats.Method.Forecasts predicts its tail and its extra load at
 // budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] is, for hedges as fast as
-// primaries and independent of them. The tail is the percentile of [TargetPercentile], or p99 with
-// a trigger other than [Auto].
+// primaries and independent of them. The tail is p99.
 func WithDryRun(on bool) Option {
 	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on })
 }

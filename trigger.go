@@ -1,10 +1,8 @@
 package hedge
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
@@ -45,11 +43,6 @@ func Auto(opts ...AutoOption) Trigger {
 // AutoOption is an option of [Auto]. [New] returns an error for a value out of range.
 type AutoOption func(*Trigger)
 
-// TargetPercentile sets the percentile that [Auto] reports, as a quantile: 0.5 ≤ q ≤ 0.999; the
-// default is 0.99. It is the tail in [stats.Choice], [stats.Forecast] and [stats.Gain]. It does not
-// change when calls are hedged.
-func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.in.Quantile = q } }
-
 // NoLaterThan makes hedge n of a call due at the age n*d at the latest, up to [WithMaxHedges], as for
 // a promised time to the first token. d must be positive; there is no default. It bounds the delay of
 // the warm-up and [WithMinDelay] too. The budget pays for these hedges, and whatever holds back a
@@ -74,8 +67,7 @@ func (t Trigger) validate() error {
 	case settings.PercentileTrigger:
 		return refuse(!(q > 0 && q < 1), "WithTrigger(%v): quantile must be between 0 and 1, exclusive", t)
 	case settings.AutoTrigger:
-		return cmp.Or(refuse(t.in.Latest <= 0, "NoLaterThan(%v): must be positive", t.in.Latest),
-			refuse(!(q >= 0.5 && q <= 0.999), "WithTrigger(%v): quantile must be 0.5 to 0.999", t))
+		return refuse(t.in.Latest <= 0, "NoLaterThan(%v): must be positive", t.in.Latest)
 	default:
 		return refuse(t.in.Delay < 0, "WithTrigger(%v): delay must not be negative", t)
 	}
@@ -88,14 +80,10 @@ func (t Trigger) String() string {
 	case t.in.Kind == settings.PercentileTrigger:
 		return fmt.Sprintf("Percentile(%v)", t.in.Quantile)
 	}
-	var opts []string
-	if t.in.Quantile != settings.DefaultTarget {
-		opts = append(opts, fmt.Sprintf("TargetPercentile(%v)", t.in.Quantile))
-	}
 	if t.in.Latest != settings.Auto.Latest {
-		opts = append(opts, fmt.Sprintf("NoLaterThan(%v)", t.in.Latest))
+		return fmt.Sprintf("Auto(NoLaterThan(%v))", t.in.Latest)
 	}
-	return "Auto(" + strings.Join(opts, ", ") + ")"
+	return "Auto()"
 }
 
 // WithMinDelay sets the minimum of every learned delay: 0 or more; the default is 1 ms. Without a

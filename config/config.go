@@ -113,7 +113,7 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	statuses("failover", m.Failover, hedge.WithFailover)
 	switch t := m.GetTrigger().GetKind().(type) {
 	case *configpb.Trigger_Auto:
-		auto := []hedge.AutoOption{hedge.TargetPercentile(t.Auto.GetTargetPercentile())}
+		var auto []hedge.AutoOption
 		if t.Auto.NoLaterThan != nil {
 			auto = append(auto, hedge.NoLaterThan(duration("trigger.auto.noLaterThan", *t.Auto.NoLaterThan)))
 		}

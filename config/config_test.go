@@ -42,7 +42,7 @@ const whole = `{
   "targetOptions": {"dns:///*": {
     "methodOptions": {"/pkg.Svc/Get": {"maxHedges": 0}},
     "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}},
-  "trigger": {"auto": {"targetPercentile": 0.95, "noLaterThan": "2s"}},
+  "trigger": {"auto": {"noLaterThan": "2s"}},
   "warmup": {"calls": 5, "delay": "100ms"},
   "waitForMessage": ["/pkg.Svc/Read"],
   "window": "1m0s"
@@ -77,7 +77,7 @@ func TestParse_EveryField(t *testing.T) {
 			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]}`),
 			hedge.WithTargetOptions("dns:///*", hedge.WithMethodOptions("/pkg.Svc/Get", hedge.WithMaxHedges(0)),
 				hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`)),
-			hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.95), hedge.NoLaterThan(2*time.Second))),
+			hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2 * time.Second))),
 			hedge.WithWarmup(5, 100*time.Millisecond),
 			hedge.WithWindow(time.Minute),
 			hedge.WithSingleRequest("/pkg.Svc/Infer"),

@@ -322,7 +322,7 @@ func TestText_OfATarget(t *testing.T) {
 		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
 	}
 	gain := stats.Gain{
-		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Percentile: 99, Load: 0.05,
+		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Load: 0.05,
 		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4),
 		SavedPerHedge: within(60, 40, 80),
 	}
@@ -342,7 +342,7 @@ func TestText_OfATarget(t *testing.T) {
 			[]string{"The control group is still too small: 1,234 calls in the last 30 min."}, []string{"Last 30 minutes"}},
 		{"few hedged calls", stats.Method{Gain: &hedged}, []string{"The group that may be hedged is still too small: " +
 			"22 calls in the last 30 min. Measuring a gain takes at least ten minutes, and 500 calls of each group."}, nil},
-		{"no call yet", stats.Method{Gain: &stats.Gain{Percentile: 99}}, nil, []string{"too small"}},
+		{"no call yet", stats.Method{Gain: &stats.Gain{}}, nil, []string{"too small"}},
 		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
 			[]string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
 		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}}, nil,

@@ -142,8 +142,8 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 			small, calls = "The group that may be hedged is", t.Gain.Calls
 		}
 		add(!t.Gain.Measured && t.Gain.Over > 0, "%s still too small: %s in the last %s. "+
-			"Measuring a gain takes at least ten minutes, and %.0f calls of each group.",
-			small, plural(calls, "call"), short(t.Gain.Over), 5/(1-t.Gain.Percentile/100))
+			"Measuring a gain takes at least ten minutes, and 500 calls of each group.",
+			small, plural(calls, "call"), short(t.Gain.Over))
 		return notes
 	}
 	cut := "none of them cut short"

@@ -16,14 +16,11 @@ type Gain struct {
 	Over           time.Duration
 	Calls, Control int64
 	// Measured reports whether the intervals are known. They need calls of both groups in at least
-	// five periods, and enough calls for the percentile. Until then values are preliminary.
+	// five periods, and 500 calls of each group. Until then values are preliminary.
 	Measured bool
 
-	// Percentile is the target percentile, 99 by default. Unhedged is its latency in the control
-	// group, and Hedged in the other calls.
-	Percentile       float64
-	Unhedged, Hedged Interval
-	Load             float64 // the extra load per call that may be hedged: see Counts.HedgeRate
+	Unhedged, Hedged Interval // the p99 of the control group, and of the other calls
+	Load             float64  // the extra load per call that may be hedged: see Counts.HedgeRate
 	// Saved is the mean time that hedging saved per call, and SavedPerHedge the same per hedge.
 	// They are negative if hedging made calls slower.
 	Saved, SavedPerHedge Interval
@@ -39,10 +36,10 @@ func (g Gain) String() string {
 		return ""
 	}
 	interval := func(i Interval) string { return fmt.Sprintf("%v to %v", round(i.Low), round(i.High)) }
-	return fmt.Sprintf("Last %.0f minutes: p%g was %v (95%% CI %s) with hedging, "+
+	return fmt.Sprintf("Last %.0f minutes: p99 was %v (95%% CI %s) with hedging, "+
 		"%v (%s) in the unhedged control group. "+
 		"Hedging saved %v (%s) per call, %v per hedge, for %.1f%% more calls.",
-		g.Over.Minutes(), g.Percentile, round(g.Hedged.Value), interval(g.Hedged),
+		g.Over.Minutes(), round(g.Hedged.Value), interval(g.Hedged),
 		round(g.Unhedged.Value), interval(g.Unhedged),
 		round(g.Saved.Value), interval(g.Saved), round(g.SavedPerHedge.Value), 100*g.Load)
 }

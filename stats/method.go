@@ -111,7 +111,7 @@ type Names struct {
 }
 
 // Choice is the current choice of the trigger hedge.Auto for a method, with its predicted effect.
-// The tail is the percentile of hedge.TargetPercentile, p99 by default.
+// The tail is p99.
 type Choice struct {
 	// Delay is the age of a call at which its first hedge is due, and the time between further
 	// hedges, with Probability, 0 to 1. Of the other calls, hedges are due after Late in place of

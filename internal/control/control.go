@@ -85,15 +85,15 @@ func (g *Groups) Ended(of Group, now time.Time, latency time.Duration, answered 
 	}
 }
 
-// Gain compares the groups at target, a quantile; nil without a control group.
-func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
+// Gain compares the groups; nil without a control group.
+func (g *Groups) Gain(now time.Time) *stats.Gain {
 	if g == nil {
 		return nil
 	}
 	hedged, unhedged := blocksOf(g.took[Hedgeable], now), blocksOf(g.took[Unhedged], now)
 	gain := &stats.Gain{
 		Over: g.over(now, hedged, unhedged), Calls: hedged.all.Total(), Control: unhedged.all.Total(),
-		Percentile: math.Round(target*1e8) / 1e6, Hedged: hedged.quantile(target), Unhedged: unhedged.quantile(target),
+		Hedged: hedged.p99(), Unhedged: unhedged.p99(),
 	}
 	gain.Measured = gain.Hedged.High > 0 && gain.Unhedged.High > 0
 	if gain.Calls > 0 {
@@ -134,10 +134,11 @@ type blocks struct {
 
 func blocksOf(w *sketch.Window, now time.Time) blocks { return blocks{w.Snapshot(now), w.Steps(now)} }
 
-// quantile returns a quantile with its 95% interval: the quantiles at q minus and plus the
+// p99 returns the p99 with its 95% interval: the quantiles at 0.99 minus and plus the
 // half-width of the interval of the share of calls beyond it (Woodruff, "Confidence Intervals for
 // Medians and Other Position Measures", JASA 1952), which needs five calls.
-func (b blocks) quantile(q float64) (i stats.Interval) {
+func (b blocks) p99() (i stats.Interval) {
+	const q = 0.99
 	i.Value, _ = b.all.Quantile(q)
 	calls, beyond := float64(b.all.Total()), b.all.Beyond(i.Value)
 	if calls*(1-q) < 5 {
@@ -147,7 +148,7 @@ func (b blocks) quantile(q float64) (i stats.Interval) {
 	for _, block := range b.blocks {
 		parts = append(parts, float64(block.Total())/calls*(block.Beyond(i.Value)-beyond))
 	}
-	if within, known := spread(parts); known && within < min(q, 1-q) {
+	if within, known := spread(parts); known && within < 1-q {
 		i.Low, _ = b.all.Quantile(q - within)
 		i.High, _ = b.all.Quantile(q + within)
 	}

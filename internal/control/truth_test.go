@@ -120,7 +120,7 @@ func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *s
 		}
 		groups.Ended(group, start.Add(took), took, true)
 	}
-	return groups.Gain(begin.Add(over), 0.99)
+	return groups.Gain(begin.Add(over))
 }
 
 // TestGain_HoldsTheTruth counts how often the interval of each figure holds the truth: 93 to 97 of

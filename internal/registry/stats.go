@@ -80,7 +80,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	row := stats.Method{
 		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pause.Load(),
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false),
-		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
+		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now), Classes: m.classes.stats(now),
 		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
 		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.State(now), Backends: ready,
 	}

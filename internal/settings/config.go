@@ -83,13 +83,13 @@ func DefaultConfig() Config {
 // Trigger chooses the delay after which calls are hedged.
 type Trigger struct {
 	Kind     TriggerKind
-	Quantile float64       // of a PercentileTrigger; of an AutoTrigger, the percentile that is reported
+	Quantile float64       // of a PercentileTrigger
 	Delay    time.Duration // of a FixedTrigger
 	Latest   time.Duration // of an AutoTrigger: see hedge.NoLaterThan
 }
 
 // Auto is hedge.Auto without options.
-var Auto = Trigger{Kind: AutoTrigger, Quantile: DefaultTarget, Latest: race.Longest}
+var Auto = Trigger{Kind: AutoTrigger, Latest: race.Longest}
 
 // TriggerKind selects the fields of a [Trigger] that are used.
 type TriggerKind uint8
@@ -100,20 +100,17 @@ const (
 	AutoTrigger
 )
 
-const (
-	DefaultTarget = 0.99 // the percentile that is reported by default, as a quantile
-	fallback      = 0.90 // the quantile of an AutoTrigger with too few calls for a choice
-)
+const fallback = 0.90 // the quantile of an AutoTrigger with too few calls for a choice
 
 // learning returns the part of the configuration that package trigger needs.
 func (c *Config) learning() *trigger.Config {
 	l := c.Config
-	l.Quantile, l.Target, l.Auto, l.Latest = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger, race.Longest
+	l.Quantile, l.Auto, l.Latest = fallback, c.Trigger.Kind == AutoTrigger, race.Longest
 	switch c.Trigger.Kind {
 	case PercentileTrigger:
 		l.Quantile = c.Trigger.Quantile
 	case AutoTrigger:
-		l.Target, l.Latest = c.Trigger.Quantile, min(c.Trigger.Latest, race.Longest)
+		l.Latest = min(c.Trigger.Latest, race.Longest)
 	}
 	l.MinDelay = min(c.MinDelay, race.Longest)
 	return &l

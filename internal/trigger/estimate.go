@@ -47,7 +47,10 @@ func (l *Learner) warming(c *Config) bool {
 	return l.schedule.learned.Load()+l.restoredCalls() < int64(c.WarmupCalls)
 }
 
-const PredictFrom = 200 // calls at least to predict a tail from: two lie beyond the default target
+const (
+	reported    = 0.99 // the tail of choices and predictions, as a quantile
+	PredictFrom = 200  // minimum number of calls for a prediction of it: two lie beyond p99
+)
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
@@ -72,15 +75,15 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-			UnhedgedTail:  Tail(primary, c.Target),
+			UnhedgedTail:  Tail(primary, reported),
 			CutShort:      float64(longer) / float64(d.Total()),
-			PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: min(plan.Load, problem.Load),
+			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,
 		}
 		if plan.Probability < 1 && plan.Late < Never {
 			e.Choice.Late = plan.Late
 		}
-		e.Choice.MeasuredTail, _ = d.Ended(c.Target)
+		e.Choice.MeasuredTail, _ = d.Ended(reported)
 	}
 	l.current.Store(e)
 }
@@ -89,7 +92,6 @@ func (l *Learner) choose(c *Config, now time.Time) {
 type Config struct {
 	Quantile      float64 // of primary latency: the delay where no choice is made
 	Auto          bool    // choose delay, probability and number of hedges
-	Target        float64 // the percentile to report, as a quantile
 	MaxHedges     int     // of one call
 	BudgetPercent float64 // hedges per 100 calls
 	MinDelay      time.Duration

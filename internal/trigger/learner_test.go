@@ -17,7 +17,7 @@ const ms = time.Millisecond
 // config returns the defaults of a scheduler.
 func config() *trigger.Config {
 	return &trigger.Config{
-		Quantile: 0.90, Auto: true, Target: 0.99, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms,
+		Quantile: 0.90, Auto: true, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms,
 		WarmupCalls: 20, Window: 30 * time.Second,
 	}
 }

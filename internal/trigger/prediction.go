@@ -54,7 +54,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 		if p, ok := c.Predict(d, max(perPercent*percent, minCapacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
-				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: min(p.Plan.Load, percent/100),
+				UnhedgedTail: p.Without(reported), Tail: p.With(reported), Load: min(p.Plan.Load, percent/100),
 			})
 		}
 	}

@@ -385,18 +385,11 @@ func (*Trigger_Fixed) isTrigger_Kind() {}
 // Auto is the trigger that chooses its delay.
 type Auto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A quantile, 0.5 to 0.999.
-	TargetPercentile *float64 `protobuf:"fixed64,1,opt,name=target_percentile,json=targetPercentile,def=0.99" json:"target_percentile,omitempty"`
 	// Hedge n is due at n times this duration at the latest.
-	NoLaterThan   *string `protobuf:"bytes,2,opt,name=no_later_than,json=noLaterThan" json:"no_later_than,omitempty"`
+	NoLaterThan   *string `protobuf:"bytes,1,opt,name=no_later_than,json=noLaterThan" json:"no_later_than,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
-
-// Default values for Auto fields.
-const (
-	Default_Auto_TargetPercentile = float64(0.99)
-)
 
 func (x *Auto) Reset() {
 	*x = Auto{}
@@ -426,13 +419,6 @@ func (x *Auto) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Auto.ProtoReflect.Descriptor instead.
 func (*Auto) Descriptor() ([]byte, []int) {
 	return file_configpb_config_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *Auto) GetTargetPercentile() float64 {
-	if x != nil && x.TargetPercentile != nil {
-		return *x.TargetPercentile
-	}
-	return Default_Auto_TargetPercentile
 }
 
 func (x *Auto) GetNoLaterThan() string {
@@ -599,10 +585,9 @@ const file_configpb_config_proto_rawDesc = "" +
 	"percentile\x18\x02 \x01(\x01H\x00R\n" +
 	"percentile\x12\x16\n" +
 	"\x05fixed\x18\x03 \x01(\tH\x00R\x05fixedB\x06\n" +
-	"\x04kind\"]\n" +
-	"\x04Auto\x121\n" +
-	"\x11target_percentile\x18\x01 \x01(\x01:\x040.99R\x10targetPercentile\x12\"\n" +
-	"\rno_later_than\x18\x02 \x01(\tR\vnoLaterThan\"4\n" +
+	"\x04kind\"*\n" +
+	"\x04Auto\x12\"\n" +
+	"\rno_later_than\x18\x01 \x01(\tR\vnoLaterThan\"4\n" +
 	"\x06Warmup\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x05R\x05calls\x12\x14\n" +
 	"\x05delay\x18\x02 \x01(\tR\x05delay\"6\n" +

@@ -103,8 +103,7 @@ func (q Question) predict(c *calls) []row {
 	var rows []row
 	for _, percent := range budgets {
 		config := trigger.Config{
-			Target: settings.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
-			Latest: q.Latest,
+			BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay, Latest: q.Latest,
 		}
 		p, ok := config.Predict(distribution, math.MaxFloat64) // no bound
 		if !ok {

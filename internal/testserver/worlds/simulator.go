@@ -93,7 +93,7 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 		w.Medians = []float64{5}
 	}
 	c := &trigger.Config{
-		Quantile: .90, Auto: true, Target: .99, MaxHedges: cmp.Or(w.Hedges, 2), BudgetPercent: w.Budget,
+		Quantile: .90, Auto: true, MaxHedges: cmp.Or(w.Hedges, 2), BudgetPercent: w.Budget,
 		MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 	}
 	s := &Simulation{
