@@ -50,7 +50,8 @@ func size(share float64) float64 {
 
 // Find returns the best plan, or false if none exists: no latency was recorded, or Hedges or Load
 // permits no hedge, or MinDelay exceeds ten minutes. It takes up to 1.2 ms, regardless of the
-// number of calls.
+// number of calls. Of equal plans it is the one with more hedges, so that a plan from calm traffic
+// sends second hedges once a backend stalls.
 func Find(p Problem) (HedgePlan, bool) {
 	last := sketch.UpperEdge(sketch.Buckets - 1)
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
@@ -61,7 +62,7 @@ func Find(p Problem) (HedgePlan, bool) {
 	}
 	s, best := p.search(), mix{worth: math.Inf(-1)}
 	for hedges := 1; hedges <= p.Hedges; hedges++ {
-		if m := s.find(hedges); m.worth > best.worth {
+		if m := s.find(hedges); m.worth >= best.worth {
 			best = m
 		}
 	}

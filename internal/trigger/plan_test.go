@@ -143,6 +143,14 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	}
 }
 
+// TestFind_Calm has latencies that hardly differ. The plan has all hedges, since the first hedge of a
+// stalled call may stall too.
+func TestFind_Calm(t *testing.T) {
+	if plan, _ := trigger.Find(problem(testserver.Uniform(10*ms, 11*ms), 0.10, 3)); plan.Hedges != 3 || plan.Load > .001 {
+		t.Errorf("the plan of calm traffic is %+v, want 3 hedges and no load", plan)
+	}
+}
+
 func TestFind_Nothing(t *testing.T) {
 	good := problem(testserver.Exponential(10*ms), 0.10, 2)
 	for name, change := range map[string]func(*trigger.Problem){
