@@ -197,21 +197,3 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 		group.Wait()
 	})
 }
-
-// TestSnapshot_OfTheRate lets the bucket of a target begin with what its calls earn in two seconds,
-// also if the scheduler has a budget for that target alone.
-func TestSnapshot_OfTheRate(t *testing.T) {
-	for _, opts := range [][]hedge.Option{nil,
-		{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, opts...)
-			stragglers(t, s, method, 1_000, 1) // 100 a second
-			again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, opts...))}, opts...)
-			time.Sleep(10 * time.Second) // it need not come at once
-			hedgetest.Call(t, again, target, method, ms)
-			if got := again.Methods()[0].Tokens; got < 7 || got > 9 {
-				t.Errorf("%v tokens after the first call, want 8", got)
-			}
-		})
-	}
-}

@@ -125,23 +125,6 @@ func (b *Bucket) add(share int64) {
 // that no cost is too small to count.
 func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
 
-// maxExpected is the most tokens that a bucket begins with, whatever the expected traffic.
-const maxExpected = 8
-
-// Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds,
-// at most maxExpected. It must be called before the first call. A rate that is not above 0 is
-// ignored.
-func (b *Bucket) Expect(now time.Time, perSecond float64) {
-	if !(perSecond > 0) {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settle(now)
-	b.add(int64(min(2*perSecond*float64(b.perCall), maxExpected*token)))
-	b.cap()
-}
-
 // Calls returns the total cost of all calls so far, in calls of cost 1. It never falls, and does
 // not depend on the share.
 func (b *Bucket) Calls() float64 {
@@ -276,8 +259,6 @@ type Balance struct {
 	Burst    float64 // the most tokens that the bucket can hold, 100,000 at most
 	Saved    float64 // between 0 and four times Burst
 	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
-
-	PerSecond float64 // earnings per second while the shares that live were earned
 }
 
 // Balance returns the contents of the bucket; zero while calls earn nothing.
@@ -295,8 +276,6 @@ func (b *Bucket) Balance(now time.Time) Balance {
 		Burst:    float64(burst) / token,
 		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
 		Capacity: float64(1+savedBursts) * float64(burst) / token,
-
-		PerSecond: float64(b.recent) / token / (steps * step).Seconds(),
 	}
 }
 

@@ -80,10 +80,8 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 					tc.min, tc.max)
 			}
 		}
-		got, perSecond := b.Balance(at(4*time.Second)), tc.percent/100*float64(tc.rate)
-		if got.Tokens < tc.min-1e-6 || !near(got.PerSecond, perSecond, .15*perSecond) {
-			t.Errorf("%d calls/s, %v%%: %+v, want %v tokens or more, and %v per second", tc.rate, tc.percent,
-				got, tc.min, perSecond)
+		if got := b.Balance(at(4 * time.Second)); got.Tokens < tc.min-1e-6 {
+			t.Errorf("%d calls/s, %v%%: %+v, want %v tokens or more", tc.rate, tc.percent, got, tc.min)
 		}
 	}
 }
@@ -211,19 +209,6 @@ func TestBurst_OfACostlyCall(t *testing.T) {
 	b.Earn(at(0), 100)
 	if got := b.Balance(at(0)).Tokens; got != 11 {
 		t.Errorf("%v tokens, want the first and the ten of the call", got)
-	}
-}
-
-func TestExpect(t *testing.T) {
-	for _, tc := range []struct{ percent, perSecond, tokens float64 }{
-		{10, 30, 6}, {10, 1, 1}, {10, 10_000, 8}, {400, 1e300, 8}, {0.001, 1e9, 8}, {10, 0, 1}, {10, -1, 1},
-		{10, math.NaN(), 1}, {10, math.Inf(1), 8}, {0, 100, 0},
-	} {
-		b := budget.New(tc.percent)
-		b.Expect(at(0), tc.perSecond)
-		if got := b.Balance(at(0)).Tokens; !near(got, tc.tokens, 0.2) || drain(b, 0) > 8 {
-			t.Errorf("%v%% of %v calls per second: %v tokens, want %v", tc.percent, tc.perSecond, got, tc.tokens)
-		}
 	}
 }
 

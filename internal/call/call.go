@@ -183,7 +183,7 @@ func learnedDelay(c *Call) bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
 	if e == nil {
-		e = c.method.Target.First(l, c.Start)
+		e = l.First(c.Start)
 	}
 	if e == nil {
 		return false

@@ -8,7 +8,7 @@ import (
 
 // ReadSnapshots returns the latencies in snapshots, by "target method class".
 func ReadSnapshots(all ...io.Reader) (map[string]sketch.Counts, error) {
-	counts, _, err := readSnapshots(all)
+	counts, err := readSnapshots(all)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/internal/sketch"
-	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -24,7 +23,6 @@ import (
 // of 5,000 methods writes a quarter of maxSnapshot, even if all of them are busy.
 const (
 	maxSnapshot = 64 << 20 // bytes
-	maxRate     = 1e9      // calls a second
 	maxCalls    = 1e15     // of a method
 )
 
@@ -34,21 +32,15 @@ type learnedKey struct {
 	class          string // "": the method
 }
 
-// readSnapshots returns the latencies of methods and classes, and the calls per second of targets:
-// the largest number in all snapshots.
-func readSnapshots(all []io.Reader) (known map[learnedKey]sketch.Counts, rates map[string]float64, err error) {
+// readSnapshots returns the latencies of methods and classes.
+func readSnapshots(all []io.Reader) (map[learnedKey]sketch.Counts, error) {
 	sketches := map[learnedKey][]*sketchpb.DDSketch{}
-	known, rates = map[learnedKey]sketch.Counts{}, map[string]float64{}
 	for _, from := range all {
 		targets, err := readTargets(from)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, t := range targets {
-			if rate := t.CallsPerSecond; !(rate >= 0 && rate <= maxRate) {
-				return nil, nil, fmt.Errorf("target %.100q: calls_per_second %v: must be 0 to %v", t.Name, rate, maxRate)
-			}
-			rates[t.Name] = max(rates[t.Name], t.CallsPerSecond)
 			for _, m := range t.Methods {
 				add := func(class string, k *snapshotpb.Knowledge) {
 					key := learnedKey{t.Name, m.Name, class}
@@ -57,7 +49,7 @@ func readSnapshots(all []io.Reader) (known map[learnedKey]sketch.Counts, rates m
 				add("", m.Knowledge)
 				for _, c := range m.Classes {
 					if c.Name == "" || len(c.Name) > maxClassName {
-						return nil, nil, fmt.Errorf("target %.100q: method %.100q: class %.100q: name must be 1 to %d bytes",
+						return nil, fmt.Errorf("target %.100q: method %.100q: class %.100q: name must be 1 to %d bytes",
 							t.Name, m.Name, c.Name, maxClassName)
 					}
 					add(c.Name, c.Knowledge)
@@ -65,15 +57,17 @@ func readSnapshots(all []io.Reader) (known map[learnedKey]sketch.Counts, rates m
 			}
 		}
 	}
+	known := map[learnedKey]sketch.Counts{}
 	for k, same := range sketches {
 		if k.target == "" || k.method == "" {
-			return nil, nil, fmt.Errorf("target %.100q: method %.100q: name must not be empty", k.target, k.method)
+			return nil, fmt.Errorf("target %.100q: method %.100q: name must not be empty", k.target, k.method)
 		}
+		var err error
 		if known[k], err = countsOf(same); err != nil {
-			return nil, nil, fmt.Errorf("target %.100q: method %.100q: class %q: %w", k.target, k.method, k.class, err)
+			return nil, fmt.Errorf("target %.100q: method %.100q: class %q: %w", k.target, k.method, k.class, err)
 		}
 	}
-	return known, rates, nil
+	return known, nil
 }
 
 func readTargets(from io.Reader) ([]*snapshotpb.Target, error) {
@@ -152,7 +146,7 @@ func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 // restore makes entries for the methods of snapshots that the options select, those with the most
 // calls first. Half of the room is left to other methods.
 func (r *Registry) restore(snapshots []io.Reader) error {
-	known, rates, err := readSnapshots(snapshots)
+	known, err := readSnapshots(snapshots)
 	if err != nil {
 		return err
 	}
@@ -173,7 +167,6 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 				continue
 			}
 			m = r.newMethod(k.target, k.method, c.For(k.target, k.method))
-			m.Target.expected.Store(rates[k.target])
 			r.once.MoveToFront(m.entry.place) // methods with fewer calls are removed first
 			m.classes.restored = map[string]sketch.Counts{}
 		}
@@ -184,27 +177,6 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 		}
 	}
 	return nil
-}
-
-// First is trigger.Learner.First, for a method or a class of the target. The first call of a
-// restored target fills its bucket for the expected traffic.
-func (t *Target) First(l *trigger.Learner, now time.Time) *trigger.Estimate {
-	if t.expected.Load() > 0 {
-		t.Budget.Expect(now, t.expected.Swap(0))
-	}
-	return l.First(now)
-}
-
-// rate estimates the target's calls per second; 0 if there are too few calls.
-func (r *Registry) rate(t *Target, now time.Time) float64 {
-	if expected := t.expected.Load(); expected > 0 {
-		return expected // restored, and not called
-	}
-	held, percent := t.Budget.Balance(now), r.config.Load().ForTarget(t.Name).BudgetPercent
-	if held.Burst <= 1 || percent == 0 {
-		return 0
-	}
-	return held.PerSecond / (percent / 100)
 }
 
 // WriteSnapshot writes the latencies of every method, one target after the other.
@@ -227,7 +199,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	}
 	for len(all) > 0 {
 		t := all[0].Target
-		message := &snapshotpb.Target{Name: t.Name, CallsPerSecond: r.rate(t, time.Now())}
+		message := &snapshotpb.Target{Name: t.Name}
 		for ; len(all) > 0 && all[0].Target == t; all = all[1:] {
 			if known := all[0].message(time.Now()); known != nil {
 				message.Methods = append(message.Methods, known)

@@ -34,7 +34,7 @@ func example() (*snapshotpb.Snapshot, map[string]sketch.Counts) {
 	big := sketch.Counts{{Bucket: 600, Calls: 9}}
 	many := sketch.Counts{{Bucket: 100, Calls: 1e6}}
 	return &snapshotpb.Snapshot{Version: 1, Complete: []uint32{2}, Targets: []*snapshotpb.Target{
-		{Name: "a", CallsPerSecond: 12.5, Methods: []*snapshotpb.Method{{Name: "/p.S/Get", Knowledge: sketchOf(get...),
+		{Name: "a", Methods: []*snapshotpb.Method{{Name: "/p.S/Get", Knowledge: sketchOf(get...),
 			Classes: []*snapshotpb.Class{{Name: "big", Knowledge: sketchOf(big...)}}}}},
 		{Name: "b", Methods: []*snapshotpb.Method{{Name: "/p.S/Get", Knowledge: sketchOf(many...)}}},
 	}}, map[string]sketch.Counts{"a /p.S/Get ": get, "a /p.S/Get big": big, "b /p.S/Get ": many}
@@ -110,8 +110,7 @@ func TestSnapshot_Read(t *testing.T) {
 	if err := proto.Unmarshal(rewritten(t, b), &again); err != nil {
 		t.Fatal(err)
 	}
-	if got := again.Targets[0]; len(again.Targets) != 2 || got.CallsPerSecond != 12.5 ||
-		len(got.Methods[0].Classes) != 1 {
+	if got := again.Targets[0]; len(again.Targets) != 2 || len(got.Methods[0].Classes) != 1 {
 		t.Errorf("written again: %v", &again)
 	}
 }
@@ -162,8 +161,6 @@ func TestSnapshot_Refuses(t *testing.T) {
 			marshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1, 2}})},
 		{"target without a name", `target "": method "/m": name must not be empty`,
 			target(&snapshotpb.Target{Methods: []*snapshotpb.Method{{Name: "/m"}}})},
-		{"rate", `target "t": calls_per_second NaN: must be 0 to 1e+09`,
-			target(&snapshotpb.Target{Name: "t", CallsPerSecond: math.NaN()})},
 		{"method without a name", `target "t": method "": name must not be empty`, ofMethods(t, &snapshotpb.Method{})},
 		{"class without a name", "must be 1 to 64 bytes", class("")},
 		{"class with a long name", "must be 1 to 64 bytes", class(strings.Repeat("x", 65))},

@@ -24,9 +24,6 @@ import (
 
 // Target is the state of one target, or, with WithTargetName, of all targets with the same name.
 type Target struct {
-	// expected is the restored rate in calls per second; 0 once the bucket has been filled for it.
-	expected atomic.Float64 // the first field, for alignment on 32-bit machines
-
 	Name   string
 	Budget *budget.Bucket
 	Resets guard.Resets

@@ -101,12 +101,9 @@ type Target struct {
 	// The result of grpc.ClientConn.Target, or the name from WithTargetName.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its methods.
-	Methods []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
-	// The recent number of calls per second of one client, over all methods; 0 if unknown. Merged
-	// snapshots have the maximum.
-	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Methods       []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Target) Reset() {
@@ -151,13 +148,6 @@ func (x *Target) GetMethods() []*Method {
 		return x.Methods
 	}
 	return nil
-}
-
-func (x *Target) GetCallsPerSecond() float64 {
-	if x != nil {
-		return x.CallsPerSecond
-	}
-	return 0
 }
 
 // Method is the knowledge of a method.
@@ -335,11 +325,10 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x120\n" +
 	"\atargets\x18\x02 \x03(\v2\x16.hedge.snapshot.TargetR\atargets\x12\x1a\n" +
-	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\x84\x01\n" +
+	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"r\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
-	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\x12(\n" +
-	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecondJ\x04\b\x04\x10\x05R\x04calm\"\x86\x01\n" +
+	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethodsJ\x04\b\x03\x10\x04J\x04\b\x04\x10\x05R\x10calls_per_secondR\x04calm\"\x86\x01\n" +
 	"\x06Method\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\x12/\n" +
