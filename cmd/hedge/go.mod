@@ -6,7 +6,6 @@ require (
 	github.com/grpchedge/hedge v0.0.0
 	github.com/grpchedge/hedge/bench v0.0.0
 	github.com/peterbourgon/ff/v3 v3.4.0
-	github.com/tidwall/gjson v1.20.1
 )
 
 require (
@@ -25,8 +24,6 @@ require (
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/schollz/progressbar/v3 v3.19.1 // indirect
-	github.com/tidwall/match v1.1.1 // indirect
-	github.com/tidwall/pretty v1.2.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/net v0.57.0 // indirect

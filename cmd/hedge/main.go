@@ -86,9 +86,9 @@ func runBuffered(ctx context.Context, args []string, stdin io.Reader, stdout, st
 func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 	var q whatif.Question
 	fs := flag.NewFlagSet("whatif", flag.ContinueOnError)
-	fs.Var(&q.Format, "format", "`format` of the file: lines, csv, json or prometheus (default: found by its first line)")
+	fs.Var(&q.Format, "format", "`format` of the file: lines, csv or prometheus (default: found by its first line)")
 	fs.StringVar(&q.Field, "field", "",
-		"`name` of what has the latencies: the column of a CSV file, the field of JSON lines, the Prometheus histogram")
+		"`name` of what has the latencies: the column of a CSV file, or the Prometheus histogram")
 	fs.StringVar(&q.By, "by", "",
 		"`name` of the column, field or label, such as the method, by whose values calls are told apart: one "+
 			"table for each")
@@ -118,7 +118,7 @@ func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 		ShortUsage: "hedge whatif [flags] [FILE]",
 		ShortHelp:  "what hedging would do to calls that took so long",
 		LongHelp: "FILE has what calls took that were not hedged: a latency such as 12.5ms on each line, CSV with " +
-			"a header, JSON lines,\n" +
+			"a header,\n" +
 			"or a Prometheus histogram in text form. Without FILE, or if it is -, this is read from the standard input.",
 		FlagSet: fs,
 		Exec: func(_ context.Context, args []string) error {

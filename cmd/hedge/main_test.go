@@ -43,7 +43,7 @@ func TestInput_Wrong(t *testing.T) {
 			`stdin:1: found latencies alone, expected a file with "method"; -by and -where need -field, unless ` +
 				`the file is a Prometheus histogram`},
 		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency +
-			"; of CSV and JSON lines, name the latencies with -field"},
+			"; of CSV, name the column with -field"},
 		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
 		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
@@ -60,13 +60,6 @@ func TestInput_Wrong(t *testing.T) {
 			`stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
 		{"-format csv", "method,took\n",
 			"stdin:1: found CSV, expected the name of the column with the latencies, given with -field"},
-		{"-format json -field took", "method,took\n", `stdin:1: found "method,took", expected a JSON object`},
-		{"", `{"took": "5ms"}`, "stdin:1: found JSON, expected the name of the field with the latencies, given with -field"},
-		{"-field took", "{\"took\": \"5ms\"}\n{\"took\"\n", "stdin:2: found `{\"took\"`, expected a JSON object"},
-		{"-field took", `{"took": true}`,
-			"stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
-		{"-field took -by verb", `{"took": "5ms"}`,
-			"stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
 
 		{"-where verb=Get", "rpc_bucket{le=\"1\"} 3\n",
 			"stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"verb\""},
@@ -120,7 +113,7 @@ func TestMisuse(t *testing.T) {
 	}{
 		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
 		{"-where status", 2, `invalid value "status" for flag -where: must be name=value, such as status=OK`},
-		{"-format xml", 2, `invalid value "xml" for flag -format: must be lines, csv, json or prometheus`},
+		{"-format xml", 2, `invalid value "xml" for flag -format: must be lines, csv or prometheus`},
 		{"-p", 2, "flag provided but not defined: -p"},
 		{"a.txt -o x.png", 2, `unexpected argument "-o": flags come first, then one file`},
 		{"nowhere.txt", 1, "open nowhere.txt: no such file or directory"},
@@ -166,8 +159,6 @@ func TestFormats(t *testing.T) {
 			"status , took\n" + numbered(" OK , %dms \n", calls) + "FAILED, soon\n"},
 		{"CSV by flag", "-format csv -field took", "# HELP x,took\n" + numbered("1,%dms\n", calls)},
 		{"lines by flag", "-format lines", numbered("%dms\n", calls)},
-		{"JSON", "-field took -unit ms", numbered("{\"method\": {\"took\": 1}, \"took\": %d}\n", calls)},
-		{"JSON with strings", "-field call.took*", numbered("{\"call\":{\"took\": 1},\"call.took*\": \"%dms\"}\n", calls)},
 	} {
 		code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
 		if got = strings.ReplaceAll(got, path, "stdin"); code != 0 || got != want {
@@ -340,11 +331,8 @@ func TestWhere(t *testing.T) {
 	}
 	csv := "status,method,took\n" + numbered("OK,Get,%dms\n", 300) + numbered("OK,Put,%dms\n", 300) +
 		strings.Repeat("FAILED,Get,soon\n", 300)
-	json := numbered(`{"status":"OK","method":"Get","took":%d}`+"\n", 300) +
-		numbered(`{"status":"OK","method":"Put","took":%d}`+"\n", 300) +
-		numbered(`{"status":"FAILED","method":"Get","took":%d}`+"\n", 300)
 	for _, tc := range []struct{ name, args, input string }{
-		{"CSV", "-field took", csv}, {"JSON", "-field took -unit ms", json}, {"histogram", "", histogram.String()},
+		{"CSV", "-field took", csv}, {"histogram", "", histogram.String()},
 	} {
 		for args, want := range map[string]string{"-where status=OK": "stdin: 600 calls",
 			"-where status=OK -where method=Get": "stdin: 300 calls"} {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // Format is the format of a file. The empty Format is found by the first line.
@@ -13,7 +12,6 @@ type Format string
 const (
 	Lines      Format = "lines" // a latency on each line
 	CSV        Format = "csv"
-	JSON       Format = "json" // one object on each line
 	Prometheus Format = "prometheus"
 )
 
@@ -23,8 +21,8 @@ func (f Format) String() string { return string(f) }
 // Set reads a format.
 func (f *Format) Set(s string) error {
 	*f = Format(s)
-	if !slices.Contains([]Format{Lines, CSV, JSON, Prometheus}, *f) {
-		return errors.New("must be lines, csv, json or prometheus")
+	if !slices.Contains([]Format{Lines, CSV, Prometheus}, *f) {
+		return errors.New("must be lines, csv or prometheus")
 	}
 	return nil
 }
@@ -35,8 +33,6 @@ func (in *input) formatOf(first string) Format {
 	switch {
 	case isQuoted.MatchString(first):
 		return Prometheus
-	case strings.HasPrefix(first, "{"):
-		return JSON
 	case isMetric.MatchString(first) && (in.Field == "" || isName.MatchString(in.Field)):
 		return Prometheus
 	case in.Field != "":

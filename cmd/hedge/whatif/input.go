@@ -74,8 +74,6 @@ func (in *input) read(file io.Reader) error {
 		return in.wrong(0, "nothing", aLatency)
 	}
 	switch cmp.Or(in.Format, in.formatOf(first)) {
-	case JSON:
-		return in.readJSON(buffered)
 	case Prometheus:
 		return in.readHistogram(buffered)
 	case CSV:
@@ -165,7 +163,7 @@ func (in *input) readLines(r io.Reader) error {
 		d, expected := in.Unit.latency(string(line))
 		if expected != "" {
 			if all.count == 0 && expected == aLatency {
-				expected += "; of CSV and JSON lines, name the latencies with -field"
+				expected += "; of CSV, name the column with -field"
 			}
 			return in.wrong(number, quote(string(line)), expected)
 		}
