@@ -5,10 +5,19 @@ package attempt
 
 import (
 	"bytes"
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -176,4 +185,203 @@ func (r *Reply) Restore(content any) {
 	if r.of == nil || !proto.Equal(r.caller.(proto.Message), content.(proto.Message)) {
 		r.Take(content)
 	}
+}
+
+// Codec is the codec that a call's options choose in place of gRPC's own. It can also receive a
+// message as [Bytes].
+type Codec struct {
+	coder
+	name string
+}
+
+// Bytes is a message that a [Codec] receives as bytes, because the type of the caller's message is
+// not known yet.
+type Bytes struct{ data []byte }
+
+type coder interface {
+	Marshal(v any) (mem.BufferSlice, error)
+	Unmarshal(data mem.BufferSlice, v any) error
+}
+
+// CodecOf returns the codec that gRPC chooses for a call with the given options. It returns nil for
+// gRPC's own codec, which can encode a message again without a loss, and if the chosen codec does
+// not exist: gRPC then fails the call.
+func CodecOf(opts []grpc.CallOption) *Codec {
+	var chosen coder
+	name, subtype := "", ""
+	for _, opt := range opts {
+		opt, _ = plain(opt)
+		switch opt := opt.(type) {
+		case grpc.ForceCodecV2CallOption:
+			if chosen = opt.CodecV2; chosen != nil {
+				name = opt.CodecV2.Name()
+			}
+		case grpc.ForceCodecCallOption:
+			chosen, name = v1{opt.Codec}, opt.Codec.Name()
+		case grpc.CustomCodecCallOption:
+			chosen, name = v1{opt.Codec}, ""
+		case grpc.ContentSubtypeCallOption:
+			subtype = opt.ContentSubtype
+		}
+	}
+	if subtype = cmp.Or(subtype, protocodec.Name); chosen == nil && (subtype != protocodec.Name || !defaultIsOwn()) {
+		if c := encoding.GetCodec(subtype); c != nil {
+			chosen = v1{c}
+		} else if c := encoding.GetCodecV2(subtype); c != nil {
+			chosen = c
+		}
+	}
+	if chosen == nil {
+		return nil
+	}
+	return &Codec{coder: chosen, name: name}
+}
+
+// defaultIsOwn reports whether the default codec is gRPC's own. Programs register codecs at start.
+var defaultIsOwn = sync.OnceValue(func() bool {
+	t, own := reflect.TypeOf(encoding.GetCodecV2(protocodec.Name)), "google.golang.org/grpc/encoding/proto"
+	return encoding.GetCodec(protocodec.Name) == nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == own
+})
+
+// Option makes gRPC use the codec, with the content-subtype that the call has without it.
+func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }
+
+// Name implements [encoding.CodecV2]. gRPC derives the content-subtype from it, unless an option
+// sets the subtype.
+func (c *Codec) Name() string { return c.name }
+
+func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if b, ok := v.(*Bytes); ok {
+		b.data = data.Materialize() // a copy: gRPC frees data
+		return nil
+	}
+	return c.coder.Unmarshal(data, v)
+}
+
+// Decode decodes held, a message that an attempt has received, into another message. held is a
+// *Bytes or, if c is nil, a protobuf message.
+func (c *Codec) Decode(held, into any) error {
+	var data mem.BufferSlice
+	var err error
+	coder := coder(encoding.GetCodecV2(protocodec.Name))
+	if b, ok := held.(*Bytes); ok {
+		coder, data = c.coder, mem.BufferSlice{mem.SliceBuffer(b.data)}
+	} else {
+		data, err = coder.Marshal(held)
+	}
+	if err == nil {
+		err = coder.Unmarshal(data, into)
+		data.Free()
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return nil
+}
+
+// v1 adapts a codec of gRPC's older interfaces.
+type v1 struct {
+	older interface {
+		Marshal(v any) ([]byte, error)
+		Unmarshal(data []byte, v any) error
+	}
+}
+
+func (v v1) Marshal(m any) (mem.BufferSlice, error) {
+	data, err := v.older.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(data)}, nil
+}
+
+func (v v1) Unmarshal(data mem.BufferSlice, m any) error {
+	return v.older.Unmarshal(data.Materialize(), m)
+}
+
+// form is how a type implements [grpc.CallOption]. gRPC calls unexported methods of an option, so a
+// type of another package must embed an option. If it embeds grpc.EmptyCallOption, gRPC does
+// nothing with it. Any other embedded option has an effect that hedging cannot see: it may write to
+// the caller's memory, or choose a codec.
+type form uint8
+
+const (
+	unknown form = iota
+	value        // gRPC's own, or without an effect in gRPC
+	pointer      // to one of gRPC's own
+)
+
+var (
+	callOption  = reflect.TypeFor[grpc.CallOption]()
+	emptyOption = reflect.TypeFor[grpc.EmptyCallOption]()
+
+	forms     sync.Map // reflect.Type → form
+	formsLeft atomic.Int32
+)
+
+func init() { formsLeft.Store(1024) } // more types than a program has, unless it makes types
+
+// plain returns an option as attempts use it: a pointer to one of gRPC's own options as the option.
+// known is false if gRPC may do more with the option than hedging can see.
+func plain(opt grpc.CallOption) (_ grpc.CallOption, known bool) {
+	switch opt.(type) {
+	case nil: // gRPC panics
+		return opt, false
+	case grpc.StaticMethodCallOption, grpc.FailFastCallOption, grpc.MaxRecvMsgSizeCallOption,
+		grpc.MaxSendMsgSizeCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption: // usual: saves the lookup
+		return opt, true
+	}
+	switch v := reflect.ValueOf(opt); formOf(v.Type()) {
+	case pointer:
+		if v.IsNil() { // gRPC panics
+			return opt, false
+		}
+		return v.Elem().Interface().(grpc.CallOption), true
+	case value:
+		return opt, true
+	}
+	return opt, false
+}
+
+// formOf decides once for each type.
+func formOf(t reflect.Type) form {
+	if f, ok := forms.Load(t); ok {
+		return f.(form)
+	}
+	f := unknown
+	switch {
+	case isOwn(t) || isEmpty(t, 0):
+		f = value
+	case t.Kind() == reflect.Pointer && isOwn(t.Elem()):
+		f = pointer
+	}
+	if formsLeft.Add(-1) >= 0 {
+		forms.Store(t, f)
+	}
+	return f
+}
+
+func isOwn(t reflect.Type) bool { return t.PkgPath() == emptyOption.PkgPath() }
+
+// isEmpty reports whether all options that a struct, or the struct that a pointer points to, embeds
+// are grpc.EmptyCallOption or embed only that. It follows at most eight levels: a type may embed a
+// pointer to itself.
+func isEmpty(t reflect.Type, level int) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == emptyOption {
+		return true
+	}
+	if t.Kind() != reflect.Struct || isOwn(t) || level > 8 {
+		return false
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		isOption := f.Anonymous && (f.Type.Implements(callOption) || reflect.PointerTo(f.Type).Implements(callOption))
+		if isOption && !isEmpty(f.Type, level+1) {
+			return false
+		}
+	}
+	return true
 }

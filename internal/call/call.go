@@ -39,8 +39,8 @@ type Call struct {
 	OffWire bool          // its attempts do not use the streams of its target's connections
 
 	method   *registry.Method
-	settings *registry.Settings // in force when it began
-	class    *registry.Class    // of its request; nil: none
+	settings *registry.InForce // in force when it began
+	class    *registry.Class   // of its request; nil: none
 	group    control.Group
 	payment  payment
 	http     *HTTPOption // nil for a gRPC call
@@ -167,7 +167,7 @@ func setMode(c *Call, o options) {
 
 // selected reports whether the options of hedge.New select a call of a method with the given
 // settings. For HTTP requests see hedgehttp.Transport.
-func (o options) selected(s *registry.Settings) bool {
+func (o options) selected(s *registry.InForce) bool {
 	switch {
 	case o.http == nil:
 		return s.Selected

@@ -56,7 +56,7 @@ type Method struct {
 
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
-	settings atomic.Pointer[Settings]    // in force for calls that begin now
+	settings atomic.Pointer[InForce]     // in force for calls that begin now
 	names    atomic.Pointer[stats.Names] // see NoteNames
 	own      *budget.Bucket              // nil if it never had one; guarded by Registry.mu, as is groups
 	groups   *control.Groups             // the last in settings
