@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,7 @@ func TestAuto_NoLaterThan(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		latency func(n int) time.Duration // of all attempts of the n-th call
+		hedge   time.Duration             // latency of hedges; 0: their primary's
 		calls   int
 		opts    []hedge.Option
 	}{
@@ -64,15 +66,24 @@ func TestAuto_NoLaterThan(t *testing.T) {
 			latency: func(n int) time.Duration { return ms + time.Duration(n%10/8)*10*time.Second }},
 		{name: "a budget for few of the calls", calls: 1000, opts: []hedge.Option{hedge.WithBudgetPercent(1)},
 			latency: func(n int) time.Duration { return 100*ms + time.Duration(n%10/9)*3*time.Second }},
-		{name: "one hedge saves as much as two", calls: 1000, opts: []hedge.Option{hedge.WithMaxHedges(2)},
-			latency: func(n int) time.Duration { return 800*ms + time.Duration(n%10)*100*ms }},
+		{name: "a second hedge would be too late", calls: 1000, opts: []hedge.Option{hedge.WithMaxHedges(2)},
+			latency: func(n int) time.Duration { return time.Second + time.Duration(n%10/9)*1900*ms }, hedge: time.Second},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			sent := func(auto hedge.Option) (late int) {
 				opts := append([]hedge.Option{hedge.WithAllMethods(), auto, hedge.WithBudgetPercent(400)}, tc.opts...)
 				s := hedgetest.New(t, opts...)
 				for n := range tc.calls {
-					hedgetest.Call(t, s, target, method, tc.latency(n))
+					var attempts atomic.Int64
+					_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+						if attempts.Add(1) > 1 && tc.hedge > 0 {
+							return hedgetest.Taking(tc.hedge)(ctx)
+						}
+						return hedgetest.Taking(tc.latency(n))(ctx)
+					})
+					if err != nil {
+						t.Error(err)
+					}
 				}
 				if err := s.Update(append(opts, hedge.WithBudgetPercent(400))...); err != nil { // to pay for every hedge below
 					t.Error(err)
