@@ -44,7 +44,6 @@ type clientStream struct {
 	phase     phase
 	unhedged  bool
 	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
-	waits     bool        // Header waits for the first message
 	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
 
 	contest contest // at most one
@@ -132,7 +131,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.age()
 	goal := responseHeaders
-	if c.waits && !c.call.ByPolicy() {
+	if c.waits {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt, true)
@@ -150,7 +149,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 		chosen = c.headerDuringContest(askedAt)
 	}
 	header, err := c.headerOf(chosen)
-	if c.unhedged && (!c.waits || header == nil) { // would have decided a race
+	if c.unhedged {
 		c.headersCame(askedAt, header)
 	}
 	return header, err

@@ -37,6 +37,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		gone   time.Duration // when it gives up; 0: never
 		empty  bool          // the stream has no message
 		with   bool          // headers come with the message, and not at once
+		waits  bool          // Header waits for the first message: hedge.WithWaitForMessage
 		hedge  bool          // a hedge is sent after 10 ms
 		want   time.Duration // the median learned; 0: nothing
 	}{
@@ -50,19 +51,27 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
 		{name: "who waits for headers waits for the message", header: true, with: true, want: 50 * ms},
 		{name: "who waits for headers and reads late", header: true, with: true, late: 40 * ms},
+		{name: "Header waits for the message", header: true, waits: true, want: 50 * ms},
+		{name: "Header waits for the message, with which headers come", header: true, with: true, waits: true, want: 50 * ms},
+		{name: "Header waits for the message, at the end of an empty stream", header: true, empty: true, waits: true,
+			want: 50 * ms},
 		{name: "headers of a hedge cut the primary short", header: true, hedge: true},
 	} {
 		for _, watched := range []bool{false, true} { // not hedged, but learned from
 			hedgetest.Run(t, fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
 				plans := []testserver.Plan{{Delay: 50 * ms, HeaderAtOnce: !tc.with, Messages: 3, Empty: tc.empty,
 					Interval: time.Second}}
-				s := hedgetest.Fixed(t, time.Hour)
+				var options []hedge.Option
+				if tc.waits {
+					options = append(options, hedge.WithWaitForMessage(method))
+				}
+				s := hedgetest.Fixed(t, time.Hour, options...)
 				switch {
 				case tc.hedge:
 					plans = []testserver.Plan{slow(), plans[0]}
 					s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				case watched:
-					s = hedgetest.All(t, hedge.WithMaxHedges(0))
+					s = hedgetest.All(t, append(options, hedge.WithMaxHedges(0))...)
 				}
 				cluster, client := inMemory(t, s, plans...)
 				for range 5 {

@@ -14,6 +14,7 @@ import (
 type reporting struct {
 	call      call.Call
 	booked    bool       // call.End was called
+	waits     bool       // Header waits for the first message
 	bidi      bool       // the call begins with the request, and not with the stream
 	unsent    bool       // the request of such a stream is to come; guarded by mu
 	inspects  bool       // a function of WithClass or WithCost is due: see call.Call.Inspects
@@ -21,7 +22,7 @@ type reporting struct {
 	requests  uint8      // messages sent, 2 for more; used by SendMsg only
 	begun     bool       // RecvMsg or Header was called: the class and cost are fixed
 	mu        sync.Mutex // guards begun and headers, and changes of call.Start
-	headers   headerWait // the wait for the headers that decided the call
+	headers   headerWait // the wait for the headers that decided the call, or would have if hedged
 }
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
@@ -112,7 +113,7 @@ func (r *reporting) end(e call.Completion) {
 		}
 		r.mu.Unlock()
 	}
-	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
+	e.Early = !r.waits && r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
 	r.booked = true
 }

@@ -74,7 +74,8 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, o, opts)
 		}
-		st := &clientStream{waits: waits}
+		st := &clientStream{}
+		st.waits = waits
 		if desc.ClientStreams {
 			st.single, st.bidi, st.unsent = &singleRequest{}, true, true
 		}
@@ -97,8 +98,8 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts 
 	if !c.Learns && !c.TracksFailures() {
 		return o.open(ctx, opts)
 	}
-	st := &clientStream{waits: waits, phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
-	st.bidi, st.unsent = o.desc.ClientStreams, o.desc.ClientStreams
+	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
+	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
 	st.setCall(c)
 	st.primary.cancel, st.opener.options = func(error) {}, o.options
 	if st.primary.ClientStream, err = o.open(ctx, opts); err != nil {

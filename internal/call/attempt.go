@@ -128,7 +128,7 @@ func (c *Call) Accepts(reply any, err error) bool {
 // hedge.WithWaitForMessage.
 func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
-	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
+	return s != nil && s.WaitsForMessage && !c.ByPolicy() && (s.Acceptable == nil || typeIsKnown())
 }
 
 // AcceptsNone is Accepts for a stream that has ended without a message.
