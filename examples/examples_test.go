@@ -34,6 +34,27 @@ var outputs = map[string][]string{
 		`hedges by round_robin\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 		`hedges to another backend\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 	},
+	"regions": {
+		`\s+p50\s+p99\s+failed calls\s+extra load`,
+		`eu stalls\s+without hedging\s+` + duration + `\s+` + duration + `\s+0\s+0%`,
+		`\s+hedges to us\s+` + duration + `\s+` + duration + `\s+0\s+\d+%`,
+		`eu is down\s+without hedging\s+-\s+-\s+500\s+0%`,
+		`\s+hedges to us\s+` + duration + `\s+` + duration + `\s+0\s+100%`,
+	},
+	"providers": {
+		`time to first token\s+p50\s+p99\s+failed calls\s+answered by beta`,
+		`alpha alone\s+` + duration + `\s+` + duration + `\s+[1-9]\d*\s+0`,
+		`alpha, hedges to beta\s+` + duration + `\s+` + duration + `\s+\d+\s+[1-9]\d*`,
+		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
+	},
+	"proxy": {
+		`\s+p50\s+p99`,
+		`gRPC, directly\s+` + duration + `\s+` + duration,
+		`gRPC, through the proxy\s+` + duration + `\s+` + duration,
+		`HTTP, directly\s+` + duration + `\s+` + duration,
+		`HTTP, through the proxy\s+` + duration + `\s+` + duration,
+		`\s+hedged calls\s+[1-9]\d*, by [1-9]\d* hedges`, // of either table of the debug page
+	},
 	"config": {
 		`The file allows a budget of 10%: [1-9]\d* hedges in 400 calls\.`,
 		`The file switches the method off: 0 hedges in 400 calls\.`,
