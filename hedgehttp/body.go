@@ -14,18 +14,18 @@ import (
 func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody }
 
 // hasNone reports whether a response has no body, or one of another protocol.
-func (x *exchange) hasNone(res *http.Response) bool {
-	return isNone(res.Body) || x.caller.Method == http.MethodHead || res.StatusCode == http.StatusSwitchingProtocols
+func hasNone(req *http.Request, res *http.Response) bool {
+	return isNone(res.Body) || req.Method == http.MethodHead || res.StatusCode == http.StatusSwitchingProtocols
 }
 
 // streams reports whether a response answers with the first byte of its body: a server flushes the
 // headers of a stream before it has an answer. The events of a GET are a subscription, which may have
 // none for long, and answers with its headers unless it is selected.
-func (x *exchange) streams(res *http.Response) bool {
+func (x *exchange) streams(req *http.Request, res *http.Response) bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	switch strings.TrimSpace(mediaType) {
 	case eventStream:
-		if x.call.Named() || x.caller.Method != "" && x.caller.Method != http.MethodGet {
+		if x.call.Named() || req.Method != "" && req.Method != http.MethodGet {
 			return true
 		}
 	case "application/x-ndjson":
@@ -83,7 +83,7 @@ func (u *unhedgedBody) Read(p []byte) (int, error) {
 	if u.kept = append(u.kept, p[:min(n, maxKept)]...); u.over.Load() {
 		return n, err
 	}
-	end, known := u.answerOf(u.res, u.kept, err)
+	end, known := u.answerOf(u.caller, u.res, u.kept, err)
 	if !known || u.over.Swap(true) {
 		return n, err
 	}

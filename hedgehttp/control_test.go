@@ -15,6 +15,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/http/httputil"
 	"net/textproto"
 	"net/url"
 	"regexp"
@@ -122,15 +123,18 @@ func sends(method string, body func() io.Reader, edits ...func(*http.Request)) c
 	}
 }
 
-func none() io.Reader                    { return nil }
-func text() io.Reader                    { return strings.NewReader("a body") }
-func noBody() io.Reader                  { return http.NoBody }
-func piped() io.Reader                   { return struct{ io.Reader }{text()} }
-func half() io.Reader                    { return io.MultiReader(strings.NewReader("half"), failing{}) }
-func tooLarge() io.Reader                { return bytes.NewReader(large()) }
-func justTooLarge() io.Reader            { return bytes.NewReader(large()[:kept+1]) }
-func withoutGetBody(r *http.Request)     { r.GetBody = nil }
-func gzipIsWelcome(r *http.Request)      { r.Header.Set("Accept-Encoding", "gzip") }
+func none() io.Reader                { return nil }
+func text() io.Reader                { return strings.NewReader("a body") }
+func noBody() io.Reader              { return http.NoBody }
+func piped() io.Reader               { return struct{ io.Reader }{text()} }
+func half() io.Reader                { return io.MultiReader(strings.NewReader("half"), failing{}) }
+func tooLarge() io.Reader            { return bytes.NewReader(large()) }
+func justTooLarge() io.Reader        { return bytes.NewReader(large()[:kept+1]) }
+func withoutGetBody(r *http.Request) { r.GetBody = nil }
+func gzipIsWelcome(r *http.Request)  { r.Header.Set("Accept-Encoding", "gzip") }
+func with(key, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(key, value) }
+}
 func expects(r *http.Request)            { r.Header.Set("Expect", "100-continue") }
 func withTrailer(r *http.Request)        { r.Trailer = http.Header{"Sum": {"17"}} }
 func length(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
@@ -145,6 +149,20 @@ func opens(use func(res *http.Response, cancel func()) string) client {
 			return cause(err)
 		}
 		return use(res, cancel)
+	}
+}
+
+// proxied is a client of a reverse proxy, with the transport under test.
+func proxied(next client) client {
+	return func(t *testing.T, s *server, c *http.Client) string {
+		to, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		front := httptest.NewServer(&httputil.ReverseProxy{Transport: c.Transport,
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+		defer front.Close()
+		return next(t, &server{Server: front}, front.Client())
 	}
 }
 
@@ -227,7 +245,7 @@ var control = []struct {
 			return cause(err)
 		})},
 	{name: "a context that ends before the answer",
-		serve: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		serve: never,
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -257,6 +275,45 @@ var control = []struct {
 		c.Jar, _ = cookiejar.New(nil)
 		return get(t, s, c) + get(t, s, c)
 	}},
+	{name: "a range", serve: file, client: sends("GET", none, with("Range", "bytes=2-5"))},
+	{name: "HEAD of a file", serve: file, client: sends("HEAD", none)},
+	{name: "a file that the client has", serve: file, client: sends("GET", none, with("If-None-Match", `"1"`))},
+	{name: "the caller's cause", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		res, err := c.Do(s.request(ctx, "GET", "/", nil))
+		if cancel(errors.New("the caller's cause")); err == nil {
+			defer res.Body.Close()
+			_, err = io.Copy(io.Discard, res.Body)
+		}
+		return cause(err)
+	}},
+	{name: "Request.Cancel", serve: never, client: func(t *testing.T, s *server, c *http.Client) string {
+		canceled := make(chan struct{})
+		time.AfterFunc(20*time.Millisecond, func() { close(canceled) })
+		req := s.request(t.Context(), "GET", "/", nil)
+		req.Cancel = canceled
+		_, err := c.Do(req)
+		return fmt.Sprint(strings.HasPrefix(cause(err), "net/http: request canceled")) // mostly while it waits
+	}},
+	{name: "ResponseHeaderTimeout", serve: never, client: func(t *testing.T, s *server, c *http.Client) string {
+		s.base.ResponseHeaderTimeout = 20 * time.Millisecond
+		return get(t, s, c)
+	}},
+	{name: "a body that ends early, read again", serve: func(w http.ResponseWriter, r *http.Request) {
+		events(w, r)
+		panic(http.ErrAbortHandler)
+	}, client: opens(func(res *http.Response, _ func()) string {
+		all, first := io.ReadAll(res.Body)
+		more, again := io.ReadAll(res.Body)
+		return fmt.Sprintf("%q %q %v %v %v", all, more, first != nil && first == again, res.Body.Close(), res.Body.Close())
+	})},
+	{name: "proxied events", serve: events, client: proxied(sends("GET", none))},
+	{name: "proxied POST", serve: echo, client: proxied(sends("POST", text))},
+	{name: "proxied trailers", serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(http.TrailerPrefix+"Sum", "17")
+		w.(http.Flusher).Flush()
+		echo(w, r)
+	}, client: proxied(sends("POST", text))},
 	{name: "Expect", once: true, serve: echo, client: sends("POST", text, expects)},
 	{name: "Connection: close", serve: func(w http.ResponseWriter, r *http.Request) { // over HTTP/2 it is GOAWAY
 		w.Header().Set("Connection", "close")
@@ -296,6 +353,13 @@ var zipped = func() string {
 func echo(w http.ResponseWriter, r *http.Request) {
 	all, err := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s of %d, %v, %v, %v", short(all), r.ContentLength, r.TransferEncoding, err, r.Trailer)
+}
+
+func never(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func file(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("ETag", `"1"`)
+	http.ServeContent(w, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("0123456789"))
 }
 
 func redirects(w http.ResponseWriter, r *http.Request) {

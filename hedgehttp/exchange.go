@@ -41,8 +41,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 	x := &exchange{transport: t, caller: req}
-	x.call = t.begin(req)
-	x.call.Inspect(req, nil, nil)
+	func() {
+		inspected := false
+		defer func() {
+			if !inspected && req.Body != nil { // a function of an option has panicked
+				req.Body.Close()
+			}
+		}()
+		x.call = t.begin(req)
+		x.call.Inspect(req, nil, nil)
+		inspected = true
+	}()
 	if x.call.Hedged() || x.call.Teaches() {
 		if once := x.readAhead(); once != nil {
 			x.call.NotReplayable()
@@ -92,7 +101,14 @@ func (x *exchange) once(req *http.Request) (*http.Response, error) {
 	}
 	again := settings.IsSafe(req.Method) && (isNone(req.Body) || x.body != nil)
 	res, err := x.roundTrip(x.base, req, again)
-	end, known := x.firstAnswer(res, err)
+	judged := false
+	defer func() {
+		if !judged && res != nil && res.Body != nil { // the function of WithFirstByte has panicked
+			res.Body.Close()
+		}
+	}()
+	end, known := x.firstAnswer(req, res, err)
+	judged = true
 	if res != nil && res.Request == req {
 		res.Request = x.caller
 	}
@@ -192,6 +208,7 @@ type attempt struct {
 
 // send sends the request through rt and waits for the answer.
 func (a *attempt) send(rt http.RoundTripper) error {
+	defer a.settle()
 	req := a.req
 	if !a.made {
 		a.setBody(req)
@@ -200,10 +217,9 @@ func (a *attempt) send(rt http.RoundTripper) error {
 		a.res.Request = a.caller
 	}
 	known := false
-	if a.end, known = a.firstAnswer(a.res, a.err); !known || a.open.Load() {
+	if a.end, known = a.firstAnswer(req, a.res, a.err); !known || a.open.Load() {
 		a.peek(known)
 	}
-	a.settle()
 	return a.end.err
 }
 
@@ -220,7 +236,7 @@ func (a *attempt) peek(known bool) {
 		a.kept = slices.Grow(a.kept, 512)
 		n, err = a.res.Body.Read(a.kept[len(a.kept):cap(a.kept)])
 		a.kept = a.kept[:len(a.kept)+n]
-		a.end, known = a.answerOf(a.res, a.kept, err)
+		a.end, known = a.answerOf(a.req, a.res, a.kept, err)
 	}
 	if late && a.end.err == nil && (len(a.kept) == 0 || a.res.StatusCode >= 300) {
 		a.end = failed(errors.New("the primary's stream is open"))
@@ -265,7 +281,7 @@ func (a *attempt) drop() {
 // deliver returns the winner's response. The attempt's context ends when the body has been read or
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
-	if a.err != nil || a.res == nil || a.hasNone(a.res) || a.res.ProtoMajor > 1 && a.res.ContentLength == 0 {
+	if a.err != nil || a.res == nil || hasNone(a.req, a.res) || a.res.ProtoMajor > 1 && a.res.ContentLength == 0 {
 		a.cancel(nil)
 	} else {
 		a.res.Body = &body{ReadCloser: a.res.Body, kept: a.kept, release: a.cancel}
@@ -275,7 +291,7 @@ func (a *attempt) deliver() (*http.Response, error) {
 
 // Run sends a hedge.
 func (a *attempt) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { a.cancel(rpc.ErrLost) })()
+	defer context.AfterFunc(ctx, func() { a.cancel(context.Cause(ctx)) })()
 	if a.made && a.started.Swap(true) {
 		return context.Cause(ctx)
 	}

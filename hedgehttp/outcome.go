@@ -51,21 +51,21 @@ func failed(err error) answer {
 }
 
 // firstAnswer returns the answer by what a transport has returned, as answerOf does.
-func (x *exchange) firstAnswer(res *http.Response, err error) (a answer, known bool) {
+func (x *exchange) firstAnswer(req *http.Request, res *http.Response, err error) (a answer, known bool) {
 	switch {
 	case err != nil:
 		return failed(err), true
 	case res == nil:
 		return failed(errors.New("no response")), true
-	case x.hasNone(res):
-		return x.answerOf(res, nil, io.EOF)
+	case hasNone(req, res):
+		return x.answerOf(req, res, nil, io.EOF)
 	}
-	return x.answerOf(res, nil, nil)
+	return x.answerOf(req, res, nil, nil)
 }
 
 // answerOf returns the answer of a response by the beginning of its body, and by the error that ended
 // the body. known is false if the answer needs more of the body.
-func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answer, known bool) {
+func (x *exchange) answerOf(req *http.Request, res *http.Response, kept []byte, end error) (a answer, known bool) {
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
 	a.decides = m.code == codes.NotFound
@@ -75,7 +75,7 @@ func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answe
 	switch known = true; {
 	case a.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
 		return answer{err: status.Error(codes.ResourceExhausted, res.Status), pushback: turnedAway}, true
-	case rpc.InHTTP(x.caller, res):
+	case rpc.InHTTP(req, res):
 		pushback, err, ok := rpc.StatusInHTTP(res, kept, end == io.EOF)
 		if known = ok; known && err != nil {
 			a.err, a.decides = err, true
@@ -83,7 +83,7 @@ func (x *exchange) answerOf(res *http.Response, kept []byte, end error) (a answe
 				a.pushback = pushback
 			}
 		}
-	case m.code == codes.OK && x.streams(res):
+	case m.code == codes.OK && x.streams(req, res):
 		known = len(kept) > 0 || end == io.EOF
 	}
 	if !known && (end != nil || len(kept) >= maxKept) {

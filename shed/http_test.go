@@ -1,11 +1,16 @@
 package shed_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"google.golang.org/grpc/metadata"
 )
 
 // TestHandler turns away hedges with a primary in flight, and no other request. A hedge leaves with
@@ -51,6 +56,41 @@ func TestHandler(t *testing.T) {
 			handler.ServeHTTP(answer, req)
 			if answer.Code != tc.status || answer.Header().Get("Hedge-Turned-Away") != tc.turnedAway || served != tc.served {
 				t.Errorf("status %d, headers %v, served %v; want %+v", answer.Code, answer.Header(), served, tc)
+			}
+		})
+	}
+}
+
+// broken is a response whose connection is lost.
+type broken struct{ http.ResponseWriter }
+
+var errLost = errors.New("the connection is lost")
+
+func (broken) FlushError() error                            { return errLost }
+func (broken) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errLost }
+
+// TestHandler_AHedgeAsAnyOther: the handler of a hedge can flush and hijack its response, and its context has the
+// caller's metadata.
+func TestHandler_AHedgeAsAnyOther(t *testing.T) {
+	for name, header := range map[string]http.Header{"a primary": {},
+		"a hedge": {"Hedge-Attempt": {"1"}, "Hedge-Primary-In-Flight": {"1"}}} {
+		t.Run(name, func(t *testing.T) {
+			served := false
+			handler := newBound(t, 1).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				served = true
+				_, _, hijacked := w.(http.Hijacker).Hijack()
+				if err := http.NewResponseController(w).Flush(); err != errLost || hijacked != errLost {
+					t.Errorf("Flush returns %v and Hijack %v, want the errors of the connection", err, hijacked)
+				}
+				if tenant := metadata.ValueFromIncomingContext(r.Context(), "tenant"); len(tenant) != 1 {
+					t.Errorf("the metadata tenant is %q, want one value", tenant)
+				}
+			}))
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "blue"))
+			req := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			req.Header = header
+			if handler.ServeHTTP(broken{httptest.NewRecorder()}, req); !served {
+				t.Error("the request was not served")
 			}
 		})
 	}

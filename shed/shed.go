@@ -14,10 +14,12 @@
 package shed
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -204,7 +206,15 @@ func (h *httpHedge) Write(p []byte) (int, error) {
 }
 
 // Flush implements [http.Flusher].
-func (h *httpHedge) Flush() { _ = http.NewResponseController(h.ResponseWriter).Flush() }
+func (h *httpHedge) Flush() { _ = h.FlushError() }
+
+// FlushError is for [http.ResponseController].
+func (h *httpHedge) FlushError() error { return http.NewResponseController(h.ResponseWriter).Flush() }
+
+// Hijack implements [http.Hijacker].
+func (h *httpHedge) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(h.ResponseWriter).Hijack()
+}
 
 // Unwrap is for [http.ResponseController].
 func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }

@@ -50,5 +50,6 @@ func IsSpareHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 && len(h[h
 
 // ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: ForHedge reports true.
 func ServesHTTPHedge(ctx context.Context) context.Context {
-	return metadata.NewIncomingContext(ctx, metadata.Pairs(AttemptsHeader, "1"))
+	md, _ := metadata.FromIncomingContext(ctx)
+	return metadata.NewIncomingContext(ctx, metadata.Join(md, metadata.Pairs(AttemptsHeader, "1")))
 }

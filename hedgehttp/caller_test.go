@@ -1,0 +1,82 @@
+package hedgehttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// TestTransport_LosersLeaveTheRequest: a caller may change its request after RoundTrip, though the
+// response of a loser may arrive then. The race detector finds what reads the request.
+func TestTransport_LosersLeaveTheRequest(t *testing.T) {
+	hedgetest.Run(t, "", func(t *testing.T) {
+		late := roundTrip(func(*http.Request) (*http.Response, error) {
+			time.Sleep(50 * ms) // it ignores its context
+			return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader("{}"))}, nil
+		})
+		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), &fake{script: script{is(200, 20*ms)}},
+			hedgehttp.WithHedgeTransport(late))
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+		outcome(t, rt, req)
+		for range 100 {
+			req.Method, req.URL.RawQuery = "POST", "edited"
+			req.Header.Set("Edited", "yes")
+			time.Sleep(ms)
+		}
+	})
+}
+
+// TestTransport_PanicsOfOptions: if a function of an option panics, the bodies of the request and of
+// all responses are closed.
+func TestTransport_PanicsOfOptions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opt    hedge.Option
+		http   hedgehttp.Option
+		closes bool
+	}{
+		"WithName":         {http: hedgehttp.WithName(func(*http.Request) string { panic("user") })},
+		"WithFirstByte":    {http: hedgehttp.WithFirstByte(func(*http.Response) bool { panic("user") })},
+		"WithHedgeRequest": {http: hedgehttp.WithHedgeRequest(func(int, *http.Request) (*http.Request, error) { panic("user") })},
+		"WithAcceptable": {opt: hedge.WithAcceptable(
+			func(context.Context, string, any, error) bool { panic("user") })},
+		"WithCost":  {opt: hedge.WithCost(func(context.Context, string, any) float64 { panic("user") })},
+		"WithClass": {opt: hedge.WithClass(func(context.Context, string, any) string { panic("user") })},
+	} {
+		for mode, more := range map[string]hedge.Option{"hedged": nil, "warm-up": hedge.WithWarmup(100, 0)} {
+			if mode == "warm-up" && name == "WithAcceptable" || name == "WithHedgeRequest" {
+				continue
+			}
+			hedgetest.Run(t, name+" "+mode, func(t *testing.T) {
+				var opts []hedge.Option
+				for _, o := range []hedge.Option{tc.opt, more} {
+					if o != nil {
+						opts = append(opts, o)
+					}
+				}
+				s := hedgetest.Fixed(t, 10*ms, opts...)
+				if more != nil {
+					s = hedgetest.All(t, opts...)
+				}
+				base := &fake{script: script{is(200, 30*ms), is(200, 100*ms), is(200, 100*ms)}}
+				body := &closing{Reader: strings.NewReader("body")}
+				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", body)
+				req.ContentLength = 4
+				if got := outcome(t, hedgehttp.Transport(s, base, tc.http), req); got != "panic: user" {
+					t.Errorf("%s, want the panic", got)
+				}
+				time.Sleep(time.Second)
+				if base.open.Load() != 0 || body.closed.Load() != 1 {
+					t.Errorf("%d responses are open, the request's body was closed %d times", base.open.Load(), body.closed.Load())
+				}
+			})
+		}
+	}
+}
