@@ -205,8 +205,7 @@ func WithServiceConfig(json string) Option {
 // is hedged, and latencies are still learned. A call that fails because its server closed the
 // connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
-	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): must be 0 to %d",
-		n, race.MaxAttempts-1)
+	err := refuse(n < 0 || n > race.MaxHedges, "WithMaxHedges(%d): must be 0 to %d", n, race.MaxHedges)
 	return option("WithMaxHedges", anywhere, err, func(c *settings.Config) { c.MaxHedges = n })
 }
 

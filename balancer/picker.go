@@ -18,7 +18,7 @@ import (
 // picker returns picks of the child only. It asks the child again for a hedge if its call has used the
 // picked connection, and for a primary if the picked connection is silent.
 type picker struct {
-	place  *place.Roster
+	place  *place.Backends
 	all    []balancer.Picker // of each copy of the child, by its number
 	copies []balancer.Picker // of the copies in the best state; the first is for primaries
 	turn   *atomic.Uint32    // counts primaries, with spread; nil: primaries use the first copy
@@ -43,7 +43,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 				return got.PickResult, err
 			}
 		}
-		r.HedgeWent(hedge, got.At)
+		r.HedgePicked(hedge, got.At)
 		return watched(info.Ctx, r, got), nil
 	}
 	child := p.copies[0]
@@ -63,7 +63,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 	if r != nil {
-		r.Went(got.At)
+		r.Picked(got.At)
 		r.Remember(info)
 	}
 	return watched(info.Ctx, r, got), nil

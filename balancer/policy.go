@@ -19,7 +19,7 @@ import (
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
-	place  *place.Roster
+	place  *place.Backends
 	turn   atomic.Uint32 // counts primaries, with spread
 
 	// mu must not be held in a call to a child, which may hold locks of its own while it calls

@@ -121,7 +121,7 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	spare := rpc.IsSpare(ctx)
+	spare := rpc.PrimaryInFlight(ctx)
 	if spare && !b.enter() {
 		if err := grpc.SetTrailer(ctx, turnedAway); err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	spare := rpc.IsSpare(ctx)
+	spare := rpc.PrimaryInFlight(ctx)
 	if spare && !b.enter() {
 		stream.SetTrailer(turnedAway)
 		return errShed
@@ -177,7 +177,7 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 		if r.Context().Err() != nil { // the client is gone
 			return
 		}
-		spare := rpc.IsSpareHTTP(r.Header)
+		spare := rpc.PrimaryInFlightHTTP(r.Header)
 		if spare && !b.enter() {
 			w.Header().Set(rpc.TurnedAwayHeader, "1")
 			w.Header().Set("Cache-Control", "no-store")

@@ -92,7 +92,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
-	if rpc.ForHedge(d.Context) {
+	if rpc.MadeForHedge(d.Context) {
 		if !s.Unbudgeted() {
 			d.payment.forfeit()
 		}

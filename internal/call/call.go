@@ -278,7 +278,7 @@ func (c *Call) Plan() race.Plan {
 	p := race.Plan{
 		Rules: race.Rules{
 			Delay:            c.Delay,
-			MaxHedges:        uint8(min(c.maxHedges, race.MaxAttempts-1)),
+			MaxHedges:        uint8(min(c.maxHedges, race.MaxHedges)),
 			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
 			FailureSendsNext: policy,
 			Elsewhere:        c.elsewhere != nil,

@@ -184,7 +184,7 @@ func (d *ended) countUnraced() {
 func prevented(c *Call) stats.Reason {
 	cc, _ := c.Conn.(*grpc.ClientConn)
 	switch {
-	case rpc.ForHedge(c.Context):
+	case rpc.MadeForHedge(c.Context):
 		return stats.OfHedge
 	case c.settings.Policy == nil && deadlineNear(c, 0, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear

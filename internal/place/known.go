@@ -40,7 +40,7 @@ func (k *Known) of(address string) *silence {
 }
 
 // join makes a policy share the knowledge k, which may be nil.
-func (r *Roster) join(k *Known) {
+func (r *Backends) join(k *Known) {
 	if k == nil || r.known.Load() == k {
 		return
 	}
@@ -51,7 +51,7 @@ func (r *Roster) join(k *Known) {
 }
 
 // share lets the backends share the silences of their addresses. joining must be held.
-func (r *Roster) share(backends []*Backend) {
+func (r *Backends) share(backends []*Backend) {
 	k := r.known.Load()
 	if k.addresses == nil {
 		return

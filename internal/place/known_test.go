@@ -35,7 +35,7 @@ func TestKnown_IsShared(t *testing.T) {
 					if tc.shared {
 						r := newRecord(t)
 						r.Share(known)
-						r.Went(b[i])
+						r.Picked(b[i])
 					}
 				}
 				for _, e := range tc.events {

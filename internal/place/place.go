@@ -14,7 +14,7 @@ import (
 )
 
 // Record is the set of backends that a policy has picked for the attempts of one call, gRPC's
-// retries included. For a hedge, the policy holds the lock from Rank to HedgeWent, so that two
+// retries included. For a hedge, the policy holds the lock from Rank to HedgePicked, so that two
 // hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
@@ -133,9 +133,9 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 	return r, h
 }
 
-// Went records that b was picked for the primary.
-func (r *Record) Went(b *Backend) {
-	b.roster.join(r.known)
+// Picked records that b was picked for the primary.
+func (r *Record) Picked(b *Backend) {
+	b.backends.join(r.known)
 	// In a tree with two policies, the upper one calls last, and replaces the backend with its own.
 	// Two picks with the primary's context may run at the same time, and both must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
@@ -151,11 +151,11 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. If the call had used b, the hedge is counted,
+// HedgePicked records that b was picked for the hedge h. If the call had used b, the hedge is counted,
 // once. The lock must be held.
-func (r *Record) HedgeWent(h *Hedge, b *Backend) {
+func (r *Record) HedgePicked(h *Hedge, b *Backend) {
 	h.at, r.lastHedge = b, b
-	b.asked(time.Now())
+	b.hedgeSent(time.Now())
 	if !r.used(b) {
 		r.others = append(r.others, b)
 		return
@@ -229,7 +229,7 @@ func (r *Record) Spare() bool {
 	defer r.Unlock()
 	first := r.primary.Load()
 	return first != nil && !r.repeated &&
-		slices.ContainsFunc(first.roster.Ready(), func(b *Backend) bool { return !r.used(b) })
+		slices.ContainsFunc(first.backends.Ready(), func(b *Backend) bool { return !r.used(b) })
 }
 
 // Pick is a pick of the child, and the backend that was picked.
@@ -300,7 +300,7 @@ func (r *Record) Reserve() bool {
 	if first == nil || o.primary.Ctx == nil || o.over {
 		return false
 	}
-	picker := first.roster.picker.Load()
+	picker := first.backends.picker.Load()
 	if picker == o.fruitless { // it would return the same again
 		return false
 	}
@@ -337,9 +337,9 @@ func (r *Record) Unreserve(over bool) {
 
 // Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there
 // is none, or if its connection was lost since. The lock must be held.
-func (r *Record) Reserved(policy *Roster) (p Pick) {
+func (r *Record) Reserved(policy *Backends) (p Pick) {
 	if o := r.only; o != nil {
-		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {
+		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.backends == policy }); n >= 0 {
 			p = o.reserved[n]
 			o.reserved = slices.Delete(o.reserved, n, n+1)
 			if !slices.Contains(policy.Ready(), p.At) {

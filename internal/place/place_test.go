@@ -15,7 +15,7 @@ import (
 
 // enter enters a policy of the target, until the test's end, with a ready connection to each
 // address.
-func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) {
+func enter(t *testing.T, addresses ...string) (*place.Backends, []*place.Backend) {
 	policy := place.Enter("target")
 	t.Cleanup(policy.Leave)
 	var all []*place.Backend
@@ -37,7 +37,7 @@ func hedge(t *testing.T, r *place.Record, picks ...*place.Backend) *place.Hedge 
 	r.Lock()
 	defer r.Unlock()
 	for _, b := range picks {
-		r.HedgeWent(h, b)
+		r.HedgePicked(h, b)
 	}
 	return h
 }
@@ -108,9 +108,9 @@ func TestRecord(t *testing.T) {
 		again int64 // hedges that met a backend again
 	}{
 		{func() {}, [4]bool{}, 0},
-		{func() { r.Went(all[0]) }, [4]bool{true, true}, 0},
+		{func() { r.Picked(all[0]) }, [4]bool{true, true}, 0},
 		{func() { hedge(t, r, all[2]) }, [4]bool{true, true, true}, 0},
-		{func() { r.Went(all[3]) }, [4]bool{true, true, true, true}, 0}, // gRPC tries the primary again
+		{func() { r.Picked(all[3]) }, [4]bool{true, true, true, true}, 0}, // gRPC tries the primary again
 		{func() { hedge(t, r, all[1], all[3]) }, [4]bool{true, true, true, true}, 1},
 	} {
 		step.picks()
@@ -140,7 +140,7 @@ func TestWent_AtOnce(t *testing.T) {
 			for ready.Add(1); ready.Load() < 2; { // so that both begin together
 				runtime.Gosched()
 			}
-			r.Went(b)
+			r.Picked(b)
 		}
 		done := make(chan struct{})
 		go func() {
@@ -160,8 +160,8 @@ func TestWent_AtOnce(t *testing.T) {
 func TestRank_AClockSetBack(t *testing.T) {
 	policy, _ := enter(t)
 	b, begin := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 1), time.Now()
-	b.Asked(begin)
-	b.Asked(begin.Add(2 * time.Second)) // a probe; the next one is due 2 s later
+	b.HedgeSent(begin)
+	b.HedgeSent(begin.Add(2 * time.Second)) // a probe; the next one is due 2 s later
 	now := begin.Add(3 * time.Second)
 	back := now
 	*(*uint64)(unsafe.Pointer(&back)) -= 7200 << 30 // the wall clock, and not the monotonic one

@@ -45,7 +45,7 @@ func (b silentBackend) probe(after time.Duration) *place.Record {
 	if !b.Probe(time.Now(), r) {
 		b.t.Fatal("no probe is due")
 	}
-	r.Went(b.Backend)
+	r.Picked(b.Backend)
 	return r
 }
 
@@ -119,7 +119,7 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 				}
 				for range tc.others {
 					r := newRecord(t)
-					r.Went(b.Backend)
+					r.Picked(b.Backend)
 					r.Ended(3*time.Second, true)
 				}
 				time.Sleep(tc.trusted)

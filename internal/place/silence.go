@@ -46,8 +46,8 @@ func (b *Backend) mute(now time.Time) bool {
 	return first != 0 && at >= first+int64(muteFrom) && at < b.nextHedge.Load()
 }
 
-// asked notes that a hedge is sent to the connection.
-func (b *Backend) asked(now time.Time) {
+// hedgeSent notes that a hedge is sent to the connection.
+func (b *Backend) hedgeSent(now time.Time) {
 	at := int64(now.Sub(epoch))
 	if b.firstHedge.CompareAndSwap(0, at) {
 		b.nextHedge.Store(at)
@@ -65,7 +65,7 @@ func (b *Backend) Suspect() bool {
 // Late records a call that was not answered within its delay. It reports whether the connection, or
 // its address, has been silent for reportedAfter.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
-	if b.roster.silenceOff.Load() {
+	if b.backends.silenceOff.Load() {
 		return false
 	}
 	shared := b.shared.Load()
@@ -91,7 +91,7 @@ func (b *Backend) Silent() bool { return b.silence() != nil }
 // silence returns the silence in force: the address's, or else the connection's; nil if there is none.
 func (b *Backend) silence() *silence {
 	switch shared := b.shared.Load(); {
-	case shared.holds() && !b.roster.silenceOff.Load():
+	case shared.holds() && !b.backends.silenceOff.Load():
 		return shared
 	case b.own.holds():
 		return &b.own
@@ -168,7 +168,7 @@ func (s *silence) reported(now time.Time) (since time.Time, ok bool) {
 }
 
 // SetSilence sets whether connections can be silent.
-func (r *Roster) SetSilence(on bool) {
+func (r *Backends) SetSilence(on bool) {
 	if r.silenceOff.Swap(!on) || on {
 		return
 	}
@@ -314,7 +314,7 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 	if b == nil {
 		return
 	}
-	if b.roster.known.Load().ended(b, age, answered); !answered {
+	if b.backends.known.Load().ended(b, age, answered); !answered {
 		return
 	}
 	if p := r.probe.Load(); p != nil {

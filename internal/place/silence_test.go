@@ -107,7 +107,7 @@ func TestRank_Mute(t *testing.T) {
 			{time.Hour + 30*time.Second, true}} {
 			time.Sleep(step.at - time.Since(began))
 			r := newRecord(t)
-			r.Went(first)
+			r.Picked(first)
 			r.Lock()
 			probe := r.Rank(second, time.Now()) < r.Rank(first, time.Now())
 			if r.Unlock(); probe != step.probe {
@@ -130,7 +130,7 @@ func TestRecord_Late(t *testing.T) {
 	a, b, c := all[0], all[1], all[2]
 	now, r := time.Now(), newRecord(t)
 	newRecord(t).NoteLate(1, now, ms) // not picked yet: it has to wait for a connection
-	r.Went(a)
+	r.Picked(a)
 	r.NoteLate(1, now, ms)
 	r.NoteLate(1, now.Add(ms), ms) // the hedge is considered again
 	if !a.Suspect() || a.Silent() {
@@ -145,8 +145,8 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("both have answered")
 	}
 	r = newRecord(t)
-	r.Went(a)
-	r.Went(c) // gRPC tries the primary again
+	r.Picked(a)
+	r.Picked(c) // gRPC tries the primary again
 	if r.NoteLate(1, now, ms); a.Suspect() || !c.Suspect() {
 		t.Error("the primary is late at c")
 	}
@@ -234,7 +234,7 @@ func TestMoves(t *testing.T) {
 				if of == "failed there" {
 					b = silent
 				}
-				r.Went(b)
+				r.Picked(b)
 				took := map[string]time.Duration{"twice as long": 2 * usual, "ten times as long": 10 * usual}[of]
 				r.Ended(cmp.Or(took, usual), !strings.HasPrefix(of, "failed"))
 			}

@@ -112,6 +112,8 @@ type Actions struct {
 // MaxAttempts is the largest number of attempts of a race: a primary and four hedges.
 const MaxAttempts = rpc.MaxAttempts
 
+const MaxHedges = rpc.MaxHedges
+
 type Attempts uint8
 
 func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }

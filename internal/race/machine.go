@@ -14,7 +14,7 @@ type Rules struct {
 	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
-	// MaxHedges is the maximum number of hedges of the call, 0 to MaxAttempts-1. Hedges that
+	// MaxHedges is the maximum number of hedges of the call, 0 to MaxHedges. Hedges that
 	// were turned away do not count, unless FailureSendsNext is set.
 	MaxHedges uint8
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
@@ -92,7 +92,7 @@ const (
 // start it. firstDue is the age of the call at which the first hedge is due: Rules.Delay, or later
 // if the race starts after the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
-	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
+	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxHedges), min(r.Delay, Longest)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)
@@ -325,7 +325,7 @@ func (m *Machine) waitsForDue() bool {
 
 // room reports whether a further hedge may be sent, besides the pending one.
 func (m *Machine) room(pending uint8) bool {
-	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxAttempts-1
+	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxHedges
 }
 
 // hedgeToCome reports whether the race waits for an unsent hedge that an end called for.
@@ -358,7 +358,7 @@ func (m *Machine) mayRepeat(e Event) {
 // hedge.
 func (m *Machine) repeats(now time.Duration) bool {
 	canDecide := m.inFlight != 0 || m.pending != nothing || m.rejected != OK
-	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxAttempts-1 {
+	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
 		m.repeat, m.calledFor, m.due = repeating, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)
 	}

@@ -319,7 +319,7 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 func TestMachine_StepAllocatesNothing(t *testing.T) {
 	kinds := []race.EventKind{race.Due, race.Admitted, race.Prepared}
 	allocs := testing.AllocsPerRun(100, func() {
-		m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxAttempts - 1, Delay: delay}, delay)
+		m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxHedges, Delay: delay}, delay)
 		for now := time.Duration(delay); now <= delay*race.MaxAttempts; now += delay {
 			for _, k := range kinds {
 				m.Step(race.Event{Kind: k}, now)

@@ -175,14 +175,14 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	// The call is sent again after the first event after which nothing else can decide it. There is
 	// always room for that hedge.
 	repeats := !f.repeats && f.wants && f.inFlight == 0 && f.waiting == 0 && f.floor <= o.at && !f.rejected &&
-		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxAttempts-1
+		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxHedges
 	if repeats {
 		f.repeats, f.considered = true, min(f.considered, r.MaxHedges-1)
 	}
 	// An end calls for a hedge that may still be sent, and is not being considered already. A rejected
 	// answer does if servers allow it at once.
 	failed := r.FailureSendsNext && e.Kind == race.Ended && e.End == race.NonFatal
-	room := min(int(r.MaxHedges)-int(f.considered), race.MaxAttempts-1-int(f.sent))
+	room := min(int(r.MaxHedges)-int(f.considered), race.MaxHedges-int(f.sent))
 	if was.waiting != 0 {
 		room--
 	}
@@ -256,7 +256,7 @@ func (f facts) due() time.Duration { return max(f.dueAt, f.floor) }
 
 // more reports whether a further hedge may be sent.
 func (f facts) more(r race.Rules) bool {
-	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxAttempts-1
+	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxHedges
 }
 
 // deliverable reports whether a decided race may return to its caller: the caller's goroutine is

@@ -69,7 +69,7 @@ func TestUnnumbered(t *testing.T) {
 				got, _ := metadata.FromOutgoingContext(Unnumbered(ctx))
 				delete(got, "more")
 				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" ||
-					ForHedge(ctx) != (PreviousAttempts(ctx) > 0) {
+					MadeForHedge(ctx) != (PreviousAttempts(ctx) > 0) {
 					t.Errorf("both hedges have won: %s", diff)
 				}
 			}

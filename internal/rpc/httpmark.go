@@ -45,10 +45,12 @@ func UnmarkHTTP(h http.Header) {
 	}
 }
 
-// IsSpareHTTP is IsSpare for an HTTP request.
-func IsSpareHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 && len(h[httpInFlight]) > 0 }
+// PrimaryInFlightHTTP is PrimaryInFlight for an HTTP request.
+func PrimaryInFlightHTTP(h http.Header) bool {
+	return len(h[httpAttempt]) > 0 && len(h[httpInFlight]) > 0
+}
 
-// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: ForHedge reports true.
+// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: MadeForHedge reports true.
 func ServesHTTPHedge(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return metadata.NewIncomingContext(ctx, metadata.Join(md, metadata.Pairs(AttemptsHeader, "1")))

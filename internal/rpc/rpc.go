@@ -105,15 +105,15 @@ func PreviousAttempts(ctx context.Context) int {
 	return n
 }
 
-// IsSpare reports whether the handler with the context ctx serves a hedge that was sent while its
+// PrimaryInFlight reports whether the handler with the context ctx serves a hedge that was sent while its
 // primary was in flight.
-func IsSpare(ctx context.Context) bool {
+func PrimaryInFlight(ctx context.Context) bool {
 	return PreviousAttempts(ctx) > 0 && len(metadata.ValueFromIncomingContext(ctx, InFlightHeader)) > 0
 }
 
-// ForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
+// MadeForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
 // server that serves a hedge, or within a hedge of this process.
-func ForHedge(ctx context.Context) bool {
+func MadeForHedge(ctx context.Context) bool {
 	return ctx.Value(hedgeKey{}) != nil || PreviousAttempts(ctx) > 0
 }
 

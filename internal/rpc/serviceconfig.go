@@ -22,6 +22,9 @@ import (
 // higher number counts as MaxAttempts.
 const MaxAttempts = 5
 
+// MaxHedges is the largest number of hedges of one call.
+const MaxHedges = MaxAttempts - 1
+
 // ServiceConfig is the hedging part of a gRPC service config: the hedgingPolicy of each method and
 // the retryThrottling, within gRPC's limits.
 type ServiceConfig struct {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
@@ -37,9 +38,8 @@ type HedgePlan struct {
 }
 
 const (
-	coarse    = 24 // delays tried first; then each delay around the best of them
-	maxHedges = 4  // of a plan: gRPC's bound on attempts
-	grid      = 4  // buckets between the points at which survival functions are sampled
+	coarse = 24 // delays tried first; then each delay around the best of them
+	grid   = 4  // buckets between the points at which survival functions are sampled
 )
 
 // size maps the share of calls unanswered at some time to its weight in the tail, from the median
@@ -57,7 +57,7 @@ func Find(p Problem) (HedgePlan, bool) {
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > last {
 		return HedgePlan{}, false
 	}
-	if p.Hedges > maxHedges {
+	if p.Hedges > rpc.MaxHedges {
 		panic("trigger: a plan has more hedges than gRPC sends attempts")
 	}
 	s, best := p.search(), mix{worth: math.Inf(-1)}

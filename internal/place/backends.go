@@ -17,7 +17,7 @@ import (
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
-	roster *Roster
+	backends *Backends
 	id
 	name  string       // the first of the addresses, for reports
 	Fixed atomic.Int32 // searches in a row in which the child returned this connection alone
@@ -36,13 +36,13 @@ type id struct {
 }
 
 // NewBackend returns the backend of sc, which connects to one of the addresses.
-func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
+func (r *Backends) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
 	// Without attributes: two entries for one backend may have different ones.
 	var key strings.Builder
 	for _, a := range addresses {
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
 	}
-	b := &Backend{SubConn: sc, roster: r, id: id{key.String(), number}}
+	b := &Backend{SubConn: sc, backends: r, id: id{key.String(), number}}
 	b.shared.Store(&b.own)
 	if len(addresses) > 0 {
 		b.name = addresses[0].Addr
@@ -55,8 +55,8 @@ func (b *Backend) same(other *Backend) bool { return other != nil && b.id == oth
 // Number returns the number of the connection, if its address has several.
 func (b *Backend) Number() int { return b.number }
 
-// Roster lists the ready backends of one load-balancing policy of package balancer that is in use.
-type Roster struct {
+// Backends lists the ready backends of one load-balancing policy of package balancer that is in use.
+type Backends struct {
 	Target string // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
@@ -68,43 +68,43 @@ type Roster struct {
 	known   atomic.Pointer[Known]
 }
 
-// rosters has the rosters in use, by target. Connections may share a target, and a connection may
+// inUse has the inUse in use, by target. Connections may share a target, and a connection may
 // have several policies.
-var rosters = struct {
+var inUse = struct {
 	count    atomic.Int64
 	mu       sync.Mutex
-	byTarget map[string][]*Roster
-}{byTarget: map[string][]*Roster{}}
+	byTarget map[string][]*Backends
+}{byTarget: map[string][]*Backends{}}
 
 // Live reports whether any connection of this process has a policy. Without a policy, calls need no
 // record.
-func Live() bool { return rosters.count.Load() > 0 }
+func Live() bool { return inUse.count.Load() > 0 }
 
 // Enter registers a policy of a connection with the given target. Leave unregisters it, once.
-func Enter(target string) *Roster {
-	r := &Roster{Target: target}
+func Enter(target string) *Backends {
+	r := &Backends{Target: target}
 	r.known.Store(&Known{meter: meter{share: firstMoves}})
 	r.Show(nil)
-	rosters.mu.Lock()
-	defer rosters.mu.Unlock()
-	rosters.byTarget[target] = append(rosters.byTarget[target], r)
-	rosters.count.Add(1)
+	inUse.mu.Lock()
+	defer inUse.mu.Unlock()
+	inUse.byTarget[target] = append(inUse.byTarget[target], r)
+	inUse.count.Add(1)
 	return r
 }
 
-func (r *Roster) Leave() {
+func (r *Backends) Leave() {
 	r.Show(nil)
-	rosters.mu.Lock()
-	defer rosters.mu.Unlock()
-	left := slices.DeleteFunc(rosters.byTarget[r.Target], func(o *Roster) bool { return o == r })
-	if rosters.byTarget[r.Target] = left; len(left) == 0 {
-		delete(rosters.byTarget, r.Target)
+	inUse.mu.Lock()
+	defer inUse.mu.Unlock()
+	left := slices.DeleteFunc(inUse.byTarget[r.Target], func(o *Backends) bool { return o == r })
+	if inUse.byTarget[r.Target] = left; len(left) == 0 {
+		delete(inUse.byTarget, r.Target)
 	}
-	rosters.count.Add(-1)
+	inUse.count.Add(-1)
 }
 
 // Show sets the ready backends. The slice must not be changed afterwards.
-func (r *Roster) Show(ready []*Backend) {
+func (r *Backends) Show(ready []*Backend) {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	r.share(ready)
@@ -112,22 +112,22 @@ func (r *Roster) Show(ready []*Backend) {
 }
 
 // Ready returns the ready backends. The slice must not be changed.
-func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
+func (r *Backends) Ready() []*Backend { return *r.ready.Load() }
 
 // Picker picks for a hedge of the record's call. The lock of the record must be held.
 type Picker func(balancer.PickInfo, *Record) (Pick, error)
 
 // Moves reports whether the next primary of a silent connection may be moved.
-func (r *Roster) Moves() bool { return r.known.Load().moves() }
+func (r *Backends) Moves() bool { return r.known.Load().moves() }
 
-func (r *Roster) Moved() { r.moved.Add(1) }
+func (r *Backends) Moved() { r.moved.Add(1) }
 
 // SetPicker sets the picker of the current state.
-func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
+func (r *Backends) SetPicker(p Picker) { r.picker.Store(&p) }
 
 // BestRank returns the best rank of the ready connections for a hedge of rec's call, or for a
 // primary if rec is nil; have if none is better. The lock of rec must be held.
-func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
+func (r *Backends) BestRank(rec *Record, have int, now time.Time) int {
 	for _, b := range r.Ready() {
 		if have == 0 {
 			break
@@ -143,10 +143,10 @@ func Count(targets ...string) stats.Backends {
 	var c stats.Backends
 	now := time.Now()
 	addresses, connections, most := map[string]struct{}{}, map[id]struct{}{}, 0
-	rosters.mu.Lock()
-	defer rosters.mu.Unlock()
+	inUse.mu.Lock()
+	defer inUse.mu.Unlock()
 	for _, target := range targets {
-		for _, r := range rosters.byTarget[target] {
+		for _, r := range inUse.byTarget[target] {
 			c.Moved += r.moved.Load()
 			own := map[id]struct{}{}
 			for _, b := range r.Ready() {
