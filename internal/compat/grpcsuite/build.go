@@ -40,6 +40,9 @@ func build(work, copied string) error {
 	if _, err := output(copied, "go", edit...); err != nil {
 		return err
 	}
+	if err := addTwins(copied); err != nil {
+		return err
+	}
 	for _, s := range suites {
 		file := strings.Replace(options, "package test\n", "package "+s.pkg+"\n", 1)
 		if err := os.WriteFile(filepath.Join(copied, s.dir, "hedge_interceptors_test.go"), []byte(file), 0o600); err != nil {
@@ -55,6 +58,23 @@ func build(work, copied string) error {
 	}
 	fmt.Printf("gRPC %s, tests built in %.0f s\n", version, time.Since(began).Seconds())
 	return nil
+}
+
+// addTwins adds to the copy of gRPC a second connection for each, for the mode elsewhere.
+func addTwins(copied string) error {
+	name, head := filepath.Join(copied, "clientconn.go"), "func (cc *ClientConn) Close() error {\n"
+	source, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	closes := strings.Replace(string(source), head, head+"\tcloseTwin(cc)\n", 1)
+	if closes == string(source) {
+		return fmt.Errorf("%s has no %q", name, head)
+	}
+	if err := os.WriteFile(name, []byte(closes), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(copied, "hedge_twin.go"), []byte(twin), 0o600)
 }
 
 // copyTree copies a module out of the module cache, where files are read-only.

@@ -1,9 +1,10 @@
 // Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every
-// connection: plain, watching only, with the default options, and with hedges after 1 ms. The tests
+// connection: plain, watching only, with the default options, with hedges after 1 ms, and with such
+// hedges over a second connection to the same target (elsewhere). The tests
 // are copied, with the whole module, from the version of gRPC that this module requires, because
 // they use gRPC's internal packages.
 //
-// In the first three modes no test may fail. known.txt lists the tests that fail in the fourth,
+// In the first three modes no test may fail. known.txt lists the tests that fail in the others,
 // each with the reason why the failure is right. An unlisted failure is an error. A listed test
 // that passes is reported, because timing decides whether a hedge is sent after 1 ms. A test whose
 // server panics on a second attempt ends the process: the list marks it as crashing, and it runs in
@@ -24,6 +25,9 @@ import (
 //go:embed testdata/hedge_test.go
 var options string
 
+//go:embed testdata/twin.go
+var twin string
+
 //go:embed known.txt
 var known string
 
@@ -31,14 +35,14 @@ var known string
 var suites = []struct{ dir, pkg string }{{"test", "test"}, {"test/xds", "xds_test"}}
 
 var (
-	modes = flag.String("modes", "plain,watching,untuned,1ms", "what to run, in this order")
+	modes = flag.String("modes", "plain,watching,untuned,1ms,elsewhere", "what to run, in this order")
 	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
 	race  = flag.Bool("race", false, "run under the race detector")
 	again = flag.Int("again", 3,
 		"how often a test that failed must pass alone, or as often as without interceptors, for its failure not to "+
 			"count; gRPC's own tests fail now and then on a busy machine")
 	spare = flag.Int("unlisted", 0,
-		"how many failures in the mode 1ms may be missing from the list; which tests a hedge disturbs is a matter "+
+		"how many failures in the modes 1ms and elsewhere may be missing from the list; which tests a hedge disturbs is a matter "+
 			"of timing")
 	keep = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
 )
@@ -81,7 +85,7 @@ func suite() error {
 		fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", p.mode, p.dir, len(p.passed),
 			len(p.failed), p.skipped, p.took.Seconds())
 		unlisted := report(p.dir, p.result, p.expected)
-		if p.mode == "1ms" && p.crashed == "" {
+		if p.hedges() && p.crashed == "" {
 			allowed := min(len(unlisted), *spare)
 			*spare -= allowed
 			unlisted = unlisted[allowed:]
@@ -105,6 +109,9 @@ type pair struct {
 	err  error
 }
 
+// hedges reports whether the mode sends many hedges, which some tests do not allow.
+func (p *pair) hedges() bool { return p.mode == "1ms" || p.mode == "elsewhere" }
+
 // runPairs runs all packages in all modes, two at a time, since most tests wait most of the time.
 func runPairs(work, copied string, list map[string]string) []*pair {
 	var pairs []*pair
@@ -113,7 +120,7 @@ func runPairs(work, copied string, list map[string]string) []*pair {
 	for mode := range strings.SplitSeq(*modes, ",") {
 		for _, s := range suites {
 			p := &pair{dir: s.dir, pkg: s.pkg, mode: mode}
-			if mode == "1ms" {
+			if p.hedges() {
 				p.expected = list
 			}
 			pairs = append(pairs, p)

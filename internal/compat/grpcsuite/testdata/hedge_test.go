@@ -1,7 +1,9 @@
 package test
 
 import (
+	"context"
 	"os"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +23,7 @@ func init() {
 	case "watching":
 		options = append(options, hedge.WithMaxHedges(0))
 	case "untuned":
-	case "1ms":
+	case "1ms", "elsewhere":
 		options = append(options, hedge.WithWarmup(1<<40, time.Millisecond), hedge.WithBudgetPercent(400))
 	default:
 		panic("HEDGE_SUITE_MODE is " + mode)
@@ -30,9 +32,13 @@ func init() {
 	if err != nil {
 		panic(err)
 	}
+	unary, streams := interceptor.Unary(s), stream.Interceptor(s)
+	if os.Getenv("HEDGE_SUITE_MODE") == "elsewhere" {
+		unary, streams = toTwins(s)
+	}
 	add := func() {
 		internal.AddGlobalDialOptions.(func(opt ...grpc.DialOption))(
-			grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+			grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(streams))
 	}
 	add()
 	// A test that clears its own global options must not take these away from the tests after it.
@@ -41,4 +47,29 @@ func init() {
 		clear()
 		add()
 	}
+}
+
+// toTwins returns interceptors that send the hedges of each connection over its twin.
+func toTwins(s *hedge.Scheduler) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
+	type pair struct {
+		unary  grpc.UnaryClientInterceptor
+		stream grpc.StreamClientInterceptor
+	}
+	var pairs sync.Map // *grpc.ClientConn → pair
+	of := func(cc *grpc.ClientConn) pair {
+		if known, ok := pairs.Load(cc); ok {
+			return known.(pair)
+		}
+		twin := grpc.Twin(cc)
+		pairs.Store(twin, pair{interceptor.Unary(s), stream.Interceptor(s)}) // a twin has no twin
+		known, _ := pairs.LoadOrStore(cc, pair{interceptor.Unary(s, twin), stream.Interceptor(s, twin)})
+		return known.(pair)
+	}
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
+			return of(cc).unary(ctx, method, req, reply, cc, invoker, opts...)
+		}, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
+			opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return of(cc).stream(ctx, desc, cc, method, streamer, opts...)
+		}
 }
