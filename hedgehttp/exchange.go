@@ -300,7 +300,7 @@ func (a *attempt) Run(ctx context.Context) error {
 		DNSStart: func(httptrace.DNSStartInfo) {},
 		GotConn: func(to httptrace.GotConnInfo) {
 			if !a.separate && !a.made {
-				a.call.HedgePeer(nil, &peer.Peer{Addr: to.Conn.RemoteAddr(), LocalAddr: to.Conn.LocalAddr()})
+				a.call.HedgePeer(0, &peer.Peer{Addr: to.Conn.RemoteAddr(), LocalAddr: to.Conn.LocalAddr()})
 			}
 		},
 	})

@@ -222,7 +222,7 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, cc: u.cc, channel: u.call.Channel(n), cancel: cancel, req: u.copied,
+	h := &unaryHedge{unary: u, n: n, cc: u.cc, channel: u.call.Channel(n), cancel: cancel, req: u.copied,
 		reply: u.replies.Make()}
 	if h.channel != nil {
 		h.cc = h.channel.CC
@@ -239,6 +239,7 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 // request is a copy, and it has its own reply and call options.
 type unaryHedge struct {
 	unary      *unary
+	n          int
 	channel    *call.Channel // nil: the call's own
 	cc         *grpc.ClientConn
 	cancel     context.CancelCauseFunc
@@ -264,16 +265,18 @@ func (h *unaryHedge) Served() bool {
 }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	ctx = h.unary.call.HedgeContext(ctx, h.channel)
+	ctx = h.unary.call.HedgeContext(ctx, h.n)
+	var err error
 	if h.channel != nil {
-		return h.channel.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+		err = h.channel.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+	} else {
+		err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	}
-	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}
 	if h.trailer.finished.Load() {
-		h.unary.call.HedgePeer(h.channel, &h.peer)
+		h.unary.call.HedgePeer(h.n, &h.peer)
 	}
 	return err
 }

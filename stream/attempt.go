@@ -41,6 +41,7 @@ func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientS
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
+	n       int           // 0 for the primary
 	channel *call.Channel // of a hedge; nil: the call's own
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
@@ -203,7 +204,7 @@ func (u unmarked) Context() context.Context { return u.context() }
 // Run opens a hedge, sends the request and waits for the goal of the race.
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
-	ctx = c.call.HedgeContext(ctx, m.channel)
+	ctx = c.call.HedgeContext(ctx, m.n)
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.finish(m, err) }))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
@@ -223,7 +224,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 		call.HedgeAnswered(ctx)
 	}
 	if to := attempt.PeerOf(st, ctx); to != nil {
-		c.call.HedgePeer(m.channel, to)
+		c.call.HedgePeer(m.n, to)
 	}
 	return err
 }

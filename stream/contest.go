@@ -156,7 +156,7 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, channel: k.Channel(n), goal: k.goal, cancel: cancel,
+	h := &streamAttempt{stream: k.stream, n: n, channel: k.Channel(n), goal: k.goal, cancel: cancel,
 		request: k.stream.kept.Load().Message()}
 	if h.request == nil {
 		return nil

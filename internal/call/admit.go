@@ -11,20 +11,19 @@ import (
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/runqueue"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // due is a hedge that is due.
 type due struct {
 	*Call
-	to      *registry.Method // at its destination
-	n, turn int              // see Call.Admit
-	now     time.Time        // at which it is considered
-	age     time.Duration    // of the call
-	race    *race.Report     // so far; Repeated is about this hedge
-	slow    bool             // the hedge is due because the call is slow, not because of another attempt's end
-	busy    bool             // this process is short of processor time, so the answer may lie unread
+	to      *destination
+	n, turn int           // see Call.Admit
+	now     time.Time     // at which it is considered
+	age     time.Duration // of the call
+	race    *race.Report  // so far; Repeated is about this hedge
+	slow    bool          // the hedge is due because the call is slow, not because of another attempt's end
+	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
@@ -35,17 +34,14 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
-	c.toward(n, now)
-	d := due{Call: c, to: c.at(n), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	d := due{Call: c, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected() == 0 && !soFar.Repeated && !soFar.Failover
-	d.notReady = d.notReady || n == 1 && !isReady(d.Conn)
+	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
-		d.clientBusy = true
+		d.untaught = true
 	} else if d.slow && !soFar.Attempts[n-1].TurnedAway && d.estimate != nil { // the last attempt is late
-		if silent := d.Record.NoteLate(n, now, d.Delay); silent != "" {
-			settings.Emit(d.settings.Traces, settings.SilentBackend{Target: d.method.Target.Name, Address: silent})
-		}
+		d.noteLate()
 	}
 	e, why := d.consider()
 	if e.Kind != race.Admitted {
@@ -54,11 +50,11 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	c.hedges.heldBack, c.why = stats.NoReason, stats.NoReason
 	if c.settings.Guard {
-		d.to.Guard.Sent(now)
+		d.to.method.Guard.Sent(now)
 	}
-	if d.to != c.method {
-		d.to.Counters.Received.Add(1)
-		d.to.Counters.Flush()
+	if to := d.to.method; to != c.method {
+		to.Counters.Received.Add(1)
+		to.Counters.Flush()
 	}
 	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {
@@ -81,7 +77,7 @@ const busyShare = 16
 // order below. A hedge that was held back is retried, so a reason may be checked more than once. To
 // add a reason, see CONTRIBUTING.md.
 func (d *due) consider() (race.Event, stats.Reason) {
-	s, m, away := d.settings, d.to, d.away(d.n)
+	s, m, away := d.settings, d.to.method, d.to != &d.destination
 	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
 	d.hedges.tookReset, d.hedges.last = false, uint8(d.n)
 
@@ -100,7 +96,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// Many attempts of the destination fail.
-	if d.throttle(d.n).Throttles() {
+	if d.to.settings.Throttle.Throttles() {
 		return refuse(stats.Throttled)
 	}
 
@@ -137,20 +133,20 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 
 	// The destination has pushed back.
-	if until := d.pushedBackUntil(); d.age < until {
-		return holdUntil(until)
+	pushedBack, turnedAway := d.told()
+	if d.age < pushedBack {
+		return holdUntil(pushedBack)
 	}
 
 	// The connection is not ready. A call that is sent again has lost its connection.
-	if conn := d.connOf(d.n); plain && conn != nil && !d.race.Repeated &&
+	if conn := d.to.Conn; plain && conn != nil && !d.race.Repeated &&
 		!usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
 
 	// A server turned a hedge away, and there may be no other backend.
-	if at, turnedAway := d.turnedAwayAt(); plain && turnedAway && d.age < at+d.Delay &&
-		(away || !d.Record.Spare() && (d.Record != nil || m.Target.OneConnection())) {
-		return holdUntil(at + d.Delay)
+	if plain && d.age < turnedAway && (away || !d.Record.Spare() && (d.Record != nil || m.Target.OneConnection())) {
+		return holdUntil(turnedAway)
 	}
 
 	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
@@ -245,7 +241,7 @@ func deadlineNear(c *Call, n int, now time.Time) bool {
 
 // median returns the median latency of the class or the method; 0 while it is unknown.
 func median(c *Call, n int) time.Duration {
-	if m := c.at(n); m != c.method {
+	if m := c.at(n).method; m != c.method {
 		return m.Learner.Median()
 	}
 	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
@@ -292,17 +288,6 @@ func (d *due) keep() (share float64, until time.Duration) {
 		return 0, until
 	}
 	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
-}
-
-// turnedAwayAt returns the age at which a server of the destination last turned a hedge of the call
-// away, if one did.
-func (d *due) turnedAwayAt() (at time.Duration, turnedAway bool) {
-	for k, a := range d.race.Attempts[:d.n] {
-		if a.TurnedAway && d.at(k).Target == d.to.Target {
-			at, turnedAway = max(at, a.EndedAt), true
-		}
-	}
-	return at, turnedAway
 }
 
 // isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.

@@ -28,7 +28,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	case c.settings.Final.HasStatus(err):
 		e.End = race.Final
 	}
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).Target.Resets.NoteFailure(err, time.Now())
+	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
 	switch wait, pushed := rpc.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
@@ -68,16 +68,13 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
-// HedgeContext returns the context of a hedge by a channel of its own, or by the call's if that is
-// nil. It may be called concurrently after PrimaryContext.
-func (c *Call) HedgeContext(ctx context.Context, by *Channel) context.Context {
-	if by != nil && place.Live() {
-		return place.Forget(ctx)
+// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently after
+// PrimaryContext.
+func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
+	if r := c.at(n).Record; r != nil {
+		return r.Hedge(ctx)
 	}
-	if c.Record == nil || by != nil {
-		return ctx
-	}
-	return c.Record.Hedge(ctx)
+	return ctx
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
@@ -102,10 +99,10 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer records the peer of a hedge by the call's channel, or by another one, which a gRPC hedge
-// knows at its end. It may be called at any time, concurrently.
-func (c *Call) HedgePeer(by *Channel, p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); by == nil && (ok && conn != nil || c.http != nil) {
+// HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
+// elsewhere. It may be called at any time, concurrently.
+func (c *Call) HedgePeer(n int, p *peer.Peer) {
+	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && (ok && conn != nil || c.http != nil) {
 		c.method.Target.HedgePeer(conn, p, c.Record)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
-	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
@@ -30,30 +29,26 @@ import (
 // attempts by the Plan, with the Call as the race's policy, and the race calls Book. The interceptor
 // must call End after an untouched race, and for a call without a race.
 type Call struct {
-	Context context.Context
-	Conn    Conn // nil: always ready
-	Start   time.Time
-	Delay   time.Duration // after which the first hedge is due
-	Record  *place.Record // the backends that its attempts have used; nil without a policy of package balancer
-	Learns  bool          // its latency is to be learned
-	OffWire bool          // its attempts do not use the streams of its target's connections
+	Context     context.Context
+	destination // of the primary, and of hedges without one of their own
+	Start       time.Time
+	Delay       time.Duration // after which the first hedge is due
+	Learns      bool          // its latency is to be learned
+	OffWire     bool          // its attempts do not use the streams of its target's connections
 
-	method   *registry.Method
-	settings *registry.InForce // in force when it began
-	class    *registry.Class   // of its request; nil: none
-	group    control.Group
-	payment  payment
-	http     *HTTPOption // nil for a gRPC call
+	class   *registry.Class // of its request; nil: none
+	payment payment
+	http    *HTTPOption // nil for a gRPC call
 
-	mode       mode
-	off        bool              // by hedge.Off: its latency is not learned
-	clientBusy bool              // the process was short of processor time, so the latency is not learned
-	notReady   bool              // the connection was not ready, so the latency is not learned
-	estimate   *trigger.Estimate // gave the delay; nil: the delay was not learned
-	maxHedges  int               // of the trigger or the policy
-	hedges     hedges
-	elsewhere  *destinations // of hedges; nil: the call's own target and connection
-	byHeaders  *race.Report  // of the race that response headers have decided; the first message is to come
+	group     control.Group
+	mode      mode
+	untaught  bool              // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
+	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
+	maxHedges int               // of the trigger or the policy
+	hedges    hedges
+	elsewhere func(n int) Destination         // of hedge n; nil: the call's own
+	to        *[race.MaxAttempts]*destination // of hedges that go elsewhere, written before they are sent
+	byHeaders *race.Report                    // of the race that response headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
@@ -108,15 +103,15 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.NoteNames(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
-	c := Call{Context: ctx, Conn: conn, Start: now, method: m, settings: s, http: o.http, report: o.report}
-	c.Learns = true
+	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
+	c.destination = destination{Conn: conn, method: m, settings: s}
 	c.payment = payment{buckets: [2]*budget.Bucket{s.Own, m.Target.Budget}, cost: 1, priced: s.Cost == nil}
 	if !s.Off {
 		m.Target.CallBegins(o.after || o.selected(s))
 	}
 	setMode(&c, o)
 	if c.Learns && (!c.Hedged() || c.estimate == nil) {
-		c.notReady = !isReady(conn)
+		c.untaught = c.untaught || !isReady(conn)
 	}
 	m.Counters.Flush()
 	reportUnhedged(&c)
@@ -132,7 +127,7 @@ func setMode(c *Call, o options) {
 	switch {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
-		c.off, c.why = o.off, stats.SwitchedOff
+		c.untaught, c.why = o.off, stats.SwitchedOff
 	case m.Paused():
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
@@ -309,7 +304,7 @@ func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Teaches reports whether the method learns the latency of the call.
-func (c *Call) Teaches() bool { return c.Learns && !c.off }
+func (c *Call) Teaches() bool { return c.Learns && !c.untaught }
 
 // Named reports whether a pattern or the method's descriptor selects the call, and not
 // hedge.WithAllMethods alone.
@@ -379,7 +374,7 @@ func PassThrough(
 	m.NoteNames(conn, o.static)
 	m.Counters.PassedThrough.Add(1)
 	m.Counters.Flush()
-	c := Call{settings: m.Settings()}
+	c := Call{destination: destination{settings: m.Settings()}}
 	if o.off || c.settings.Off {
 		c.why = stats.SwitchedOff
 	} else if m.Paused() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/registry"
 )
@@ -19,8 +20,16 @@ type Channels struct {
 // Channel is one of the connections.
 type Channel struct {
 	grpc.ClientConnInterface
-	CC *grpc.ClientConn // nil for a channel that is not gRPC's own
-	Destination
+	CC     *grpc.ClientConn // nil for a channel that is not gRPC's own
+	target string
+}
+
+// GetState returns READY for a channel that does not know its state.
+func (c *Channel) GetState() connectivity.State {
+	if known, ok := c.ClientConnInterface.(Conn); ok {
+		return known.GetState()
+	}
+	return connectivity.Ready
 }
 
 // ChannelsOf returns the channels for connections; nil if there are none. It ignores nil
@@ -32,21 +41,19 @@ func ChannelsOf(conns []grpc.ClientConnInterface) *Channels {
 		if conn == nil || own && cc == nil {
 			continue
 		}
-		to := Channel{ClientConnInterface: conn, CC: cc}
-		to.Target = fmt.Sprintf("(hedge destination %d)", i+1)
+		to := Channel{ClientConnInterface: conn, CC: cc, target: fmt.Sprintf("(hedge destination %d)", i+1)}
 		if named, ok := conn.(interface{ Target() string }); ok {
-			to.Target = named.Target()
+			to.target = named.Target()
 		}
-		to.Conn, _ = conn.(Conn)
 		c.list = append(c.list, to)
 	}
 	if len(c.list) == 0 {
 		return nil
 	}
-	for i := range c.list {
-		c.list[i].channel = &c.list[i]
+	c.of = func(n int) Destination {
+		to := c.at(n)
+		return Destination{to.target, to}
 	}
-	c.of = func(n int) Destination { return c.at(n).Destination }
 	return c
 }
 
@@ -57,7 +64,7 @@ func (c *Channels) at(n int) *Channel {
 	turn := (n - 1) % len(c.list)
 	for i := range c.list {
 		next := &c.list[(turn+i)%len(c.list)]
-		if next.Conn == nil || usable(next.Conn.GetState(), true) {
+		if usable(next.GetState(), true) {
 			return next
 		}
 	}
@@ -69,17 +76,12 @@ func (c *Call) UseChannels(to *Channels) {
 	if to != nil {
 		c.GoElsewhere(to.of)
 	}
-	if to != nil && c.Hedged() {
-		c.toward(1, c.Start)
-	}
 }
 
 // Channel returns the channel of hedge n, which was admitted; nil for the call's own.
 func (c *Call) Channel(n int) *Channel {
-	if c.elsewhere == nil {
-		return nil
-	}
-	return c.elsewhere.sent[n].channel
+	to, _ := c.at(n).Conn.(*Channel)
+	return to
 }
 
 // Invoke makes a hedge of a unary call.

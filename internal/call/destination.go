@@ -1,90 +1,106 @@
 package call
 
 import (
+	"slices"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
-// Destination is where an attempt goes. The zero Destination is the call's own target and
-// connection.
+// Destination is where a hedge goes. The zero Destination is the call's own target and connection.
 type Destination struct {
 	Target string // "": the call's own
-	Conn   Conn   // nil: always ready
-
-	channel *Channel // nil for calls that are not gRPC's
+	Conn   Conn   // a *Channel for a gRPC call; nil: always ready
 }
 
-// destinations are where the hedges of a call go. The budget of the call's target pays for every
-// hedge. Guard, throttle, pushbacks and resets are those of the destination.
-type destinations struct {
-	of   func(n int) Destination
-	sent [race.MaxAttempts]struct { // by attempt; written before the hedge is sent
-		method *registry.Method
-		Destination
-	}
+// destination is where attempts of a call go, with the limits that hold for them: the method's guard,
+// the throttle and the resets of its target, and the silence of its backends. For pushbacks see told.
+// The budget of the call's own target pays for every hedge.
+type destination struct {
+	Conn   Conn          // nil: always ready
+	Record *place.Record // the backends that attempts have used; nil without a policy of package balancer
+
+	method   *registry.Method
+	settings *registry.InForce // in force when it was chosen
 }
 
 // GoElsewhere sends hedge n of a hedged call to of(n), which Admit calls for each hedge that is due.
 // It must be called before the race. If the call is not hedged, it is a no-op.
 func (c *Call) GoElsewhere(of func(n int) Destination) {
 	if c.Hedged() {
-		c.elsewhere = &destinations{of: of}
-		c.Teach((*trigger.Learner).HedgesGoElsewhere)
+		c.elsewhere = of
+		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgesGoElsewhere() })
 	}
 }
 
-// toward sets the destination of hedge n, which is considered at now.
-func (c *Call) toward(n int, now time.Time) {
+// toward sets the destination of hedge n, which is considered at now. Hedges to the same one share it.
+func (c *Call) toward(n int, now time.Time) *destination {
 	if c.elsewhere == nil {
-		return
+		return &c.destination
 	}
-	to := &c.elsewhere.sent[n]
-	if to.Destination, to.method = c.elsewhere.of(n), c.method; to.Target != "" {
-		to.method = c.method.At(to.Target, now)
+	if c.to == nil {
+		c.to = new([race.MaxAttempts]*destination)
 	}
-	if n == 1 {
-		c.Teach(func(l *trigger.Learner) { l.HedgesGoTo(&c.method.Learner, &to.method.Learner) })
-	}
-}
-
-// at returns the method at the destination of attempt n.
-func (c *Call) at(n int) *registry.Method {
-	if n == 0 || c.elsewhere == nil {
-		return c.method
-	}
-	return c.elsewhere.sent[n].method
-}
-
-// away reports whether attempt n uses another connection than the call's.
-func (c *Call) away(n int) bool {
-	return n > 0 && c.elsewhere != nil && c.elsewhere.sent[n].Target != ""
-}
-
-// connOf returns the connection of attempt n.
-func (c *Call) connOf(n int) Conn {
-	if c.away(n) {
-		return c.elsewhere.sent[n].Conn
-	}
-	return c.Conn
-}
-
-// pushedBackUntil returns the age before which the destination of hedge n wants no attempt, by the
-// pushbacks of earlier attempts of the call.
-func (d *due) pushedBackUntil() (until time.Duration) {
-	for k := range d.n {
-		if d.elsewhere != nil && d.at(k).Target == d.at(d.n).Target {
-			until = max(until, d.race.Attempts[k].NotBefore)
+	of := c.elsewhere(n)
+	if c.to[n] = nil; of.Target != "" {
+		m := c.method.At(of.Target, now)
+		i := slices.IndexFunc(c.to[:n], func(d *destination) bool { return d != nil && d.method == m && d.Conn == of.Conn })
+		if c.to[n] = c.to[max(i, 0)]; i < 0 {
+			c.to[n] = &destination{Conn: of.Conn, method: m, settings: m.Settings()}
+			if place.Live() {
+				c.to[n].Record = place.Elsewhere(of.Target, &m.Counters.SameBackend, m.Target.Backends)
+			}
 		}
 	}
-	return until
+	if n == 1 {
+		c.Teach(n, (*trigger.Learner).HedgesGoTo)
+	}
+	return c.at(n)
 }
 
-// takeReset takes a reset of the call's target and of the destination of hedge n, or of neither.
+// at returns the destination of attempt n.
+func (c *Call) at(n int) *destination {
+	if c.to == nil || c.to[n] == nil {
+		return &c.destination
+	}
+	return c.to[n]
+}
+
+// told returns the ages until which the destination of the hedge wants no attempt of the call: by its
+// pushbacks, and for a delay after it turned a hedge away.
+func (d *due) told() (pushedBack, turnedAway time.Duration) {
+	for k, a := range d.race.Attempts[:d.n] {
+		if d.at(k).method.Target != d.to.method.Target {
+			continue
+		}
+		if pushedBack = max(pushedBack, a.NotBefore); a.TurnedAway {
+			turnedAway = max(turnedAway, a.EndedAt+d.Delay)
+		}
+	}
+	return pushedBack, turnedAway
+}
+
+// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
+// late by the delay of that destination's primaries, if that is longer.
+func (d *due) noteLate() {
+	last, delay := d.at(d.n-1), d.Delay
+	if e := last.method.Learner.Estimate(); e != nil && last != &d.destination &&
+		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
+		return
+	}
+	if silent := last.Record.NoteLate(d.n, d.now, delay); silent != "" {
+		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
+	}
+}
+
+// takeReset takes a reset of the call's target and of the destination of hedge n, or of neither: the
+// loser may be at either.
 func (c *Call) takeReset(n int, now time.Time) bool {
-	own, to := c.method.Target, c.at(n).Target
+	own, to := c.method.Target, c.at(n).method.Target
 	if !own.Resets.Admit(now) {
 		return false
 	}
@@ -98,15 +114,7 @@ func (c *Call) takeReset(n int, now time.Time) bool {
 // refundReset gives back what takeReset took for hedge n.
 func (c *Call) refundReset(n int) {
 	c.method.Target.Resets.Refund()
-	if to := c.at(n).Target; to != c.method.Target {
+	if to := c.at(n).method.Target; to != c.method.Target {
 		to.Resets.Refund()
 	}
-}
-
-// throttle returns the throttle of the destination of attempt n.
-func (c *Call) throttle(n int) *registry.Throttle {
-	if m := c.at(n); m != c.method {
-		return m.Settings().Throttle
-	}
-	return c.settings.Throttle
 }

@@ -93,7 +93,7 @@ func (c *Call) End(e Completion) {
 	if d.Race != nil {
 		winner = d.Race.Winner
 	}
-	if t := c.throttle(winner); t != nil && e.Err == nil && !panicked {
+	if t := c.at(winner).settings.Throttle; t != nil && e.Err == nil && !panicked {
 		t.Succeeded()
 	}
 	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
@@ -140,7 +140,7 @@ func (d *ended) reportExhausted() {
 	}
 	var reported [race.MaxAttempts]*registry.Method
 	for n := range r.Hedges + 1 {
-		a, m := r.Attempts[n], c.at(n)
+		a, m := r.Attempts[n], c.at(n).method
 		if isExhausted(a) && (n == 0 || a.Pushback == race.NoPushback) && !slices.Contains(reported[:n], m) {
 			reported[n] = m
 			m.Guard.Exhausted(time.Now(), m.Traffic(), n > 0)
@@ -291,7 +291,7 @@ func catchUp(c *Call, r *race.Report) {
 // countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
 // server wants no further attempt.
 func countFailure(c *Call, n int, end race.EndKind, p race.Pushback) {
-	if t := c.throttle(n); t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+	if t := c.at(n).settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
 		t.Failed()
 	}
 	if p != race.NoPushback {
@@ -310,7 +310,7 @@ func (c *Call) LoserPanicked() {
 // learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
-	if !c.Teaches() || c.clientBusy || c.notReady {
+	if !c.Teaches() {
 		return
 	}
 	if r := d.Race; r != nil && r.FirstNotTurnedAway() > 0 {
@@ -322,16 +322,23 @@ func (d *ended) learn() {
 	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
 	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
-		c.Teach(func(l *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
+		c.Teach(0, func(l, _ *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
 }
 
-// Teach calls lesson with each learner that learns from the call: the method's and the class's.
-func (c *Call) Teach(lesson func(*trigger.Learner)) {
-	lesson(&c.method.Learner)
-	if c.class != nil {
-		lesson(&c.class.Learner)
+// Teach calls lesson with each learner that learns from the call, the method's and the class's, and
+// with the same one at the destination of attempt n.
+func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
+	to := c.at(n).method
+	lesson(&c.method.Learner, &to.Learner)
+	if c.class == nil {
+		return
 	}
+	class := c.class
+	if to != c.method {
+		class = to.Class(c.class.Name, c.Start)
+	}
+	lesson(&c.class.Learner, &class.Learner)
 }
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges
@@ -344,7 +351,7 @@ func (d *ended) learnHedges() {
 	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay
 	if c.estimate != nil && !d.headers && shows {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
-		c.Teach(func(l *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
+		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
 	if c.settings.Trigger.Kind != settings.AutoTrigger {
 		return
@@ -365,7 +372,7 @@ func (d *ended) learnHedges() {
 			continue
 		}
 		if !answered || rpc.Answers.HasStatus(err) {
-			c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
+			c.Teach(n, func(l, to *trigger.Learner) { l.HedgeEnded(to, time.Now(), until-a.SentAt, answered) })
 		}
 	}
 }

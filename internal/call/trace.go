@@ -14,7 +14,7 @@ func traced(c *Call) stats.Call {
 // Sent implements [race.Policy].
 func (c *Call) Sent(n int) {
 	settings.Emit(c.settings.Traces, stats.HedgeSent{
-		Call: traced(c), Hedge: n, Age: c.Age(), Destination: c.at(n).Target.Name,
+		Call: traced(c), Hedge: n, Age: c.Age(), Destination: c.at(n).method.Target.Name,
 	})
 }
 

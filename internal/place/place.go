@@ -52,6 +52,12 @@ func Primary(ctx context.Context, target string, again *atomic.Int64, only bool)
 	return p, &p.record
 }
 
+// Elsewhere returns the record of a call's hedges on a connection with another target, which a scheduler
+// knows as k.
+func Elsewhere(target string, again *atomic.Int64, k *Known) *Record {
+	return &Record{target: target, again: again, known: k}
+}
+
 // Share makes the policy that picks for the call share a scheduler's knowledge of the target. It must
 // be called before the call's first pick.
 func (r *Record) Share(k *Known) { r.known = k }

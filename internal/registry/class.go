@@ -33,7 +33,7 @@ type classes struct {
 }
 
 type Class struct {
-	name    string
+	Name    string
 	used    atomic.Int64 // when its last call began: a number of sweepEvery after the registry's epoch
 	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
@@ -96,13 +96,13 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or the class is OtherClass
 		return c
 	}
-	c := &Class{name: strings.Clone(name)}
+	c := &Class{Name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
-	if latency, ok := cs.restored[c.name]; ok {
+	if latency, ok := cs.restored[c.Name]; ok {
 		c.Learner.Restore(latency)
-		delete(cs.restored, c.name)
+		delete(cs.restored, c.Name)
 	}
-	cs.known.Store(c.name, c)
+	cs.known.Store(c.Name, c)
 	cs.count.Add(1)
 	return c
 }
@@ -110,7 +110,7 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
 	for _, c := range cs.all() {
-		rows = append(rows, stats.Class{Class: c.name, Learned: learned(&c.Learner, now)})
+		rows = append(rows, stats.Class{Class: c.Name, Learned: learned(&c.Learner, now)})
 	}
 	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })
 	return rows

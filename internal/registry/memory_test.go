@@ -86,8 +86,8 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 						c.Inspect(j, nil, nil)
 						c.End(hcall.Completion{Age: took})
 						if tc.hedged {
-							c.Teach(func(l *trigger.Learner) { l.HedgeEnded(time.Now(), took, true) })
-							c.Teach(func(l *trigger.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
+							c.Teach(0, func(l, _ *trigger.Learner) { l.HedgeEnded(l, time.Now(), took, true) })
+							c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 						}
 					}
 				}

@@ -229,7 +229,7 @@ func (m *Method) message(now time.Time) *snapshotpb.Method {
 	maps.Copy(classes, m.classes.restored)
 	m.classes.mu.Unlock()
 	for _, c := range m.classes.all() {
-		classes[c.name] = c.Learner.Primaries(now)
+		classes[c.Name] = c.Learner.Primaries(now)
 	}
 	message := &snapshotpb.Method{Name: m.Name, Knowledge: knowledge(latency)}
 	for _, name := range slices.Sorted(maps.Keys(classes)) {

@@ -26,7 +26,7 @@ type Learner struct {
 
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
-	hedges   atomic.Pointer[sketch.Window] // latency of hedges, from when they were sent
+	hedges   atomic.Pointer[sketch.Window] // latency of hedges to the method, from when they were sent
 	away     atomic.Pointer[Learner]       // the method at the hedges' own destination; nil: hedges have none
 	measured measured
 	sent     atomic.Int64                  // hedges that have ended
@@ -172,10 +172,11 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	}
 }
 
-// HedgeEnded records the end of a hedge at now, d after it was sent: answered, or cut short.
-func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
+// HedgeEnded records the end of a hedge of l's method at now, d after the hedge was sent to the method
+// of to: answered, or cut short.
+func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answered bool) {
 	l.sent.Add(1)
-	l.hedges.Load().Record(now, d, answered)
+	to.hedges.Load().Record(now, d, answered)
 }
 
 // elsewhere is a destination of which nothing is known.
@@ -188,10 +189,10 @@ func (l *Learner) HedgesGoElsewhere() {
 	}
 }
 
-// HedgesGoTo records the learner of the method at the hedges' destination. If it is own, the hedges
-// go where primaries go.
-func (l *Learner) HedgesGoTo(own, destination *Learner) {
-	if destination == own {
+// HedgesGoTo records the learner of the method at the destination of first hedges: l itself if they go
+// where primaries go.
+func (l *Learner) HedgesGoTo(destination *Learner) {
+	if destination == l {
 		destination = nil
 	}
 	if l.away.Load() != destination {
@@ -199,23 +200,19 @@ func (l *Learner) HedgesGoTo(own, destination *Learner) {
 	}
 }
 
-// hedgeLatency returns the latency that a plan assumes for hedges: that of hedges so far, and as a
-// prior that of primaries at their destination, of which d has the call's own. It returns nil if too
-// little is known about another destination.
+// hedgeLatency returns the latency that a plan assumes for hedges: that of hedges to their
+// destination, and as a prior that of primaries there, of which d has the call's own. It returns nil
+// if too little is known about another destination.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
-	hedges, away := l.Hedges(now), l.away.Load()
-	switch {
-	case away == &elsewhere:
-		d = nil
-	case away != nil:
-		d = away.Snapshot(now)
+	to := l.away.Load()
+	switch to {
+	case nil:
+		return l.Hedges(now).Plus(d.Counts().Times(asHedges / max(float64(d.Total()), 1))).Survival()
+	case &elsewhere:
+		return nil
 	}
-	if d != nil && d.Total() > 0 {
-		hedges = hedges.Plus(d.Counts().Times(asHedges / float64(d.Total())))
-	}
-	if away == nil {
-		return hedges.Survival()
-	}
+	hedges, primaries := to.Hedges(now), to.Snapshot(now)
+	hedges = hedges.Plus(primaries.Counts().Times(asHedges / max(float64(primaries.Total()), asHedges)))
 	if hedges.Total() < knownElsewhere {
 		return nil
 	}
@@ -226,14 +223,11 @@ func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Su
 // that, hedges are sent after the fallback quantile of primaries.
 const knownElsewhere = 20
 
-// Hedges returns the distribution of hedge latency.
+// Hedges returns the distribution of the latency of hedges to the method.
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
-// forgetHedges drops the measured calls of the previous distribution, and its hedges unless these went
-// elsewhere.
+// forgetHedges drops the measured calls and the hedges of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
-	if l.away.Load() == nil {
-		l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
-	}
+	l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
 	l.measured.forget()
 }

@@ -90,7 +90,7 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	l, now := manual(config())
 	for i := range 1000 {
 		l.PrimaryEnded(now, time.Second+time.Duration(i%100)*ms, true)
-		l.HedgeEnded(now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
+		l.HedgeEnded(l, now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
 	}
 	l.Choose(now)
 	if e := l.Estimate(); e.Choice == nil || e.Choice.PredictedLoad > 0.02 {

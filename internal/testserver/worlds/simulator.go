@@ -53,6 +53,7 @@ type call struct {
 	start    time.Duration
 	method   int
 	learner  *trigger.Learner
+	to       *trigger.Learner // of hedges
 	budget   *budget.Bucket
 	estimate *trigger.Estimate
 	delay    time.Duration
@@ -75,6 +76,7 @@ type Simulation struct {
 	config   *trigger.Config
 	known    []*trigger.Estimate // by method, fixed from the first call on; none: learned
 	learners []trigger.Learner   // by client, then method
+	far      []trigger.Learner   // of the hedges' destination, if it is another one
 	budgets  []*budget.Bucket    // of each client
 	queue    events
 	now      time.Duration
@@ -101,6 +103,7 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 		random: simulation.Generator(seed, 7, 7),
 		busy:   make([]int, w.Servers.Count), waiting: make([][]event, w.Servers.Count),
 		learners: make([]trigger.Learner, w.Clients*len(w.Medians)),
+		far:      make([]trigger.Learner, w.Clients*len(w.Medians)),
 	}
 	s.known = p.configure(c, w.Medians)
 	s.Learner = &s.learners[0]
@@ -112,7 +115,8 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 			Budget: s.budgets[i/len(w.Medians)], Epoch: s.Epoch, Run: func(choose func()) { choose() },
 		})
 		if w.Elsewhere {
-			s.learners[i].HedgesGoElsewhere()
+			s.far[i].Start(c, trigger.Owner{Epoch: s.Epoch})
+			s.learners[i].HedgesGoTo(&s.far[i])
 		}
 	}
 	for range max(w.Concurrency, 1) {
@@ -176,7 +180,11 @@ func (s *Simulation) begin() {
 	case w.Clients > 1:
 		client = simulation.Generator(s.seed, id, -3).IntN(w.Clients)
 	}
-	c.learner, c.budget = &s.learners[client*len(w.Medians)+c.method], s.budgets[client]
+	i := client*len(w.Medians) + c.method
+	if c.learner, c.to = &s.learners[i], &s.learners[i]; w.Elsewhere {
+		c.to = &s.far[i]
+	}
+	c.budget = s.budgets[client]
 	switch {
 	case s.known != nil:
 		c.estimate = s.known[c.method]
@@ -296,7 +304,7 @@ func (s *Simulation) ended(c *call, n int) {
 func (s *Simulation) learn(c *call, n int) {
 	c.learner.PrimaryEnded(s.Time(), s.now-c.start, n == 0)
 	for k, at := range c.sent {
-		c.learner.HedgeEnded(s.Time(), s.now-at, n == k+1)
+		c.learner.HedgeEnded(c.to, s.Time(), s.now-at, n == k+1)
 	}
 	if len(c.sent) > 0 {
 		c.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
