@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	grpcstats "google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -240,6 +241,47 @@ func TestRule01_TheCallersContext(t *testing.T) {
 				ctx.over = true
 				over.Store(true)
 				time.Sleep(time.Minute)
+			}
+		})
+	}
+}
+
+// reporter is a stats handler that passes events to a function.
+type reporter func(context.Context, grpcstats.RPCStats)
+
+func (reporter) TagRPC(ctx context.Context, _ *grpcstats.RPCTagInfo) context.Context   { return ctx }
+func (reporter) TagConn(ctx context.Context, _ *grpcstats.ConnTagInfo) context.Context { return ctx }
+func (reporter) HandleConn(context.Context, grpcstats.ConnStats)                       {}
+func (r reporter) HandleRPC(ctx context.Context, e grpcstats.RPCStats)                 { r(ctx, e) }
+
+// TestRule05_LosersKeepTheirValues has a stats handler look for the caller's value when an attempt
+// begins, and again after the call, when the end of a loser may be reported.
+func TestRule05_LosersKeepTheirValues(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		plans []testserver.Plan
+	}{
+		{name: "the primary loses", plans: []testserver.Plan{{Delay: never}, {Delay: 5 * ms}}},
+		{name: "the hedge loses", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: never}}},
+	} {
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			type key struct{}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+			attempts := make(chan context.Context, 2)
+			begin := grpc.WithStatsHandler(reporter(func(ctx context.Context, e grpcstats.RPCStats) {
+				if _, ok := e.(*grpcstats.Begin); ok && ctx.Value(key{}) == "x" {
+					attempts <- ctx
+				}
+			}))
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, begin))
+			if _, err := callOver(context.WithValue(t.Context(), key{}, "x"), d, client, &testpb.Request{Messages: 1}); err != nil {
+				t.Fatal(err)
+			}
+			for range cap(attempts) {
+				if got := (<-attempts).Value(key{}); got != "x" {
+					t.Errorf("an attempt's context has %v after the call, want the caller's value", got)
+				}
 			}
 		})
 	}

@@ -182,7 +182,7 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
-	h.marks = rpc.HedgeContext(&lent{x.ctx, x, n}, int(n), primaryInFlight)
+	h.marks = rpc.HedgeContext(&lent{Context: x.ctx, x: x, n: n}, int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
@@ -254,12 +254,15 @@ func (x *runner) wait() {
 }
 
 // lent is the caller's context as the parent of hedge n's. A hedge that loses may run on after the
-// call, when the caller may use its context for something else. Therefore a loser sees nothing of
-// it once the race is over, and the call waits for a use that has begun.
+// call, when the caller may use its context for something else. Therefore a loser asks it for
+// nothing once the race is over, and the call waits for a use that has begun. What a loser has got
+// before, it keeps: a stats handler reports the end of an attempt to what it found in the context at
+// the beginning.
 type lent struct {
 	context.Context
-	x *runner
-	n uint8
+	x      *runner
+	n      uint8
+	values map[any]any // what the hedge has got; x.mu guards it
 }
 
 func (l *lent) Deadline() (at time.Time, ok bool) {
@@ -274,11 +277,22 @@ func (l *lent) Err() error {
 }
 
 func (l *lent) Value(key any) (value any) {
-	l.use(func() { value = l.Context.Value(key) })
+	asked := l.use(func() { value = l.Context.Value(key) })
+	l.x.mu.Lock()
+	defer l.x.mu.Unlock()
+	switch {
+	case !asked:
+		value = l.values[key]
+	case value != nil && l.values == nil:
+		l.values = map[any]any{key: value}
+	case value != nil:
+		l.values[key] = value
+	}
 	return value
 }
 
-func (l *lent) use(f func()) {
+// use calls f, unless hedge n has lost and the race is over. It reports whether it did.
+func (l *lent) use(f func()) bool {
 	l.x.mu.Lock()
 	over, won := l.x.over, l.x.machine.decided && l.x.machine.winner == l.n
 	if !over {
@@ -292,6 +306,7 @@ func (l *lent) use(f func()) {
 	case won:
 		f()
 	}
+	return !over || won
 }
 
 // growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
