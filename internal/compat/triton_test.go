@@ -191,9 +191,7 @@ func TestRule01_SecondRequests(t *testing.T) {
 	if c := s.Stats(); c.HedgeWins == 0 || c.SecondRequest == 0 {
 		t.Errorf("%+v", c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.running.Load() > 0; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("streams are still running")
-		}
+	for server.running.Load() > 0 { // an abandoned stream would run until the test's timeout
+		runtime.Gosched()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,8 +16,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// patience bounds the wait for an event that is expected within milliseconds.
-const patience = 10 * time.Second
+// patience bounds the wait for an event that is expected within milliseconds. No test fails because
+// the machine is busy.
+const patience = 5 * time.Minute
 
 // ConnectT waits until a connection is ready, as it must be before a call on it is hedged.
 func ConnectT(tb TB, conn *grpc.ClientConn) {
@@ -156,34 +156,4 @@ func Heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// TicksT counts the milliseconds in which the machine lets this process run, until the test ends:
-// between two moments, how often a goroutine that sleeps for one was woken.
-func TicksT(t testing.TB) (between func(from, to time.Time) int) {
-	var mu sync.Mutex
-	var ticks []time.Time
-	var group sync.WaitGroup
-	group.Go(func() {
-		for t.Context().Err() == nil {
-			select {
-			case <-time.After(time.Millisecond):
-			case <-t.Context().Done():
-			}
-			mu.Lock()
-			ticks = append(ticks, time.Now())
-			mu.Unlock()
-		}
-	})
-	t.Cleanup(group.Wait)
-	return func(from, to time.Time) (n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, at := range ticks {
-			if at.After(from) && !at.After(to) {
-				n++
-			}
-		}
-		return n
-	}
 }

@@ -177,7 +177,7 @@ type tab struct {
 }
 
 // patience bounds all that a tab does.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 func newTab(t *testing.T) *tab {
 	t.Helper()

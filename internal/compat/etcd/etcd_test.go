@@ -24,7 +24,7 @@ const (
 	ms    = time.Millisecond
 	keys  = 50
 	reads = "/etcdserverpb.KV/Range"
-	wait  = 30 * time.Second // for what should come soon
+	wait  = 5 * time.Minute // for what should come soon
 )
 
 // proxy is an endpoint in front of the server. From time to time it delays the server's answers,
