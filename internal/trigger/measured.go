@@ -93,49 +93,51 @@ func (r *measured) export() []HedgedCalls {
 	return all
 }
 
-// observed is the share of the predicted savings that hedges at an age achieved (kept), and the
-// number of calls that it stems from.
+// observed compares the hedged calls of one age with the prediction, for each point: the number of
+// calls that hedges answered before then (saved), and that number if hedges were independent of their
+// primaries (predicted).
 type observed struct {
-	age   time.Duration
-	kept  float64
-	calls float64
+	age              time.Duration
+	saved, predicted []float64
 }
 
-// kept returns the expected share of the predicted savings, 0 to 1, for a first hedge at age.
-func (s *search) kept(age time.Duration) float64 {
-	calls, sum := assumed, assumed
+// kept returns the expected share of the predicted savings, 0 to 1, of a first hedge at age for each
+// point. The prior trusts the prediction.
+func (s *search) kept(age time.Duration) []float64 {
+	saved, predicted := make([]float64, len(s.points)), make([]float64, len(s.points))
 	for _, o := range s.observed {
 		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
 		if near := 1 - apart/unrelated; near > 0 {
-			calls += near * o.calls
-			sum += near * o.calls * o.kept
+			for i := range s.points {
+				saved[i] += near * o.saved[i]
+				predicted[i] += near * o.predicted[i]
+			}
 		}
 	}
-	return min(max(sum/calls, 0), 1)
+	for i := range saved {
+		saved[i] = min(max((assumed+saved[i])/(assumed+predicted[i]), 0), 1)
+	}
+	return saved
 }
 
 // observe compares the measured calls with the predicted latency without hedges, and with hedges that are
-// independent of their primaries. Each time is weighted by the effect of a small change of the
-// share on the tail: the derivative of the logarithm.
+// independent of their primaries.
 func (s *search) observe() {
-	for _, o := range s.Measured {
+	for _, h := range s.Measured {
 		// Ages are averages of delays, which are bucket edges. Without the added thousandth,
 		// rounding could move an age into the bucket below.
-		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age+o.Age/1000)
+		rest, due := new(sketch.Distribution).Plus(h.Rest).Survival(), s.Primary.At(h.Age+h.Age/1000)
 		if rest == nil || due <= 0 {
 			continue
 		}
-		predicted, saved := 0.0, 0.0
-		for _, p := range s.points {
-			if p.at <= o.Age || p.share <= 0 {
-				continue
+		o := observed{h.Age, make([]float64, len(s.points)), make([]float64, len(s.points))}
+		for i, p := range s.points {
+			if p.at > h.Age {
+				without := p.share / due
+				o.saved[i] = h.Rest.Total() * (without - rest.At(p.at-h.Age))
+				o.predicted[i] = h.Rest.Total() * without * s.answered(h.Age, h.Hedges, p.at)
 			}
-			without, weight := p.share/due, p.width/p.share
-			predicted += weight * without * s.answered(o.Age, o.Hedges, p.at)
-			saved += weight * (without - rest.At(p.at-o.Age))
 		}
-		if predicted > 0 {
-			s.observed = append(s.observed, observed{o.Age, saved / predicted, o.Rest.Total()})
-		}
+		s.observed = append(s.observed, o)
 	}
 }

@@ -3,6 +3,7 @@ package trigger
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -108,12 +109,18 @@ type option struct {
 }
 
 func (s *search) option(n int, delay time.Duration, hedges int) option {
-	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: s.kept(delay)}
-	o.hidden = make([]float64, len(s.points))
+	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: 1, hidden: s.kept(delay)}
+	var kept, predicted float64
 	for i, p := range s.points {
+		answered := 0.0
 		if p.at > delay {
-			o.hidden[i] = o.kept * s.answered(delay, hedges, p.at)
+			answered = s.answered(delay, hedges, p.at)
 		}
+		o.hidden[i] *= answered
+		kept, predicted = kept+p.width*o.hidden[i], predicted+p.width*answered
+	}
+	if predicted > 0 {
+		o.kept = kept / predicted
 	}
 	return o
 }
@@ -136,9 +143,11 @@ func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
 	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(plan.Late)
 	return percentile(q, p.Primary.Last, func(bucket int) float64 {
-		t := sketch.UpperEdge(bucket)
-		hidden := plan.Probability*early*s.answered(plan.Delay, plan.Hedges, t) +
-			(1-plan.Probability)*late*s.answered(plan.Late, plan.Hedges, t)
+		t, hidden := sketch.UpperEdge(bucket), 0.0
+		if i, _ := slices.BinarySearchFunc(s.points, t, func(p point, t time.Duration) int { return cmp.Compare(p.at, t) }); i > 0 {
+			hidden = plan.Probability*early[i-1]*s.answered(plan.Delay, plan.Hedges, t) +
+				(1-plan.Probability)*late[i-1]*s.answered(plan.Late, plan.Hedges, t)
+		}
 		return p.Primary.Beyond(bucket) * (1 - paid*hidden)
 	})
 }
