@@ -163,10 +163,11 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 		}
 		m := r.Find(k.target, k.method)
 		if m == nil {
-			if selected, _ := c.Selects(k.method); !selected || len(r.methods) >= c.MaxMethods/2 {
+			s := c.For(k.target, k.method)
+			if !s.Selected || len(r.methods) >= c.MaxMethods/2 {
 				continue
 			}
-			m = r.newMethod(k.target, k.method, c.For(k.target, k.method))
+			m = r.newMethod(k.target, k.method, s)
 			r.once.MoveToFront(m.entry.place) // methods with fewer calls are removed first
 			m.classes.restored = map[string]sketch.Counts{}
 		}

@@ -49,10 +49,9 @@ type Config struct {
 	Off                      bool
 	HTTP                     bool // the target is one of package hedgehttp
 	TargetRules, MethodRules []Rule
-	Index                    *Index     // of MethodRules; in the configuration of a target, of the rules that it adds
-	Selectors                []Selector // the patterns of Methods, ReadOnly and the rules for methods
-	Applied                  []string   // the patterns of the rules that were applied, the most specific last
-	OwnBudget                bool       // a rule for the method sets its budget
+	Index                    *Index   // of all patterns; in the configuration of a target, of the rules that it adds
+	Applied                  []string // the patterns of the rules that were applied, the most specific last
+	OwnBudget                bool     // a rule for the method sets its budget
 
 	Reporting
 
@@ -183,11 +182,12 @@ func (c *Config) For(targetName, method string) *Settings {
 	}
 	s := &Settings{Config: r, Target: target, Policy: policy}
 	level, _ := idempotencyLevel(method)
-	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || r.matchAny(r.ReadOnly, method)
-	s.WaitsForMessage = r.matchAny(r.WaitForMessage, method)
-	s.SingleRequest = r.matchAny(r.SingleRequest, method)
-	s.Selected, s.Described = r.Selects(method)
-	s.Named = s.Selected && (r.IdempotentOnly || r.matchAny(r.ReadOnly, method) || r.matchAny(r.Methods, method))
+	uses, _ := c.Index.match(method, r.HTTP)
+	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || uses&readOnly != 0
+	s.WaitsForMessage = uses&waitForMessage != 0
+	s.SingleRequest = uses&singleRequest != 0
+	s.Selected, s.Described = r.selects(method, uses)
+	s.Named = s.Selected && (r.IdempotentOnly || uses&(readOnly|methods) != 0)
 	s.Learning = r.learning()
 	if policy != nil {
 		r.Final, r.Failover = rpc.CodesBut(policy.NonFatal), 0
@@ -208,7 +208,7 @@ func (s *Settings) Compared() string {
 	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
-	c.TargetRules, c.MethodRules, c.Index, c.Selectors, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil, nil
+	c.TargetRules, c.MethodRules, c.Index, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil
 	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
@@ -217,13 +217,13 @@ func (s *Settings) Unbudgeted() bool {
 	return s.Policy != nil && s.BudgetPercent >= MaxBudgetPercent
 }
 
-// Selects reports whether the options select a method for hedging. described is false if the method
-// is not selected because its descriptor is missing.
-func (c *Config) Selects(fullMethod string) (selected, described bool) {
+// selects reports whether the options select a method for hedging, by the patterns that match it.
+// described is false if the method is not selected because its descriptor is missing.
+func (c *Config) selects(fullMethod string, uses use) (selected, described bool) {
 	switch {
-	case c.matchAny(c.ReadOnly, fullMethod):
+	case uses&readOnly != 0:
 		return true, true
-	case len(c.Methods) > 0 && !c.matchAny(c.Methods, fullMethod):
+	case len(c.Methods) > 0 && uses&methods == 0:
 		return false, true
 	case c.IdempotentOnly:
 		level, described := idempotencyLevel(fullMethod)

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"fmt"
+	"net/http"
 	"path"
 	"runtime"
 	"slices"
@@ -80,6 +81,35 @@ func TestRules_Thousands(t *testing.T) {
 	c := r.Config()
 	if c.ForTarget("t1") != c.ForTarget("t2") || c.ForTarget("t1") == c.ForTarget("https://t1") {
 		t.Error("targets must share a configuration if the same rules apply to them, and no other")
+	}
+}
+
+// TestRoutes_Thousands: a new name, and a request, cost the same with 4,000 routes as with 40.
+func TestRoutes_Thousands(t *testing.T) {
+	bytes := func(routes int) (name, request float64) {
+		patterns, rules := []string{}, []hedge.Option{}
+		for i := range routes {
+			patterns = append(patterns, fmt.Sprintf("GET /api/v1/r%d/{id}", i), fmt.Sprintf("POST /api/v1/r%d", i))
+			rules = append(rules, hedge.WithMethodOptions(fmt.Sprintf("/api/v1/r%d/{id}", i), hedge.WithMaxHedges(1)))
+		}
+		s := hedgetest.New(t, append(rules, hedge.WithReadOnlyMethods(patterns...))...)
+		r := (*registry.Registry)(s)
+		r.Method("http://t", "GET", time.Now())
+		req, _ := http.NewRequest("GET", "http://t/api/v1/r7/17", nil)
+		name = testing.AllocsPerRun(20, func() {
+			if s := r.Config().For("http://t", "GET /api/v1/r7/{id}"); !s.OnlyReads || s.MaxHedges != 1 {
+				t.Errorf("the settings are not those of the route: %d hedges, by %q", s.MaxHedges, s.Applied)
+			}
+		})
+		return name, testing.AllocsPerRun(20, func() {
+			if name, _, reads := r.Select("http://t", req); name != "GET /api/v1/r7/{id}" || !reads {
+				t.Errorf("the request has the name %q", name)
+			}
+		})
+	}
+	name, request := bytes(4_000)
+	if n, r := bytes(40); name > n || request > 0 || r > 0 {
+		t.Errorf("%v allocations for a new name with 4,000 routes, and %v with 40; %v and %v for a request", name, n, request, r)
 	}
 }
 

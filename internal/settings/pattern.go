@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -91,54 +92,115 @@ func checkConflicts(patterns []string) error {
 	return nil
 }
 
-// matches reports whether a pattern matches a method: its name or, if the name is a route, every
-// request of the route. For HTTP any path is a route.
-func matches(p, name string, http bool) bool {
-	switch {
-	case p == name:
-		return true
-	case !isRoute(name) && !(http && strings.HasPrefix(name, "/")):
-		ok, _ := path.Match(p, name)
-		return ok && !isRoute(p) // a route matches no gRPC method
-	}
-	of, by, grpc := parseRoute(name), parseRoute(p), !isRoute(p)
-	return !slices.ContainsFunc(of.samples(), func(sample string) bool {
-		if grpc {
-			sample, _ = url.PathUnescape(sample)
-			ok, _ := path.Match(p, sample)
-			return !ok
+// pattern is a parsed pattern, with the options that it is given to.
+type pattern struct {
+	text   string
+	route  *route // nil: of the form "/service/method"
+	prefix string // of all paths that the pattern matches, unescaped
+	rank   [4]int // of the patterns that match a method, the most specific one has the largest
+	use    use
+	target string // the pattern of the targets that it is for; "": all
+	rule   *Rule  // nil: none
+}
+
+// use is a set of options that patterns are given to.
+type use uint8
+
+const (
+	readOnly use = 1 << iota
+	methods
+	waitForMessage
+	singleRequest
+)
+
+// parse returns p with a text. Of two routes that match a request, the one that [http.ServeMux] prefers
+// is larger in each of the last three numbers of the rank, or equal, unless only one has a host.
+func (p pattern) parse(text string) *pattern {
+	p.text = text
+	if !isRoute(text) {
+		if p.prefix = text; strings.ContainsAny(text, wild) {
+			p.prefix = text[:strings.LastIndexByte(text[:strings.IndexAny(text, wild)], '/')+1]
 		}
-		return !by.matches(of.Method, of.Host, sample)
-	})
-}
-
-func (c *Config) matchAny(patterns []string, name string) bool {
-	return slices.Contains(patterns, name) ||
-		slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name, c.HTTP) })
-}
-
-// specificity orders the patterns that match a method: the most specific one has the largest value.
-// Of two routes that match a request, the one that [http.ServeMux] prefers is larger in each of the
-// last three numbers, or equal, unless only one has a host.
-func specificity(p string) []int {
-	if !isRoute(p) {
-		n := literals(p)
-		return []int{0, 1, -min(len(p)-n, 1), n}
+		n := literals(text)
+		p.rank = [4]int{0, 1, -min(len(text)-n, 1), n}
+		return &p
 	}
-	r := parseRoute(p)
+	r := parseRoute(text)
 	host, ends, exact, n := min(len(r.Host), 1), 1, 0, len(r.Method)+len(r.Host)
 	for _, s := range r.Segments {
 		n++ // the slash
+		if exact == 0 {
+			p.prefix += "/"
+		}
 		switch {
 		case isRest(s):
 			ends, exact = 0, -1
 		case isWild(s):
 			exact = -1
 		default:
-			n += len(s)
+			if n += len(s); exact == 0 && s != "{$}" {
+				p.prefix += s
+			}
 		}
 	}
-	return []int{host, ends, exact, n}
+	p.route, p.rank = &r, [4]int{host, ends, exact, n}
+	return &p
+}
+
+// wild has the special characters of [path.Match].
+const wild = `*?[\`
+
+// name is a parsed name of a method. For HTTP any path is a route.
+type name struct {
+	text    string
+	route   *route   // nil: none
+	samples []string // see route.samples; unescaped without a route
+}
+
+func parseName(text string, http bool) name {
+	if !isRoute(text) && !(http && strings.HasPrefix(text, "/")) {
+		return name{text: text, samples: []string{text}}
+	}
+	r := parseRoute(text)
+	return name{text: text, route: &r, samples: r.samples()}
+}
+
+// path returns a path of the name, unescaped.
+func (n *name) path(sample string) string {
+	if n.route != nil {
+		sample, _ = url.PathUnescape(sample)
+	}
+	return sample
+}
+
+// covers reports whether a pattern matches a method: its name or, if the name is a route, every
+// request of the route.
+func (p *pattern) covers(n name) bool {
+	return p.text == n.text || !slices.ContainsFunc(n.samples, func(sample string) bool {
+		if p.route == nil {
+			ok, _ := path.Match(p.text, n.path(sample))
+			return !ok
+		}
+		return n.route == nil || !p.route.matches(n.route.Method, n.route.Host, sample)
+	})
+}
+
+// matches reports whether a pattern matches a request.
+func (p *pattern) matches(req *http.Request) bool {
+	if p.route == nil {
+		ok, _ := path.Match(p.text, req.URL.Path)
+		return ok
+	}
+	host := ""
+	if p.route.Host != "" {
+		host = (&url.URL{Host: cmp.Or(req.Host, req.URL.Host)}).Hostname()
+	}
+	return p.route.matches(cmp.Or(req.Method, http.MethodGet), host, cmp.Or(req.URL.EscapedPath(), "/"))
+}
+
+// compare orders patterns by how specific they are.
+func (p *pattern) compare(q *pattern) int {
+	return cmp.Or(slices.Compare(p.rank[:], q.rank[:]), strings.Compare(p.text, q.text))
 }
 
 // literals counts the characters of a pattern that stand for themselves. Characters in brackets do

@@ -3,10 +3,7 @@ package settings
 import (
 	"cmp"
 	"net/http"
-	"net/url"
-	"path"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -19,83 +16,30 @@ func IsHTTP(target string) bool {
 	return strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://")
 }
 
-// Selector is a pattern that requests are compared with.
-type Selector struct {
-	Pattern string
-	Route   *route // nil: of the other form
-	Target  string // the pattern of the targets that it is for; "": all
-	Reads   bool   // WithReadOnlyMethods selects its requests
-	Selects bool   // WithMethods selects its requests
-}
-
-// Prepare completes a configuration: the index of its rules, and its selectors, the most specific
-// one first. It returns an error if patterns conflict.
-func (c *Config) Prepare() error {
-	requests := Config{HTTP: true}
-	c.Selectors, c.Index = nil, NewIndex(c.MethodRules)
-	add := func(target string, patterns ...string) {
-		for _, p := range patterns {
-			s := Selector{Pattern: p, Target: target, Reads: requests.matchAny(c.ReadOnly, p),
-				Selects: requests.matchAny(c.Methods, p)}
-			if isRoute(p) {
-				r := parseRoute(p)
-				s.Route = &r
-			}
-			c.Selectors = append(c.Selectors, s)
-		}
-	}
-	all := slices.Concat(c.ReadOnly, c.Methods)
-	for _, rule := range c.MethodRules {
-		all = append(all, rule.Pattern)
-	}
-	add("", all...)
-	err := checkConflicts(all)
-	for _, rule := range c.TargetRules {
-		add(rule.Pattern, rule.Methods...)
-		if err == nil && len(rule.Methods) > 0 {
-			err = checkConflicts(slices.Concat(all, rule.Methods))
-		}
-	}
-	slices.SortStableFunc(c.Selectors, func(a, b Selector) int {
-		return slices.Compare(specificity(b.Pattern), specificity(a.Pattern))
-	})
-	return err
-}
-
-// Select compares a request to a target with the selectors. It returns the name of the request, for
-// which see hedgehttp.Transport, and whether a pattern of WithMethods and of WithReadOnlyMethods
-// matches it.
+// Select compares a request to a target with the patterns that name or select requests. It returns
+// the name of the request, for which see hedgehttp.Transport, and whether a pattern of WithMethods
+// and of WithReadOnlyMethods matches it.
 func (c *Config) Select(target string, req *http.Request) (name string, selected, reads bool) {
-	pattern := ""
-	escaped := "" // the path
-	for i := range c.Selectors {
-		if i == 0 {
-			escaped = cmp.Or(req.URL.EscapedPath(), "/")
-		}
-		if s := &c.Selectors[i]; (s.Target == "" || matchName(s.Target, target)) && s.matches(req, escaped) {
-			pattern = cmp.Or(pattern, s.Pattern)
-			selected, reads = selected || s.Selects, reads || s.Reads
+	uses, best := use(0), (*pattern)(nil)
+	for p := range c.Index.near(cmp.Or(req.URL.Path, "/")) {
+		if p.use&(waitForMessage|singleRequest) == 0 && (p.target == "" || matchName(p.target, target)) && p.matches(req) {
+			uses |= p.use
+			if best == nil || p.compare(best) > 0 {
+				best = p
+			}
 		}
 	}
-	if of := req.Pattern; of != "" && of != "/" && (pattern == "" || matches(pattern, of, true)) {
+	pattern := ""
+	if best != nil {
+		pattern = best.text
+	}
+	if of := req.Pattern; of != "" && of != "/" && (best == nil || best.covers(parseName(of, true))) {
 		pattern = of
 	}
 	if strings.Contains(req.URL.Path, ".") && isRPC(req) {
 		name = fullMethod.FindString(req.URL.Path)
 	}
-	return cmp.Or(name, pattern, verbOf(req.Method)), selected, reads
-}
-
-func (s *Selector) matches(req *http.Request, escapedPath string) bool {
-	if s.Route == nil {
-		ok, _ := path.Match(s.Pattern, req.URL.Path)
-		return ok
-	}
-	host := ""
-	if s.Route.Host != "" {
-		host = (&url.URL{Host: cmp.Or(req.Host, req.URL.Host)}).Hostname()
-	}
-	return s.Route.matches(cmp.Or(req.Method, http.MethodGet), host, escapedPath)
+	return cmp.Or(name, pattern, verbOf(req.Method)), uses&methods != 0, uses&readOnly != 0
 }
 
 // verbOf returns the name of requests that have no other one. The clients of a reverse proxy may

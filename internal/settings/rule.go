@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,48 +17,91 @@ type Rule struct {
 	Methods   []string // it is for targets: the patterns of its rules for methods
 }
 
-// Index finds the rules for a method among thousands, and keeps the configurations of targets. A nil
-// Index has no rules.
+// Index finds the patterns that match a method or a request among thousands, and keeps the
+// configurations of targets. A nil Index has no patterns.
 type Index struct {
-	all     []Rule            // for methods
-	byName  map[string][]Rule // by the longest of: method, "/service/", "" that all methods begin with
-	targets sync.Map          // the rules for targets that apply → *Config
+	byPrefix map[string][]*pattern
+	longest  int      // prefix
+	targets  sync.Map // the rules for targets that apply → *Config
 }
 
-// NewIndex returns the index of rules for methods.
-func NewIndex(methods []Rule) *Index {
-	x := &Index{all: methods, byName: map[string][]Rule{}}
-	for _, rule := range methods {
-		key, wild := rule.Pattern, strings.IndexAny(rule.Pattern, `*?[\`)
-		if isRoute(key) {
-			key = ""
-		} else if wild >= 0 {
-			key = key[:strings.LastIndexByte(key[:wild], '/')+1]
-			if key == "/" {
-				key = ""
-			}
-		}
-		x.byName[key] = append(x.byName[key], rule)
-	}
+// newIndex returns the index of rules for methods.
+func newIndex(rules []Rule) *Index {
+	x := &Index{byPrefix: map[string][]*pattern{}}
+	x.addRules(rules)
 	return x
 }
 
-// matching returns the rules for a method. For HTTP any rule may match.
-func (x *Index) matching(method string, http bool) (rules []Rule) {
-	if x == nil {
-		return nil
+func (x *Index) addRules(rules []Rule) {
+	for i := range rules {
+		x.add(pattern{rule: &rules[i]}, rules[i].Pattern)
 	}
-	among := x.all
-	if !http && !isRoute(method) {
-		service := method[:strings.LastIndexByte(method, '/')+1]
-		among = slices.Concat(x.byName[method], x.byName[service], x.byName[""])
+}
+
+// add adds patterns with these texts.
+func (x *Index) add(with pattern, texts ...string) {
+	for _, text := range texts {
+		p := with.parse(text)
+		x.byPrefix[p.prefix] = append(x.byPrefix[p.prefix], p)
+		x.longest = max(x.longest, len(p.prefix))
 	}
-	for _, rule := range among {
-		if matches(rule.Pattern, method, http) {
-			rules = append(rules, rule)
+}
+
+// near returns the patterns with a prefix of a path.
+func (x *Index) near(path string) iter.Seq[*pattern] {
+	return func(yield func(*pattern) bool) {
+		for end := 1; x != nil && end <= min(len(path), x.longest); end++ {
+			if end < len(path) && path[end-1] != '/' {
+				continue
+			}
+			for _, p := range x.byPrefix[path[:end]] {
+				if !yield(p) {
+					return
+				}
+			}
 		}
 	}
-	return rules
+}
+
+// match returns the options with patterns that match a method, and the rules, the most specific last.
+func (x *Index) match(method string, http bool) (uses use, rules []Rule) {
+	n := parseName(method, http)
+	var found []*pattern
+	for p := range x.near(n.path(n.samples[0])) {
+		if p.covers(n) {
+			if uses |= p.use; p.rule != nil {
+				found = append(found, p)
+			}
+		}
+	}
+	slices.SortStableFunc(found, (*pattern).compare)
+	for _, p := range found {
+		rules = append(rules, *p.rule)
+	}
+	return uses, rules
+}
+
+// Prepare indexes the patterns of a configuration. It returns an error if patterns conflict.
+func (c *Config) Prepare() error {
+	x := newIndex(nil)
+	x.add(pattern{use: readOnly}, c.ReadOnly...)
+	x.add(pattern{use: methods}, c.Methods...)
+	x.addRules(c.MethodRules)
+	x.add(pattern{use: waitForMessage}, c.WaitForMessage...)
+	x.add(pattern{use: singleRequest}, c.SingleRequest...)
+	all := slices.Concat(c.ReadOnly, c.Methods)
+	for _, rule := range c.MethodRules {
+		all = append(all, rule.Pattern)
+	}
+	err := checkConflicts(all)
+	for _, rule := range c.TargetRules {
+		x.add(pattern{target: rule.Pattern}, rule.Methods...)
+		if err == nil && len(rule.Methods) > 0 {
+			err = checkConflicts(slices.Concat(all, rule.Methods))
+		}
+	}
+	c.Index = x
+	return err
 }
 
 // ForTarget applies the rules for a target. In their patterns only * is special, and matches any
@@ -80,11 +124,15 @@ func (c *Config) ForTarget(name string) *Config {
 			return known.(*Config)
 		}
 	}
-	with := base.apply(rules, func(p string) []int {
-		wild := strings.Count(p, "*")
-		return []int{-min(wild, 1), len(p) - wild}
+	rank := func(r Rule) []int {
+		wild := strings.Count(r.Pattern, "*")
+		return []int{-min(wild, 1), len(r.Pattern) - wild}
+	}
+	slices.SortStableFunc(rules, func(a, b Rule) int {
+		return cmp.Or(slices.Compare(rank(a), rank(b)), strings.Compare(a.Pattern, b.Pattern))
 	})
-	with.Index = NewIndex(with.MethodRules[len(c.MethodRules):]) // WithMethodOptions appends
+	with := base.apply(rules)
+	with.Index = newIndex(with.MethodRules[len(c.MethodRules):]) // WithMethodOptions appends
 	if c.Index != nil {
 		c.Index.targets.Store(string(key), with)
 	}
@@ -107,22 +155,20 @@ func matchName(pattern, name string) bool {
 // ForMethod applies the rules for a method to the configuration of its target, which was made from
 // c. The rules for the method come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
-	r := target.apply(c.Index.matching(method, target.HTTP), specificity)
-	if target == c {
-		return r
+	_, rules := c.Index.match(method, target.HTTP)
+	r := target.apply(rules)
+	if target != c {
+		_, rules = target.Index.match(method, target.HTTP)
+		r = r.apply(rules)
 	}
-	return r.apply(target.Index.matching(method, target.HTTP), specificity)
+	return r
 }
 
-// apply applies rules, the most specific last, to a copy of the configuration: see
-// hedge.WithMethodOptions.
-func (c *Config) apply(rules []Rule, specificity func(string) []int) *Config {
+// apply applies rules, in this order, to a copy of the configuration: see hedge.WithMethodOptions.
+func (c *Config) apply(rules []Rule) *Config {
 	if len(rules) == 0 {
 		return c
 	}
-	slices.SortStableFunc(rules, func(a, b Rule) int {
-		return cmp.Or(slices.Compare(specificity(a.Pattern), specificity(b.Pattern)), strings.Compare(a.Pattern, b.Pattern))
-	})
 	with := *c
 	for _, rule := range rules {
 		rule.Apply(&with)
