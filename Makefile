@@ -40,6 +40,7 @@ test-modules: ## what a change may break beyond make test: simulations from one 
 	@set -e; for m in $(filter-out .,$(MODULES)) tools; do \
 		echo "cd $$m && $(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./..."; \
 		(cd $$m && $(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./...); done
+	cd internal/compat/otel && $(GO) test -vet=off $(TESTFLAGS) -run 'Panels|Rollout' .
 	@$(MAKE) --no-print-directory grpc-suite
 
 test-long: ## for every night: all seeds and schedules of simulations, the other modules whole

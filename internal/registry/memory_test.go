@@ -62,7 +62,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		{"called once", 5_000, false, 1, 1, false, 4, false, nil},
 		{"learning", 1_000, false, 2, 15, false, 6, false, nil},
 		{"busy and hedged", 50, false, 16, 50, true, 35, false, nil},
-		{"busy, hedged and spread", 50, false, 16, 1000, true, 100, true, nil},
+		{"busy, hedged and spread", longtest.Size(10, 50), false, 16, 1000, true, 100, true, nil},
 		{"called once, on a target each", 5_000, true, 1, 1, false, 6, false, nil},
 		{"beside a rule of many options", 200, true, 1, 1, false, 6, false, hedge.WithTargetOptions("dns:*", many...)},
 		{"busy, of many classes", 10, false, 16, 200, true, 17 * 35, false, hedge.WithClass(perNumber)},

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
@@ -104,6 +105,7 @@ func TestAlerts(t *testing.T) {
 // target with its trouble, and no other alert fires, also if alerts do not wait. Every query of the
 // dashboard has an answer in the last twenty minutes.
 func TestAlertsAndPanels(t *testing.T) {
+	longtest.Simulation(t)
 	pages, healthy, counting := scenario(t)
 	fire := map[string]string{healthy: "HedgingBackendSilent", counting: "HedgingResetsSpent"}
 	for _, tr := range troubles {
@@ -114,6 +116,7 @@ func TestAlertsAndPanels(t *testing.T) {
 
 // TestAlertsAndPanels_OfHTTP has the same troubles for requests of package hedgehttp.
 func TestAlertsAndPanels_OfHTTP(t *testing.T) {
+	longtest.Simulation(t)
 	fire := map[string]string{}
 	for _, tr := range troubles {
 		fire["http://"+tr.target] = tr.alert

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -149,6 +150,7 @@ func TestGauges_FollowTheOptions(t *testing.T) {
 // TestRollout takes the stages of docs/rollout.md by its own configurations, 15 or 30 minutes each.
 // After each stage the queries of its section return the method. Each way back sends no hedge.
 func TestRollout(t *testing.T) {
+	longtest.Simulation(t)
 	page, err := os.ReadFile("../../../docs/rollout.md")
 	if err != nil {
 		t.Fatal(err)
