@@ -23,13 +23,16 @@ import (
 //	INFO  hedge reset limit released  target, held_back
 //	WARN  backend silent              target, backend
 //	INFO  backends answering          target
+//	INFO  hedges share a backend      target, backend
 //	WARN  method unhedgeable          target, method, reason
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
 // counts the hedges that it held back. A backend is reported, by address, after ten seconds of
-// silence. For "method unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method
+// silence. "hedges share a backend" is logged once per HTTP target, after 15 hedges in a row that went
+// to the address of their primary: they do not help if one server listens there. For "method
+// unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method
 // selected" is logged once per target, if the options select none of its first 100 calls. It lists
 // up to ten methods; more counts the rest.
 //
@@ -71,6 +74,7 @@ type stateKey struct {
 const (
 	silent      stats.Reason = "silent"
 	unhedgeable stats.Reason = "unhedgeable" // does not end
+	sameBackend stats.Reason = "same backend"
 )
 
 type state struct {
@@ -107,6 +111,10 @@ func (j *journal) note(event any) {
 	case settings.Unhedgeable:
 		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}) {
 			j.log(slog.LevelWarn, "method unhedgeable", "target", e.Target, "method", e.Method, "reason", string(e.Reason))
+		}
+	case settings.SameBackend:
+		if j.heldBack(stateKey{target: e.Target, reason: sameBackend}) {
+			j.log(slog.LevelInfo, "hedges share a backend", "target", e.Target, "backend", e.Address)
 		}
 	case settings.InstalledTwice:
 		j.log(slog.LevelWarn, "hedging installed twice", "target", e.Target)

@@ -130,6 +130,9 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 	}
 	add(t.SingleConnection && t.Connections != 1,
 		"Hedges use the connection of the primary, so they reach the same slow backend: see %s.", elsewhere)
+	add(config.HTTP && !t.SingleConnection && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
+		"Hedges go to the address of the primary. If one server listens there, they reach the same slow backend: see %s.",
+		elsewhere)
 	add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
 		"Hedges answered %s of %s: a second attempt is hardly faster than waiting.", percent(t.WinRate()), decided(t.Counts))
 	add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,

@@ -1,10 +1,6 @@
 package hedgehttp
 
-import (
-	"net/http"
-
-	"github.com/grpchedge/hedge/internal/call"
-)
+import "github.com/grpchedge/hedge/internal/call"
 
 // Replayable makes the next hedge by the function of WithHedgeRequest, if there is one. A hedge that
 // is held back is made once.
@@ -31,10 +27,8 @@ func (x *exchange) Replayable() bool {
 
 // destination is the target of hedge n, which is the next one.
 func (x *exchange) destination(int) call.Destination {
-	return call.Destination{Target: targetOf(x.next.req)}
+	return call.Destination{Target: x.targetOf(x.next.req.URL)}
 }
-
-func targetOf(req *http.Request) string { return req.URL.Scheme + "://" + req.URL.Host }
 
 // unsend closes the body of a request of WithHedgeRequest that is not sent.
 func (a *attempt) unsend() {

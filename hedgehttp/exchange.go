@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
@@ -33,6 +33,10 @@ type exchange struct {
 	hedges  []*attempt
 	next    *attempt    // the hedge that WithHedgeRequest has made, until it is sent
 	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
+
+	trace httptrace.ClientTrace // of the primary
+	mu    sync.Mutex
+	conn  net.Conn // of the primary; nil: not known yet
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -68,7 +72,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	ctx, cancel := context.WithCancelCause(req.Context())
-	x.primary = attempt{exchange: x, cancel: cancel, req: req.Clone(ctx)}
+	x.trace.GotConn = func(to httptrace.GotConnInfo) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.conn = to.Conn
+	}
+	x.primary = attempt{exchange: x, cancel: cancel, req: req.Clone(httptrace.WithClientTrace(ctx, &x.trace))}
 	rpc.UnmarkHTTP(x.primary.req.Header)
 	var winner *attempt
 	defer func() { // also if an attempt panics
@@ -296,11 +305,16 @@ func (a *attempt) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
+	met := false
 	hooks := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		DNSStart: func(httptrace.DNSStartInfo) {},
-		GotConn: func(to httptrace.GotConnInfo) {
-			if !a.separate && !a.made {
-				a.call.HedgePeer(0, &peer.Peer{Addr: to.Conn.RemoteAddr(), LocalAddr: to.Conn.LocalAddr()})
+		GotConn: func(to httptrace.GotConnInfo) { // again if package net/http tries another connection
+			a.mu.Lock()
+			primary := a.conn
+			a.mu.Unlock()
+			if !met && primary != nil && to.Conn != nil {
+				met = true
+				a.call.HedgeConn(primary, to.Conn)
 			}
 		},
 	})

@@ -15,7 +15,9 @@ package hedgehttp
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
@@ -75,7 +77,6 @@ func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.
 			opt(t)
 		}
 	}
-	t.separate = t.hedges != nil
 	t.hedges = cmp.Or(t.hedges, base)
 	return t
 }
@@ -138,12 +139,27 @@ func WithIdempotencyKey() Option {
 
 type transport struct {
 	registry     *registry.Registry
+	target       atomic.Pointer[target]
 	base, hedges http.RoundTripper
-	separate     bool                                                // hedges has connections of its own
 	name         func(*http.Request) string                          // nil: names none
 	firstByte    func(*http.Response) bool                           // nil: none
 	byKey        bool                                                // an Idempotency-Key selects a request
 	hedgeRequest func(n int, r *http.Request) (*http.Request, error) // nil: copies of the caller's
+}
+
+// target is the name of a target. A transport keeps that of its first request: most have no other.
+type target struct{ scheme, host, name string }
+
+func (t *transport) targetOf(u *url.URL) string {
+	first := t.target.Load()
+	if first != nil && first.scheme == u.Scheme && first.host == u.Host {
+		return first.name
+	}
+	name := u.Scheme + "://" + u.Host
+	if first == nil {
+		t.target.Store(&target{u.Scheme, u.Host, name})
+	}
+	return name
 }
 
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
@@ -155,7 +171,7 @@ func (t *transport) CloseIdleConnections() {
 
 // begin begins the call of a request.
 func (t *transport) begin(req *http.Request) call.Call {
-	target := targetOf(req)
+	target := t.targetOf(req.URL)
 	name, selected, reads := t.registry.Select(target, req)
 	if t.name != nil {
 		name = cmp.Or(t.name(req), name)

@@ -1,18 +1,23 @@
 package hedgehttp_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/hedgehttp"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/shed"
@@ -122,30 +127,96 @@ func TestShed_HTTP(t *testing.T) {
 	})
 }
 
-// TestTransport_OneConnection: over HTTP/2 hedges use the connection of their primary, which is
-// reported, unless they have a transport of their own.
-func TestTransport_OneConnection(t *testing.T) {
+// TestTransport_SameBackend: hedges to the address of their primary are counted, logged, and shown on the
+// page, and so are hedges over its connection. Transports of hedges or of all attempts may choose another
+// address. The server answers hedges alone, which are sent when it has their primary.
+func TestTransport_SameBackend(t *testing.T) {
 	for _, tc := range []struct {
-		name          string
-		h2, own, want bool
-	}{{name: "HTTP/1.1"}, {name: "HTTP/2", h2: true, want: true}, {name: "HTTP/2, own connections", h2: true, own: true}} {
+		name         string
+		h2           bool
+		base, hedges func(here, there http.RoundTripper) http.RoundTripper // of both; of WithHedgeTransport
+		made         bool                                                  // WithHedgeRequest moves hedges
+		hook         bool                                                  // the caller has one
+		same         int64
+		single       bool
+		note         string
+	}{
+		{name: "HTTP/1.1", same: 30, note: "Hedges go to the address of the primary."},
+		{name: "HTTP/2", h2: true, same: 30, single: true, note: "Hedges use the connection of the primary"},
+		{name: "own connections", h2: true, same: 30, note: "Hedges go to the address of the primary.",
+			hedges: func(here, _ http.RoundTripper) http.RoundTripper { return here.(*http.Transport).Clone() }},
+		{name: "the caller's hook", hook: true, same: 30, note: "Hedges go to the address of the primary."},
+		{name: "the base transport turns", base: func(here, there http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if r.Header.Get("Hedge-Attempt") != "" {
+					return there.RoundTrip(r)
+				}
+				return here.RoundTrip(r)
+			})
+		}},
+		{name: "WithHedgeTransport", hedges: func(_, there http.RoundTripper) http.RoundTripper { return there }},
+		{name: "WithHedgeRequest", made: true},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
-			server := newServer(t, tc.h2, hello)
-			server.hangs.Store(true)
-			scheduler, own := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1)), hedgehttp.Option(nil)
-			if tc.own {
-				another := server.base.Clone()
-				t.Cleanup(another.CloseIdleConnections)
-				own = hedgehttp.WithHedgeTransport(another)
+			primary := make(chan struct{})
+			serve := func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Hedge-Attempt") == "" {
+					primary <- struct{}{}
+					<-r.Context().Done()
+				}
 			}
-			rt := hedgehttp.Transport(scheduler, server.base, own)
-			for n := range 30 {
-				if got := read(rt.RoundTrip(server.request(t.Context(), "GET", fmt.Sprint("/", n), nil))); got[:3] != "200" {
+			server, other := newServer(t, tc.h2, serve), newServer(t, tc.h2, serve)
+			move := func(_ int, r *http.Request) (*http.Request, error) {
+				r.URL.Host = other.Listener.Addr().String()
+				return r, nil
+			}
+			there := roundTrip(func(r *http.Request) (*http.Response, error) {
+				r, _ = move(0, r.Clone(r.Context()))
+				return other.base.RoundTrip(r)
+			})
+			late := func(rt http.RoundTripper) http.RoundTripper {
+				return roundTrip(func(r *http.Request) (*http.Response, error) {
+					if r.Header.Get("Hedge-Attempt") != "" {
+						<-primary
+					}
+					return rt.RoundTrip(r)
+				})
+			}
+			base, opts := http.RoundTripper(server.base), []hedgehttp.Option(nil)
+			if tc.hedges != nil {
+				rt := tc.hedges(base, there)
+				t.Cleanup((&http.Client{Transport: rt}).CloseIdleConnections)
+				opts = append(opts, hedgehttp.WithHedgeTransport(late(rt)))
+			}
+			if tc.made {
+				opts = append(opts, hedgehttp.WithHedgeRequest(move))
+			}
+			if tc.base != nil {
+				base = tc.base(base, there)
+			}
+			var log bytes.Buffer
+			s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			rt, connected, want := hedgehttp.Transport(s, late(base), opts...), 0, 0
+			for range 30 {
+				ctx := t.Context()
+				if tc.hook {
+					want++
+					ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected++ }})
+				}
+				if got := read(rt.RoundTrip(server.request(ctx, "GET", "/", nil))); got[:3] != "200" {
 					t.Fatal(got)
 				}
 			}
-			if m := scheduler.Methods()[0]; m.SingleConnection != tc.want {
-				t.Errorf("single connection %v after %d hedges, want %v", m.SingleConnection, m.Hedges, tc.want)
+			m, page := s.Methods()[0], httptest.NewRecorder()
+			debug.Handler(s).ServeHTTP(page, httptest.NewRequest("GET", "/", nil))
+			if m.SameBackend != tc.same || m.SingleConnection != tc.single || connected != want {
+				t.Errorf("%d hedges to the address of their primary, want %d; over one connection: %v, want %v; the caller's "+
+					"hook was called %d times, want %d", m.SameBackend, tc.same, m.SingleConnection, tc.single, connected, want)
+			}
+			logged := strings.Count(log.String(), "hedges share a backend")
+			if logged != map[bool]int{true: 1}[tc.same > 0] || !strings.Contains(page.Body.String(), tc.note) ||
+				tc.note == "" && strings.Contains(page.Body.String(), "of the primary") {
+				t.Errorf("logged %d times, and the page lacks %q, or has another note: %s", logged, tc.note, page.Body)
 			}
 		})
 	}

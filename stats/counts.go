@@ -17,7 +17,10 @@ type Counts struct {
 	// costs a tenth of a hedge. Hedges and PushedBack include them.
 	TurnedAway int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
-	// because no other was ready. It is 0 without the policy of package balancer.
+	// because no other was ready. It is 0 without the policy of package balancer. Over HTTP it is the
+	// number of hedges whose connection has the remote address of their primary's, if the transport
+	// reports connections to package httptrace, as http.Transport does. A load balancer at that address
+	// may send them to another server.
 	SameBackend int64
 	// Repeated is the number of hedges that repeated a call after its server had closed the
 	// connection for too many resets: see [Resets]. Hedges includes them.

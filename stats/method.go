@@ -87,7 +87,7 @@ type Backends struct {
 	// default pick_first: they meet the same slow backend. With the policy, it means that no
 	// ClientConn has more than one ready connection. Without, it means that at least the last 15
 	// hedges each used the same connection as the previous hedge on its ClientConn. Over HTTP it means
-	// that of the last 15 hedges, without WithHedgeTransport.
+	// that each of the last 15 hedges used the connection of its primary.
 	SingleConnection bool
 }
 

@@ -102,8 +102,15 @@ func HedgeAnswered(ctx context.Context) {
 // HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
 // elsewhere. It may be called at any time, concurrently.
 func (c *Call) HedgePeer(n int, p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && (ok && conn != nil || c.http != nil) {
+	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && ok && conn != nil {
 		c.method.Target.HedgePeer(conn, p, c.Record)
+	}
+}
+
+// HedgeConn records the connections of an HTTP hedge and of its primary.
+func (c *Call) HedgeConn(primary, hedge net.Conn) {
+	if c.method.Target.HedgeConn(primary, hedge) {
+		c.method.Counters.SameBackend.Add(1)
 	}
 }
 

@@ -10,6 +10,10 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
+type wake func()
+
+func (w wake) Wake() { w() }
+
 // TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the
 // others on time.
 func TestAlarm_WakesEachOnTime(t *testing.T) {
@@ -22,14 +26,14 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 			for range 200 {
 				delay := time.Duration(1+random.IntN(3)) * 10 * time.Millisecond
 				due := time.Now().Add(delay)
-				w := &race.Waiter{Wake: func() {
+				w := &race.Waiter{Waker: wake(func() {
 					mu.Lock()
 					defer mu.Unlock()
 					woken++
 					if !time.Now().Equal(due) {
 						t.Errorf("woken %v late", time.Since(due))
 					}
-				}}
+				})}
 				if !shared.Set(w, due, delay) {
 					refused++
 				} else if random.IntN(2) == 0 {
@@ -57,20 +61,20 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 func TestAlarm_RefusesAWaiterFarBeforeOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared race.Alarm
-		wake := func() {}
+		none := wake(func() {})
 		var waiters []*race.Waiter
 		for i := range 100 {
-			w := &race.Waiter{Wake: wake}
+			w := &race.Waiter{Waker: none}
 			delay := time.Second + time.Duration(i)*time.Millisecond
 			if !shared.Set(w, time.Now().Add(delay), delay) {
 				t.Fatal("a waiter after all others was refused")
 			}
 			waiters = append(waiters, w)
 		}
-		if shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
+		if shared.Set(&race.Waiter{Waker: none}, time.Now().Add(time.Millisecond), time.Millisecond) {
 			t.Error("a waiter before a hundred others was accepted")
 		}
-		if !shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
+		if !shared.Set(&race.Waiter{Waker: none}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
 			t.Error("a waiter before a few others was refused")
 		}
 		for _, w := range waiters {

@@ -162,17 +162,18 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 // begin sets the alarm or a timer for the first hedge. Commit may run at the same time: the fields
 // that it reads change in one lock section.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
-	if r.waiter.Wake == nil {
-		r.waiter.Wake = func() { r.ensureRunner().due() } // kept for the next Run: saves an allocation
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.restarted {
 		plan.Start = r.plan.Start
 	}
+	r.waiter.Waker = r
 	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched = ctx, cancel, plan, p, e, false
 	r.arm()
 }
+
+// Wake is called when the next hedge is due.
+func (r *Race) Wake() { r.ensureRunner().due() }
 
 // arm sets the alarm or a timer for the first hedge. r.mu must be held.
 func (r *Race) arm() {
@@ -184,7 +185,7 @@ func (r *Race) arm() {
 	}
 	wait := r.plan.Due - r.plan.From
 	if r.plan.Alarm == nil || !r.plan.Alarm.Set(&r.waiter, r.plan.Start.Add(r.plan.Due), wait) {
-		r.timer = time.AfterFunc(wait, r.waiter.Wake)
+		r.timer = time.AfterFunc(wait, r.Wake)
 	}
 }
 
@@ -299,10 +300,11 @@ type Alarm struct {
 	root    Waiter      // of a ring, sorted by time: later is the first waiter, and earlier the last
 }
 
-// Waiter is one entry of an [Alarm]. Set Wake before the call of [Alarm.Set].
+// Waiter is one entry of an [Alarm]. Set Waker before the call of [Alarm.Set]. An interface saves the
+// allocation of a method value.
 type Waiter struct {
 	// Wake runs on a goroutine of its own at the waiter's time.
-	Wake func()
+	Waker interface{ Wake() }
 
 	at             time.Time
 	waiting        bool
@@ -355,13 +357,13 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 func (a *Alarm) fire() {
 	a.mu.Lock()
 	now := time.Now()
-	var wake func()
+	var wake interface{ Wake() }
 	for w := a.root.later; w != &a.root && !w.at.After(now); w = a.root.later {
 		w.remove()
 		if wake != nil {
-			go wake()
+			go wake.Wake()
 		}
-		wake = w.Wake
+		wake = w.Waker
 	}
 	a.firesAt = time.Time{}
 	if first := a.root.later; first != &a.root {
@@ -369,7 +371,7 @@ func (a *Alarm) fire() {
 	}
 	a.mu.Unlock()
 	if wake != nil {
-		wake()
+		wake.Wake()
 	}
 }
 

@@ -114,7 +114,7 @@ func (x *runner) step(e Event, err error) Actions {
 	switch {
 	case a.Arm:
 		x.disarm()
-		x.timer = time.AfterFunc(a.At-now, x.waiter.Wake)
+		x.timer = time.AfterFunc(a.At-now, x.Wake)
 	case a.Disarm:
 		x.disarm()
 	}

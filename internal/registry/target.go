@@ -2,6 +2,8 @@ package registry
 
 import (
 	"maps"
+	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -284,19 +286,21 @@ const (
 )
 
 // oneConnection detects that all hedges of each ClientConn of a target use one connection. gRPC does
-// not expose its connections, but the peer of a hedge identifies one.
+// not expose its connections, but the peer of a hedge identifies one. HTTP's are those of HedgeConn.
 type oneConnection struct {
 	single atomic.Bool
 
 	mu   sync.Mutex
 	last map[weak.Pointer[grpc.ClientConn]][2]string // the addresses of the connection that its last hedge went over
-	same int                                         // hedges in a row over the connection of the one before
+	// hedges in a row over the connection of the one before or, over HTTP, of their primary
+	same        int
+	sameBackend int // HTTP hedges in a row to the address of their primary
 }
 
 func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
 
-// HedgePeer records the peer p of a hedge on conn, which is nil for HTTP. An unknown peer has no
-// address. record has the backends that the call has used.
+// HedgePeer records the peer p of a hedge on conn. An unknown peer has no address. record has the
+// backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
 	// the policy sends hedges where primaries do not go
 	if p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
@@ -306,24 +310,48 @@ func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Re
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before, watched := o.last[key]
-	switch {
-	case !watched:
+	if !watched {
 		maps.DeleteFunc(o.last, func(c weak.Pointer[grpc.ClientConn], _ [2]string) bool {
 			return len(o.last) >= maxWatched && c.Value() == nil
 		})
 		if len(o.last) >= maxWatched {
 			return
 		}
-	case before != connection:
-		o.same = 0
-	default:
-		o.same = min(o.same+1, sameInARow)
 	}
 	if o.last == nil {
 		o.last = map[weak.Pointer[grpc.ClientConn]][2]string{}
 	}
 	o.last[key] = connection
+	if watched {
+		o.again(before == connection)
+	}
+}
+
+// again records whether a hedge uses the same connection. o.mu must be held.
+func (o *oneConnection) again(same bool) {
+	if o.same = min(o.same+1, sameInARow); !same {
+		o.same = 0
+	}
 	o.single.Store(o.same == sameInARow)
+}
+
+// HedgeConn records the connections of an HTTP hedge and of its primary. It reports whether their
+// remote addresses are the same, and emits SameBackend after sameInARow such hedges.
+func (t *Target) HedgeConn(primary, hedge net.Conn) (same bool) {
+	from, to := primary.RemoteAddr(), hedge.RemoteAddr()
+	same = from != nil && to != nil && from.String() == to.String()
+	o := &t.oneConnection
+	o.mu.Lock()
+	o.again(reflect.ValueOf(primary).Comparable() && primary == hedge)
+	if o.sameBackend++; !same {
+		o.sameBackend = 0
+	}
+	report := o.sameBackend == sameInARow
+	o.mu.Unlock()
+	if report {
+		settings.Emit(t.registry.config.Load().Traces, settings.SameBackend{Target: t.Name, Address: to.String()})
+	}
+	return same
 }
 
 // SecondRequests measures how often the callers of a bidirectional method send a second message. It

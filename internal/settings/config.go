@@ -134,6 +134,9 @@ func Emit[E any](to Traces, event E) {
 // SilentBackend reports a late call at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
+// SameBackend reports that HTTP hedges go to the backend of their primary.
+type SameBackend struct{ Target, Address string }
+
 // InstalledTwice reports that a scheduler hedges a connection twice, once per scheduler.
 type InstalledTwice struct{ Target string }
 
