@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/budget"
 	"github.com/failsafe-go/failsafe-go/failsafegrpc"
 	"github.com/failsafe-go/failsafe-go/hedgepolicy"
@@ -26,17 +27,21 @@ const (
 )
 
 func failsafeInterceptor(hedges int) grpc.UnaryClientInterceptor {
-	return failsafegrpc.NewUnaryClientInterceptor(hedgepolicy.
+	return failsafegrpc.NewUnaryClientInterceptor(failsafeHedges(hedges))
+}
+
+func failsafeHedges(hedges int) failsafe.Policy[any] {
+	return hedgepolicy.
 		NewBuilderWithDelayQuantile[any](failsafeQuantile, failsafeAge, failsafeThreshold).
 		WithMaxHedges(hedges).
 		WithBudget(budget.NewBuilder().WithMaxRate(failsafeBudget).Build()).
-		Build())
+		Build()
 }
 
-// failsafe is failsafe-go's hedging of unary calls; it has none for streams. The peer does not send
+// failsafeDial is failsafe-go's hedging of unary calls; it has none for streams. The peer does not send
 // the number of the attempt, so interceptors around it add the number. Without it the server would
 // draw the same latency for every attempt of a call, and no hedge could win.
-func failsafe(hedges int) Dial {
+func failsafeDial(hedges int) Dial {
 	return func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		return []grpc.DialOption{grpc.WithChainUnaryInterceptor(countAttempts, failsafeInterceptor(hedges),
 			numberAttempt)}, nil, nil

@@ -23,6 +23,8 @@ type Policy struct {
 	About string // in a few words
 	Dial  Dial
 
+	// To replaces Dial where hedges can go to a second destination; nil: Dial serves there too.
+	To To
 	// Transport is Dial for HTTP workloads; nil: requests are not hedged.
 	Transport Transport
 	HTTP2     bool // HTTP workloads use HTTP/2, without TLS
@@ -75,11 +77,21 @@ var All = []Policy{
 		Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.85)), hedge.WithBudgetPercent(15)), Budget: 15},
 	{Name: "adaptive-p75-30%", About: "at p75, budget 30%",
 		Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.75)), hedge.WithBudgetPercent(30)), Budget: 30},
-	{Name: Peer, About: "peer: quantile delay at p90, one hedge, budget 10%", Dial: failsafe(1), Peer: true},
-	{Name: "failsafe-go-2", About: "the same peer with two hedges", Dial: failsafe(2), Peer: true},
+	{Name: Peer, About: "peer: quantile delay at p90, one hedge, budget 10%", Dial: failsafeDial(1), Peer: true},
+	{Name: "failsafe-go-2", About: "the same peer with two hedges", Dial: failsafeDial(2), Peer: true},
 	{Name: "headers-p90",
 		About: "one hedge after the p90 of the time to response headers, at least 1 ms: the wrong signal",
 		Dial:  headersCalibrated(0.90, time.Millisecond)},
+
+	{Name: "retry", About: "no hedging; two retries of a call that fails with UNAVAILABLE",
+		Dial: dialing(grpc.WithChainUnaryInterceptor(countAttempts, retry, numberAttempt))},
+	{Name: "elsewhere", About: "this library: one hedge, for slow and failed calls, to the second destination; budget 100%",
+		Dial: Ours(), To: oursTo(), Budget: 100},
+	{Name: "elsewhere-2s", About: "the same with NoLaterThan(2s)",
+		To: oursTo(hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2 * time.Second)))), Dial: Ours(), Budget: 100},
+	{Name: "failsafe-go-fallback",
+		About: "peer: its hedges, two retries, and a fallback to the second destination",
+		Dial:  failsafeDial(1), To: failsafeTo, Peer: true},
 
 	{Name: "hedgedhttp-10ms", About: "peer: one hedge after 10 ms, no budget",
 		Transport: hedgedHTTP(10 * time.Millisecond), Part: true, Peer: true},

@@ -65,7 +65,7 @@ func (r *Report) overview(ctx context.Context, all []*findings, log io.Writer) (
 	for _, f := range all {
 		found := f.runs[len(f.runs)-1]
 		plain := found.of(policy.None)
-		if found.clock != workload.VirtualClock || plain == nil {
+		if found.clock != workload.VirtualClock || plain == nil || f.workload.Second {
 			continue
 		}
 		best, err := r.bestFixed(ctx, f, found, plain, log)

@@ -27,12 +27,13 @@ import (
 type arm struct {
 	*Comparison
 	policy    policy.Policy
-	targets   []*target         // one, or as many as a request calls at once
-	scheduler *hedge.Scheduler  // of the first client
-	transport http.RoundTripper // of an HTTP workload
-	listener  net.Listener      // likewise
-	callers   []int             // the client of call n at n; nil where there is one client
-	arrivals  []time.Duration   // nil: a call begins when a caller is free
+	targets   []*target           // one, or as many as a request calls at once
+	second    *testserver.Cluster // the second destination; nil: none
+	scheduler *hedge.Scheduler    // of the first client
+	transport http.RoundTripper   // of an HTTP workload
+	listener  net.Listener        // likewise
+	callers   []int               // the client of call n at n; nil where there is one client
+	arrivals  []time.Duration     // nil: a call begins when a caller is free
 	start     atomic.Pointer[time.Time]
 	stopped   func() bool
 	endSample func()
@@ -40,7 +41,7 @@ type arm struct {
 
 	began     []time.Duration // of call n at n, after the start
 	latencies []time.Duration // likewise
-	late      []bool          // likewise: it missed the deadline of a fleet's calls
+	late      []bool          // likewise: it failed, where calls may fail; nil elsewhere
 	samples   []sample
 	busy      []time.Duration // of a fleet's servers, up to the end of each step
 	mu        sync.Mutex      // guards what follows
@@ -85,11 +86,16 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 		endSample:  func() {},
 		endBusy:    func() {},
 	}
+	for range max(c.Workload.Fan, 1) {
+		a.targets = append(a.targets, &target{})
+	}
 	if w := c.Workload; w.Arrivals != nil {
 		a.arrivals = w.Arrivals(c.rng(), c.Calls)
 	}
 	if f := c.Workload.Fleet; f != nil {
 		a.callers = f.Callers(c.rng(), c.Calls)
+	}
+	if c.Workload.Fleet != nil || c.Workload.Second {
 		a.late = make([]bool, c.Calls)
 	}
 	var dial []grpc.DialOption
@@ -99,16 +105,17 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 			a.transport, a.scheduler, err = transportOf(p, c.Options, a.listener)
 		}
 	} else {
-		dial, a.scheduler, err = p.Dial(c.Options)
+		dial, err = a.dial(ctx)
 	}
 	if err != nil {
+		a.close()
 		return nil, err
 	}
 	scheduler := a.scheduler
 	if c.Watch != nil && scheduler != nil {
 		c.Watch(scheduler)
 	}
-	for i := range max(c.Workload.Fan, 1) {
+	for i := range a.targets {
 		if err := a.startTarget(ctx, i, dial); err != nil {
 			a.close()
 			return nil, err
@@ -117,32 +124,35 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 	return a, nil
 }
 
+// dial returns the dial options of the policy, and starts the second destination if there is one.
+func (a *arm) dial(ctx context.Context) (dial []grpc.DialOption, err error) {
+	if a.Workload.Second {
+		if a.second, err = a.startCluster("second", a.targets[0], 1); err != nil {
+			return nil, err
+		}
+		other, err := connect(ctx, a.second, nil)
+		if err != nil {
+			return nil, err
+		}
+		if a.policy.To != nil {
+			dial, a.scheduler, err = a.policy.To(other, a.Options)
+			return dial, err
+		}
+	}
+	dial, a.scheduler, err = a.policy.Dial(a.Options)
+	return dial, err
+}
+
 // hedgesElsewhere is the service config of workloads with hedges to another backend.
 const hedgesElsewhere = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
 
 func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) error {
-	t := &target{}
-	wait := waitExactly
-	if a.Clock == workload.VirtualClock {
-		wait = nil
-	}
-	cluster, err := testserver.Start(testserver.Config{
-		Wait:           wait,
-		Name:           "target-" + strconv.Itoa(i),
-		Backends:       a.Backends,
-		InMemory:       a.Clock == workload.VirtualClock,
-		Workers:        a.Workload.Workers,
-		StopsCancelled: a.Workload.Fleet != nil && a.Workload.Fleet.StopsCancelled,
-		Script:         a.script(t),
-		Seed:           a.Seed,
-		DrawByID:       true,
-		CountsOnly:     !a.KeepRecords,
-	})
+	t := a.targets[i]
+	cluster, err := a.startCluster("target-"+strconv.Itoa(i), t, 0)
 	if err != nil {
 		return err
 	}
 	t.cluster = cluster
-	a.targets = append(a.targets, t)
 	if a.Workload.Elsewhere {
 		dial = append(slices.Clip(dial), grpc.WithDefaultServiceConfig(hedgesElsewhere))
 	}
@@ -157,13 +167,33 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 	return err
 }
 
-// script scripts a target's backends, and records the arrival of hedges.
-func (a *arm) script(t *target) testserver.Script {
+// startCluster starts the backends of a destination of t.
+func (a *arm) startCluster(name string, t *target, destination int) (*testserver.Cluster, error) {
+	wait := waitExactly
+	if a.Clock == workload.VirtualClock {
+		wait = nil
+	}
+	return testserver.Start(testserver.Config{
+		Wait:           wait,
+		Name:           name,
+		Backends:       a.Backends,
+		InMemory:       a.Clock == workload.VirtualClock,
+		Workers:        a.Workload.Workers,
+		StopsCancelled: a.Workload.Fleet != nil && a.Workload.Fleet.StopsCancelled,
+		Script:         a.script(t, destination),
+		Seed:           a.Seed,
+		DrawByID:       true,
+		CountsOnly:     !a.KeepRecords,
+	})
+}
+
+// script scripts the backends of a target's destination, and records the arrival of hedges.
+func (a *arm) script(t *target, destination int) testserver.Script {
 	run := time.Duration(0)
 	if n := len(a.arrivals); n > 0 {
 		run = a.arrivals[n-1]
 	}
-	plan := a.Workload.Script(a.Distribution, a.Seed, a.started, run)
+	plan := a.Workload.Script(a.Distribution, a.Seed, destination, a.started, run)
 	if plan == nil {
 		plan = func(at testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: at.Draw(a.Distribution)} }
 	}
@@ -286,6 +316,8 @@ func (a *arm) callOnce(ctx context.Context, target, n int) time.Duration {
 	switch {
 	case a.late != nil && missedDeadline(err):
 		a.late[n] = true
+	case a.Workload.Second && err != nil && !errors.As(err, new(workload.WrongReply)):
+		a.late[n], took = true, workload.FailedTakes
 	case err != nil:
 		a.note(n, err)
 	case attempt > 0:
@@ -328,11 +360,13 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 		Wrong:     a.wrong,
 		FirstErr:  a.firstErr,
 	}
-	for _, t := range a.targets {
-		if err := t.cluster.WaitIdle(ctx); err != nil {
-			return nil, fmt.Errorf("%d attempts still run at the server: %w", t.cluster.Counts().InFlight, err)
+	for _, cluster := range a.clusters() {
+		if err := cluster.WaitIdle(ctx); err != nil {
+			return nil, fmt.Errorf("%d attempts still run at the server: %w", cluster.Counts().InFlight, err)
 		}
-		r.Server = sum(r.Server, t.cluster.Counts())
+		r.Server = sum(r.Server, cluster.Counts())
+	}
+	for _, t := range a.targets {
 		for _, c := range t.clients {
 			r.Won += c.won.Load()
 		}
@@ -361,6 +395,16 @@ func (a *arm) close() {
 		if t.stop != nil {
 			t.stop()
 		}
-		t.cluster.Close()
 	}
+	for _, cluster := range a.clusters() {
+		cluster.Close()
+	}
+}
+
+// clusters are the destinations that were started.
+func (a *arm) clusters() (all []*testserver.Cluster) {
+	for _, t := range a.targets {
+		all = append(all, t.cluster)
+	}
+	return slices.DeleteFunc(append(all, a.second), func(c *testserver.Cluster) bool { return c == nil })
 }

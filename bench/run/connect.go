@@ -16,14 +16,16 @@ import (
 // Connect returns a client that is connected, so that no call waits for a connection.
 func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialOption) (testpb.TestServiceClient,
 	error) {
+	conn, err := connect(ctx, cluster, dial)
+	return testpb.NewTestServiceClient(conn), err
+}
+
+func connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := cluster.Client(dial...)
 	if err != nil {
 		return nil, err
 	}
-	if err := ready(ctx, conn); err != nil {
-		return nil, err
-	}
-	return testpb.NewTestServiceClient(conn), nil
+	return conn, ready(ctx, conn)
 }
 
 // ConnectTo returns a connection to a server of another process, when it is ready.

@@ -19,7 +19,7 @@ type Result struct {
 	Calls     int             // all that were made: as many as latencies, but where a request is several
 	Latencies []time.Duration // of call n at n
 	Began     []time.Duration // of call n at n, after the start of the run
-	Late      []bool          // call n missed its deadline, in a fleet; nil elsewhere
+	Late      []bool          // call n failed, where calls may fail: in a fleet it missed its deadline; nil elsewhere
 	hedges    []time.Duration // when each reached its server, likewise
 	busy      []time.Duration // of a fleet's servers, up to the end of each step
 	samples   []sample        // the learned state every second, if calls arrive by the clock
@@ -44,7 +44,8 @@ func (r *Result) ExtraLoad() float64 {
 	return (float64(r.Server.Attempts) - calls) / calls
 }
 
-// MissedDeadline is how many calls of a fleet missed their deadline.
+// MissedDeadline is how many calls of a fleet missed their deadline, or failed where a workload has two
+// destinations.
 func (r *Result) MissedDeadline() int64 {
 	missed := int64(0)
 	for _, late := range r.Late {

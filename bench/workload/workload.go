@@ -54,6 +54,9 @@ type Workload struct {
 	// HTTP makes the calls HTTP requests, and streams server-sent events, through a gateway that
 	// calls the backends.
 	HTTP bool
+	// Second adds a second destination to which hedges can go. Calls may fail: a failed call counts as
+	// one that takes FailedTakes.
+	Second bool
 	// Fleet, if not nil, is who makes the calls; otherwise it is one client.
 	Fleet *Fleet
 	// Parts are groups of calls that are also reported separately.
@@ -85,6 +88,7 @@ type Part struct {
 type Moment struct {
 	testserver.Attempt
 	distribution testserver.Distribution
+	Destination  int // 1 for the second
 	seed         uint64
 	at, run      time.Duration // since the run began, and how long it is to last where that is known
 }
@@ -220,6 +224,21 @@ var All = []Workload{
 			1}, Policies: inTraffic("static-10ms"),
 	},
 	{
+		Name: "regions", About: "100 calls a second of 5 ms to a region that stalls for 1 s in 5 in the second third of " +
+			"the run, and is down in the last; a second region is 20 ms further and well",
+		Distribution: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, Second: true, backends: 1,
+		Plan: planRegions, Arrivals: poissonSteps(100), Parts: phases, Virtual: Size{30_000, 1}, Real: Size{6_000, 1},
+		Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "failsafe-go-fallback"},
+	},
+	{
+		// median 600 ms, sigma 0.4
+		Name: "providers", About: "the first tokens of two providers, 5 questions a second of 600 ms; each has slow starts, " +
+			"failures, a brown-out and a stall, at different times",
+		Distribution: "lognormal:650ms,270.8ms", Call: unary, AtOnce: true, Second: true, backends: 1,
+		Plan: planProviders, Arrivals: poissonSteps(5), Virtual: Size{10_000, 1}, Real: Size{600, 1},
+		Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "elsewhere-2s", "failsafe-go-fallback"},
+	},
+	{
 		// median 5 ms, sigma 0.45
 		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long",
 		Distribution: "lognormal:5.533ms,2.621ms", Call: unary,
@@ -290,7 +309,7 @@ func (w Workload) PoliciesBy(c Clock) []string {
 
 // Script returns the script of the workload's backends; nil: they answer after a time drawn from
 // the distribution. began returns the start of the run, and run is its planned duration.
-func (w Workload) Script(distribution testserver.Distribution, seed uint64, began func() time.Time,
+func (w Workload) Script(distribution testserver.Distribution, seed uint64, destination int, began func() time.Time,
 	run time.Duration) testserver.Script {
 	if w.Plan == nil && w.Over == nil {
 		return nil
@@ -298,7 +317,7 @@ func (w Workload) Script(distribution testserver.Distribution, seed uint64, bega
 	backends := byArrival{numbers: map[int]int{}}
 	return func(a testserver.Attempt) testserver.Plan {
 		a.Backend = backends.number(a.Backend)
-		m := Moment{Attempt: a, distribution: distribution, seed: seed, at: a.Arrival.Sub(began()), run: run}
+		m := Moment{Attempt: a, Destination: destination, distribution: distribution, seed: seed, at: a.Arrival.Sub(began()), run: run}
 		if w.Plan != nil {
 			return w.Plan(m)
 		}
