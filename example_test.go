@@ -156,7 +156,7 @@ func ExampleWithServiceConfig() {
 	// 10 of 10 tokens
 }
 
-// One call is hedged after its own delay, another not at all.
+// The call is hedged after its own delay.
 func ExampleAfter() {
 	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
 	client, stop := testserver.SlowPrimary(interceptor.DialOptions(s)...)
