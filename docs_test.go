@@ -226,34 +226,3 @@ func coreImports(t *testing.T) map[string][]string {
 	}
 	return imports
 }
-
-// TestDocs_WalksNameWhatThereIs checks that the functions of the walks in CONTRIBUTING.md exist,
-// and that no walk returns to a file that it has left.
-func TestDocs_WalksNameWhatThereIs(t *testing.T) {
-	page, err := os.ReadFile("CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row, steps := regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| `(\\w+)` \\|"), 0
-	for _, walk := range strings.Split(string(page), "\n| file | function | task |\n")[1:] {
-		file, left := "", map[string]bool{}
-		for _, step := range row.FindAllStringSubmatch(walk, -1) {
-			steps++
-			if step[1] != file {
-				left[file], file = true, step[1]
-			}
-			if left[file] {
-				t.Errorf("the walk returns to %s for %s", file, step[2])
-			}
-			code, err := os.ReadFile(file)
-			if err != nil {
-				t.Error(err)
-			} else if !regexp.MustCompile(`(?m)^func (\(\w+ \*?[\w\[\]]+\) )?` + step[2] + `[\[(]`).Match(code) {
-				t.Errorf("%s has no function %s", file, step[2])
-			}
-		}
-	}
-	if steps < 20 {
-		t.Fatalf("%d steps", steps)
-	}
-}
