@@ -1,10 +1,12 @@
 package hedgehttp
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
-	"strings"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,88 +15,99 @@ import (
 
 func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody }
 
-// hasNone reports whether a response has no body, or one of another protocol.
-func hasNone(req *http.Request, res *http.Response) bool {
-	return isNone(res.Body) || req.Method == http.MethodHead || res.StatusCode == http.StatusSwitchingProtocols
-}
+// maxBody is the size of the largest request body that is kept for hedges.
+const maxBody = 1 << 20
 
-// streams reports whether a response answers with the first byte of its body: a server flushes the
-// headers of a stream before it has an answer. The events of a GET are a subscription, which may have
-// none for long, and answers with its headers unless it is selected.
-func (x *exchange) streams(req *http.Request, res *http.Response) bool {
-	mediaType, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-	switch strings.TrimSpace(mediaType) {
-	case eventStream:
-		if x.call.Named() || req.Method != "" && req.Method != http.MethodGet {
-			return true
+// readAhead reads the body of the caller's request, so that each attempt can send it, and returns the
+// request to send. A request that can be sent only once is not hedged. A body without GetBody and of
+// unknown length is not read, because the caller may write it while it reads the response. The call
+// begins when the body has been read: its latency is the server's, and not that of the upload.
+func (x *exchange) readAhead() *http.Request {
+	req := x.caller
+	switch {
+	case req.Method == http.MethodConnect || req.Header.Get("Upgrade") != "" || req.Header.Get("Expect") != "":
+	case isNone(req.Body):
+		return req
+	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
+	default:
+		closeBody := closer(sync.OnceValue(req.Body.Close))
+		stop := context.AfterFunc(req.Context(), func() { closeBody() })
+		read, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+		x.call.Start = time.Now()
+		if stop() && err == nil && len(read) <= maxBody {
+			closeBody()
+			x.upload = read
+			return req
 		}
-	case "application/x-ndjson":
-		return true
+		rest := io.Reader(req.Body)
+		if err != nil {
+			failed, w := io.Pipe()
+			w.CloseWithError(err)
+			rest = failed
+		}
+		req = req.WithContext(req.Context())
+		req.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(read), rest), closeBody}
 	}
-	return x.firstByte != nil && x.firstByte(res)
+	x.call.NotReplayable()
+	x.call.Learns = isNone(req.Body) // otherwise the latency includes the upload
+	return req
 }
 
-const eventStream = "text/event-stream"
+type closer func() error
 
-// body is the body of the winner's response.
+func (c closer) Close() error { return c() }
+
+// setBody gives the request the body that was read ahead.
+func (a *attempt) setBody() {
+	if a.upload != nil {
+		a.req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.upload)), nil }
+		a.req.Body, _ = a.req.GetBody()
+	}
+}
+
+// body is the body of the winner's response, or of an unhedged one whose beginning has the answer.
+// If the caller closes the latter before the answer, nothing is learned.
 type body struct {
 	io.ReadCloser
-	kept    []byte // its beginning, which was read before the race was decided
-	closed  atomic.Bool
-	release context.CancelCauseFunc // frees the attempt's context
+	of     *attempt
+	at     int // in the beginning
+	closed atomic.Bool
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	if len(b.kept) > 0 && !b.closed.Load() {
-		n := copy(p, b.kept)
-		b.kept = b.kept[n:]
+func (b *body) Read(p []byte) (n int, err error) {
+	a := b.of
+	for !a.known && b.at == len(a.kept) && len(p) > 0 && !b.closed.Load() {
+		asked := a.call.Age()
+		if asked-a.headers <= call.Grace {
+			asked = 0
+		}
+		if a.peek(b.ReadCloser); a.known && !b.closed.Load() {
+			a.call.End(call.Completion{AskedAt: asked, Err: a.end.err, Trailer: a.end.pushback})
+		}
+	}
+	if n = copy(p, a.kept[b.at:]); n > 0 && !b.closed.Load() {
+		b.at += n
 		return n, nil
 	}
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.release(nil)
+	if n, err = b.ReadCloser.Read(p); err != nil {
+		a.cancel(nil)
 	}
 	return n, err
 }
 
 func (b *body) Close() error {
 	b.closed.Store(true)
-	defer b.release(nil)
+	defer b.of.cancel(nil)
 	return b.ReadCloser.Close()
 }
 
-// unhedgedBody is the body of an unhedged response whose beginning has the answer. If the caller
-// closes the body before that, nothing is learned.
-type unhedgedBody struct {
-	io.ReadCloser
-	*exchange
-	res     *http.Response
-	kept    []byte
-	headers time.Duration // the age of the call when they came
-	over    atomic.Bool   // the answer was read, or the body is closed
-}
-
-func (u *unhedgedBody) Read(p []byte) (int, error) {
-	if u.over.Load() {
-		return u.ReadCloser.Read(p)
-	}
-	asked := u.call.Age()
-	n, err := u.ReadCloser.Read(p)
-	if u.kept = append(u.kept, p[:min(n, maxKept)]...); u.over.Load() {
-		return n, err
-	}
-	end, known := u.answerOf(u.caller, u.res, u.kept, err)
-	if !known || u.over.Swap(true) {
-		return n, err
-	}
-	if asked-u.headers <= call.Grace {
-		asked = 0
-	}
-	u.call.End(call.Completion{AskedAt: asked, Err: end.err, Trailer: end.pushback})
-	return n, err
-}
-
-func (u *unhedgedBody) Close() error {
-	u.over.Store(true)
-	return u.ReadCloser.Close()
+// peek reads a part of the beginning of a response's body, in which the answer may be.
+func (a *attempt) peek(from io.Reader) {
+	a.kept = slices.Grow(a.kept, 512)
+	n, err := from.Read(a.kept[len(a.kept):cap(a.kept)])
+	a.kept = a.kept[:len(a.kept)+n]
+	a.judge(err)
 }

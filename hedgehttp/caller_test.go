@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,3 +81,46 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestTransport_LosersLeaveTheContext: a hedge that has lost does not use the caller's context after
+// RoundTrip. A hedge sees the context's values while its request lasts.
+func TestTransport_LosersLeaveTheContext(t *testing.T) {
+	hedgetest.Run(t, "", func(t *testing.T) {
+		ctx := &watched{Context: context.WithValue(t.Context(), inContext{}, "value")}
+		before, ended := make(chan any, 1), make(chan struct{})
+		late := roundTrip(func(req *http.Request) (*http.Response, error) {
+			defer close(ended)
+			before <- req.Context().Value(inContext{})
+			time.Sleep(50 * ms) // it ignores its context
+			req.Context().Deadline()
+			req.Context().Value("another key")
+			return nil, req.Context().Err()
+		})
+		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), &fake{script: script{is(200, 20*ms)}},
+			hedgehttp.WithHedgeTransport(late))
+		req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", nil)
+		outcome(t, rt, req)
+		ctx.returned.Store(true)
+		if <-ended; <-before != "value" || ctx.late.Load() != 0 {
+			t.Errorf("the hedge misses the context's value, or has used the context %d times after the call", ctx.late.Load())
+		}
+	})
+}
+
+type inContext struct{}
+
+// watched counts its uses after the call has returned.
+type watched struct {
+	context.Context
+	returned atomic.Bool
+	late     atomic.Int64
+}
+
+func (w *watched) note() {
+	if w.returned.Load() {
+		w.late.Add(1)
+	}
+}
+
+func (w *watched) Value(key any) any           { w.note(); return w.Context.Value(key) }
+func (w *watched) Deadline() (time.Time, bool) { w.note(); return w.Context.Deadline() }

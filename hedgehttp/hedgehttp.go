@@ -33,13 +33,13 @@ import (
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
 // OPTIONS, TRACE or QUERY request. [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select
 // these, and with [WithIdempotencyKey] also requests with such a key. Any other request, such as a
-// read by POST, is hedged only if a pattern of [hedge.WithMethods] or [hedge.WithReadOnlyMethods]
-// matches the request or its name, or, with WithIdempotentOnly, if its name is a gRPC method with a
-// linked descriptor that allows it. Requests with an Upgrade or Expect header, and CONNECT
-// requests, are sent once.
+// read by POST, needs a pattern of [hedge.WithMethods] or [hedge.WithReadOnlyMethods] that matches
+// the request or its name, or, with WithIdempotentOnly, the name of a gRPC method whose linked
+// descriptor allows it. Requests with an Upgrade or Expect header, CONNECT requests, and requests with
+// a body of more than 1 MiB, or of unknown length without GetBody, are sent once.
 //
-// The target is the scheme and host of the URL. The latency of a request is learned under a name,
-// which is the first of:
+// The target is the scheme and host of the URL. The latency of a request, which begins when its body
+// has been read, is learned under a name, which is the first of:
 //
 //   - the result of the function of [WithName]
 //   - the full method in which its path ends, such as /pkg.Svc/Get, if its headers are those of gRPC,
@@ -48,23 +48,17 @@ import (
 //     its own [http.Request].Pattern, which a server's mux has set for a reverse proxy
 //   - its HTTP method, or "other" for an unusual one
 //
-// A body of up to 1 MiB is read before the request is sent, if the request has a GetBody or a
-// ContentLength, and the latency of the request begins then. A request with any other body is sent
-// once, and teaches no latency.
-//
 // Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
-// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads.
-// docs/http.md has the table, with the codes for [hedge.WithNonFatalCodes]. The status of a call of
-// gRPC, gRPC-Web or Connect inside a response counts as it does for gRPC. A Retry-After header of
-// an error, in seconds or as a date, holds hedges back. The function of [hedge.WithAcceptable] gets
-// the *[http.Response], or nil without one, and must not read its body. The functions of
+// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads. docs/http.md
+// has the table, with the codes for [hedge.WithNonFatalCodes], and describes Retry-After and statuses
+// of gRPC and Connect inside a response. The function of [hedge.WithAcceptable] gets the
+// *[http.Response], or nil without one, and must not read its body. The functions of
 // [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
-// one attempt, with a context that ends when the body has been read or closed, or with the context
-// of the request. If all attempts fail, RoundTrip returns the primary's response or error. Losers
-// are canceled at once: over HTTP/2 their streams are reset, and over HTTP/1.1 their connections
-// are closed. Hooks of [net/http/httptrace] see the primary.
+// one attempt; if all fail, from the primary. Its context ends when its body has been read or closed,
+// or with the context of the request. Losers are canceled at once: over HTTP/2 their streams are
+// reset, and over HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
 	base = cmp.Or(base, http.DefaultTransport)
 	r := (*registry.Registry)(s)
@@ -86,10 +80,9 @@ type Option func(*transport)
 
 // WithName names requests with a function, so that requests of different latency are learned
 // separately. of must return few different names, such as "/shop/Search", without identifiers from
-// the path. Patterns of [hedge.WithMethods] and [hedge.WithReadOnlyMethods] match the request or
-// this name, and those of [hedge.WithMethodOptions] the name. With an empty name, and with a nil
-// of, the default, [Transport] names the request. of must be safe for concurrent use, and must not
-// change the request.
+// the path. Patterns of [hedge.WithMethodOptions] match this name, and those of other options the
+// request too. With an empty name, and with a nil of, the default, [Transport] names the request. of
+// must be safe for concurrent use, and must not change the request.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
@@ -121,8 +114,8 @@ func WithHedgeTransport(rt http.RoundTripper) Option {
 // counts in stats.Counts.NotReplayable.
 //
 // Cookies and relative redirects of the response apply to the caller's URL. Nil, the default, sends
-// a copy of the caller's request. hedge must be safe for concurrent use. It is called when a hedge
-// is due, and the request may not be sent: its body is then closed.
+// a copy of the caller's request. hedge must be safe for concurrent use. It is called when a hedge is
+// due. If the request is not sent, its body is closed.
 func WithHedgeRequest(hedge func(n int, r *http.Request) (*http.Request, error)) Option {
 	return func(t *transport) { t.hedgeRequest = hedge }
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -50,49 +51,75 @@ func failed(err error) answer {
 	return answer{err: status.Error(codes.Unavailable, err.Error())}
 }
 
-// firstAnswer returns the answer by what a transport has returned, as answerOf does.
-func (x *exchange) firstAnswer(req *http.Request, res *http.Response, err error) (a answer, known bool) {
-	switch {
-	case err != nil:
-		return failed(err), true
-	case res == nil:
-		return failed(errors.New("no response")), true
-	case hasNone(req, res):
-		return x.answerOf(req, res, nil, io.EOF)
-	}
-	return x.answerOf(req, res, nil, nil)
+// hasNone reports whether the response has no body, or one of another protocol.
+func (a *attempt) hasNone() bool {
+	return isNone(a.res.Body) || a.req.Method == http.MethodHead || a.res.StatusCode == http.StatusSwitchingProtocols
 }
 
-// answerOf returns the answer of a response by the beginning of its body, and by the error that ended
-// the body. known is false if the answer needs more of the body.
-func (x *exchange) answerOf(req *http.Request, res *http.Response, kept []byte, end error) (a answer, known bool) {
+// judge sets the answer by what the transport has returned, the beginning of the body, and the error
+// that ended the body. The answer is not known if it needs more of the body. Once the primary has the
+// headers of a stream, a hedge answers only with the first byte of another one.
+func (a *attempt) judge(end error) {
+	res := a.res
+	switch a.known = true; {
+	case a.err != nil:
+		a.end = failed(a.err)
+		return
+	case res == nil:
+		a.end = failed(errors.New("no response"))
+		return
+	case a.hasNone():
+		end = io.EOF
+	}
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
-	a.decides = m.code == codes.NotFound
+	a.end = answer{decides: m.code == codes.NotFound}
 	if m.code != codes.OK {
-		a.err, a.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
+		a.end.err, a.end.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
 	}
-	switch known = true; {
-	case a.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
-		return answer{err: status.Error(codes.ResourceExhausted, res.Status), pushback: turnedAway}, true
-	case rpc.InHTTP(req, res):
-		pushback, err, ok := rpc.StatusInHTTP(res, kept, end == io.EOF)
-		if known = ok; known && err != nil {
-			a.err, a.decides = err, true
+	late := a != &a.primary && a.open.Load()
+	switch {
+	case a.end.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
+		a.end = answer{err: status.Error(codes.ResourceExhausted, res.Status), pushback: turnedAway}
+		return
+	case rpc.InHTTP(a.req, res):
+		pushback, err, ok := rpc.StatusInHTTP(res, a.kept, end == io.EOF)
+		if a.known = ok; ok && err != nil {
+			a.end.err, a.end.decides = err, true
 			if pushback != nil {
-				a.pushback = pushback
+				a.end.pushback = pushback
 			}
 		}
-	case m.code == codes.OK && x.streams(req, res):
-		known = len(kept) > 0 || end == io.EOF
+	case m.code == codes.OK && (late || a.streams()):
+		a.known = len(a.kept) > 0 || end == io.EOF
 	}
-	if !known && (end != nil || len(kept) >= maxKept) {
-		if known = true; a.err == nil {
-			a = failed(cmp.Or(end, io.ErrShortBuffer))
+	if !a.known && (end != nil || len(a.kept) >= maxKept) {
+		if a.known = true; a.end.err == nil {
+			a.end = failed(cmp.Or(end, io.ErrShortBuffer))
 		}
 	}
-	return a, known
+	if late && a.known && a.end.err == nil && (len(a.kept) == 0 || res.StatusCode >= 300) {
+		a.end = failed(errors.New("the primary's stream is open"))
+	}
 }
+
+// streams reports whether a response answers with the first byte of its body: a server flushes the
+// headers of a stream before it has an answer. The events of a GET are a subscription, which may have
+// none for long, and answers with its headers unless it is selected.
+func (a *attempt) streams() bool {
+	mediaType, _, _ := strings.Cut(strings.ToLower(a.res.Header.Get("Content-Type")), ";")
+	switch strings.TrimSpace(mediaType) {
+	case eventStream:
+		if a.call.Named() || a.req.Method != "" && a.req.Method != http.MethodGet {
+			return true
+		}
+	case "application/x-ndjson":
+		return true
+	}
+	return a.firstByte != nil && a.firstByte(a.res)
+}
+
+const eventStream = "text/event-stream"
 
 // turnedAway asks for the next attempt at once: see shed.Bound.Handler.
 var turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")
