@@ -20,9 +20,9 @@ const (
 	steps = 8
 	step  = 250 * time.Millisecond
 
-	// The costliest call counts until the end of the half that follows its own. At 10 percent, a
+	// The costliest call counts until the end of the slot of costMemory that follows its own. At 10 percent, a
 	// target with a costly call each six seconds earns the price of one such call in a minute.
-	half = 30 * time.Second
+	costMemory = 30 * time.Second
 
 	maxLate = time.Minute
 )
@@ -55,8 +55,8 @@ type Bucket struct {
 	earned [steps]int64
 	recent int64 // the sum of earned
 
-	half      int64    // the latest, after the origin
-	costliest [2]int64 // the price of the costliest call of that half, and of the half before
+	costSlot  int64    // the latest, after the origin
+	costliest [2]int64 // the price of the costliest call of that slot, and of the slot before
 
 	savings savings
 	market  market
@@ -298,11 +298,11 @@ func (b *Bucket) settle(now time.Time) {
 		*slot = 0
 	}
 	b.step = n
-	if h := n / int64(half/step); h != b.half {
-		if h != b.half+1 {
+	if h := n / int64(costMemory/step); h != b.costSlot {
+		if h != b.costSlot+1 {
 			b.costliest[0] = 0
 		}
-		b.half, b.costliest = h, [2]int64{0, b.costliest[0]}
+		b.costSlot, b.costliest = h, [2]int64{0, b.costliest[0]}
 	}
 	b.cap()
 }

@@ -125,12 +125,12 @@ type hold struct {
 
 	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate,
 	// and an expected failure has no effect: see docs/guard.md.
-	noted, seen     frequency // unexplained failures; all failures
-	begun           time.Time // start of the last pause, which is a sign
-	length          time.Duration
-	failures, first float64                               // failures in the pause; calls before it
-	counted         bool                                  // the pause has set the expected rate
-	expected        struct{ rate, credit, depth float64 } // failures per call, saved, and saved at most
+	noted, seen           frequency // unexplained failures; all failures
+	begun                 time.Time // start of the last pause, which is a sign
+	length                time.Duration
+	failures, callsBefore float64                               // failures in the pause; calls before it
+	counted               bool                                  // the pause has set the expected rate
+	expected              struct{ rate, credit, depth float64 } // failures per call, saved, and saved at most
 }
 
 func (h *hold) pausing(now time.Time) bool { return now.Sub(h.begun) < h.length }
@@ -175,7 +175,7 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 		if recovery = min(2*recovery, maxRecovery); h.missing == 0 && since > recovery {
 			recovery = minRecovery
 		}
-		h.begun, h.length, h.failures, h.first, h.counted = now, shortPause, 0, calls, false
+		h.begun, h.length, h.failures, h.callsBefore, h.counted = now, shortPause, 0, calls, false
 		switch { // about a whole number of intervals between signs: 1.8 of them may have the failures of one
 		case since <= maxCount/2:
 			h.length = max(2*since, minCount)
@@ -203,7 +203,7 @@ func (h *hold) advance(now time.Time, calls float64) {
 	if after >= 0 && h.length >= minCount && !h.counted {
 		// The calls of the counted part of the pause, assuming a steady rate: advance may run much
 		// later.
-		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
+		during := (calls - h.callsBefore) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
 		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // plus half a standard deviation
 		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
 	}

@@ -16,13 +16,13 @@ const silentFrom = 2
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
-	mu       sync.Mutex // guards the fields below and changes of late
-	silent   bool
-	first    time.Time // when the first of the late calls was noticed
-	lastLate time.Time // when a call was last late in a reported silence; zero: never
-	probe    time.Time // when the next primary may be a probe
-	hedged   time.Time // when the connection was last picked for a primary that may be hedged
-	patient  time.Time // when the next probe may be patient
+	mu          sync.Mutex // guards the fields below and changes of late
+	silent      bool
+	first       time.Time // when the first of the late calls was noticed
+	lastLate    time.Time // when a call was last late in a reported silence; zero: never
+	probe       time.Time // when the next primary may be a probe
+	hedged      time.Time // when the connection was last picked for a primary that may be hedged
+	nextPatient time.Time // when the next probe may be patient
 
 	took    time.Duration // latency of the last patient probe that was answered; halved by each patient probe
 	trusted time.Time     // until then late calls do not count, because the connection is slow
@@ -118,7 +118,7 @@ func (s *silence) called(now time.Time, delay time.Duration) (reported bool) {
 	case n == 1:
 		s.first, s.lastLate = now, time.Time{}
 	case !s.silent && n >= silentFrom && now.Sub(s.first) >= delay/2: // calls that are late together count once
-		s.silent, s.probe, s.hedged, s.patient = true, now, now, s.first.Add(patientFrom)
+		s.silent, s.probe, s.hedged, s.nextPatient = true, now, now, s.first.Add(patientFrom)
 	}
 	if !s.silent || n <= silentFrom || now.Sub(s.first) < reportedAfter {
 		return false
@@ -267,13 +267,13 @@ func (b *Backend) Probe(now time.Time, r *Record) bool {
 	if now.Before(s.probe) || r == nil && now.Before(s.hedged.Add(unhedgedFrom)) {
 		return false
 	}
-	p := &probe{of: s, lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
+	p := &probe{of: s, lasted: now.Sub(s.first), patient: !now.Before(s.nextPatient)}
 	s.probe = now.Add(min(max(p.lasted/10, probeEvery), maxProbeEvery))
 	if r == nil {
 		return true
 	}
 	if p.patient {
-		s.patient = now.Add(min(3*p.lasted, maxPatientEvery))
+		s.nextPatient = now.Add(min(3*p.lasted, maxPatientEvery))
 	}
 	r.probe.Store(p)
 	return true

@@ -175,7 +175,7 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	l.Start(c, trigger.Owner{
 		Budget:    m.Target.Budget,
 		Pace:      &r.pace,
-		Epoch:     r.epoch,
+		Origin:    r.epoch,
 		Panicked:  func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Evaluated: m.sample,
 	})

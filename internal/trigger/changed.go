@@ -44,12 +44,12 @@ func (l *Learner) changedAt(now time.Time, age time.Duration, least float64) (at
 	return 0, false
 }
 
-// lately returns the calls of the window since latencies last changed, with restored latencies.
+// sinceChange returns the calls of the window since latencies last changed, with restored latencies.
 //
 // A change drops what was learned before. It must concern half of all calls (matters): a backend
 // among several that stalls for a second now and then is part of the distribution. Soon after a
 // change, a smaller one is enough (mattersAgain).
-func (l *Learner) lately(now time.Time) *sketch.Distribution {
+func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)
 	least := matters

@@ -55,7 +55,7 @@ const (
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	l.measured.fade(now, l.schedule.learned.Load())
-	d := l.lately(now)
+	d := l.sinceChange(now)
 	if l.warming(c) {
 		return
 	}

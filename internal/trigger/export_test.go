@@ -7,9 +7,9 @@ import (
 
 // The variables that take parts out.
 var (
-	Beyond, Assumed, KeptCalls, AsHedges = &beyond, &assumed, &keptCalls, &asHedges
-	Matters, MattersAgain, Unsettled     = &matters, &mattersAgain, &unsettled
-	StaleForNext                         = &staleForNext
+	DeadlineFactor, Assumed, KeptCalls, AsHedges = &deadlineFactor, &assumed, &keptCalls, &asHedges
+	Matters, MattersAgain, Unsettled             = &matters, &mattersAgain, &unsettled
+	StaleForNext                                 = &staleForNext
 )
 
 // Choose makes a choice on the calling goroutine. No other goroutine may be computing.

@@ -42,7 +42,7 @@ type Learner struct {
 type Owner struct {
 	Budget    *budget.Bucket  // the target's
 	Pace      *Pace           // shared by all learners of a scheduler; nil: no limit
-	Epoch     time.Time       // origin of the learner's times
+	Origin    time.Time       // origin of the learner's times
 	Panicked  func()          // the computation of an estimate panicked
 	Evaluated func(time.Time) // the window was evaluated; called without locks
 	Run       func(func())    // makes a choice without blocking the caller; nil: on a goroutine of its own
@@ -53,9 +53,9 @@ func (l *Learner) Start(c *Config, o Owner) {
 	l.owner = o
 	l.window = sketch.NewKeeping(c.Window, keptCalls)
 	l.forgetHedges(c)
-	l.window.Mark(o.Epoch) // sets the window's origin: calls may have begun before the first that ends
+	l.window.Mark(o.Origin) // sets the window's origin: calls may have begun before the first that ends
 	l.since = math.MinInt64
-	l.schedule.epoch = o.Epoch
+	l.schedule.origin = o.Origin
 	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize applies
 }
 
@@ -83,7 +83,7 @@ func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	}
 	n, c := l.schedule.learned.Load(), l.config.Load()
 	if n > l.schedule.lastSize.Load() && l.schedule.old(c, n, now, staleForNext) {
-		l.look(c, now, n)
+		l.recompute(c, now, n)
 	}
 	return l.current.Load()
 }
@@ -109,7 +109,7 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	l.window.RecordByStart(now, d, answered)
 	n, c := l.schedule.learned.Add(1), l.config.Load()
 	if n >= l.schedule.nextSize.Load() || l.schedule.old(c, n, now, stale) {
-		l.look(c, now, n)
+		l.recompute(c, now, n)
 	}
 }
 
@@ -121,9 +121,9 @@ func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	}
 }
 
-// look recomputes the estimate after n records. It is a no-op if too few calls are known, or
-// another goroutine is computing. If Pace refuses a choice, look schedules another try.
-func (l *Learner) look(c *Config, now time.Time, n int64) {
+// recompute updates the estimate after n records. It is a no-op if too few calls are known, or
+// another goroutine is computing. If Pace refuses a choice, recompute schedules another try.
+func (l *Learner) recompute(c *Config, now time.Time, n int64) {
 	known, at := n+l.restoredCalls(), l.schedule.at(now)
 	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
 		return
@@ -138,7 +138,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	}
 	l.schedule.next(c, n, at, choosing)
 	if !paced || l.current.Load() == nil { // the first estimate does not wait for a choice
-		l.conclude(c, now, func() { l.useQuantile(c, now, l.lately(now)) })
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.sinceChange(now)) })
 		return
 	}
 	run := l.owner.Run

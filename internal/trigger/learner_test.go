@@ -24,7 +24,7 @@ func config() *trigger.Config {
 
 func started(c *trigger.Config, epoch time.Time) *trigger.Learner {
 	l := &trigger.Learner{}
-	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Epoch: epoch})
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Origin: epoch})
 	return l
 }
 

@@ -67,7 +67,7 @@ func choicesWait(t *testing.T, busy bool) {
 	c.BudgetPercent = 40
 	l, epoch, choices := &trigger.Learner{}, time.Unix(1e9, 0), 0
 	var pace trigger.Pace
-	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Pace: &pace, Epoch: epoch})
+	l.Start(c, trigger.Owner{Budget: budget.New(c.BudgetPercent), Pace: &pace, Origin: epoch})
 	l.Run(func(choose func()) { choices++; choose() })
 	of, random := testserver.DistributionT(t, "ttft"), simulation.Generator(1, 1, 1)
 	calls := func(from, to time.Duration) {

@@ -16,7 +16,7 @@ func TestParts(t *testing.T) {
 		worlds.Unset("1000 kept calls", trigger.KeptCalls, 0),
 		worlds.Unset("changes", trigger.Matters, 2).And(worlds.Unset("", trigger.MattersAgain, 2)),
 		worlds.Unset("smaller changes soon after a change", trigger.Unsettled, 0),
-		worlds.Unset("beyond", trigger.Beyond, 1),
+		worlds.Unset("deadline factor", trigger.DeadlineFactor, 1),
 		worlds.Unset("choice after a pause", trigger.StaleForNext, math.MaxInt32),
 	})
 }

@@ -212,7 +212,7 @@ func (p Problem) search() *search {
 		before = edge
 	}
 	if left := p.Primary.Left; left > rarest {
-		s.points = append(s.points, point{before, left, math.Log(beyond)})
+		s.points = append(s.points, point{before, left, math.Log(deadlineFactor)})
 	}
 	for _, p := range s.points {
 		s.unhedged += p.width * size(p.share)

@@ -34,7 +34,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.withRestored(new(sketch.Distribution))) })
-		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes too long for a caller to wait
+		l.recompute(c, now, l.schedule.learned.Load()) // for a choice, which takes too long for a caller to wait
 	}
 	return l.current.Load()
 }

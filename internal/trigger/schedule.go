@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// schedule determines when the estimate is recomputed. Times are in nanoseconds after the epoch.
+// schedule determines when the estimate is recomputed. Times are in nanoseconds after the origin.
 type schedule struct {
-	epoch    time.Time
+	origin   time.Time
 	learned  atomic.Int64 // latencies and bounds recorded
 	nextSize atomic.Int64 // learned at which to recompute
 	nextTime atomic.Int64 // time at which to recompute
@@ -18,7 +18,7 @@ type schedule struct {
 // interval is the least time between two estimates: a second in the default window.
 func (c *Config) interval() time.Duration { return c.Window / 30 }
 
-func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.epoch)) }
+func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.origin)) }
 
 // old reports whether an estimate is due: n calls are enough, or it is stale intervals overdue.
 func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
@@ -41,7 +41,7 @@ func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 // Pace bounds the choices of all learners of a scheduler together to about 1% of a core, however many
 // methods are active. The zero Pace has made no choice.
 type Pace struct {
-	paid atomic.Int64 // when the share has paid for the choices made, ns after the epoch
+	paid atomic.Int64 // when the share has paid for the choices made, ns after the origin
 }
 
 const (
@@ -51,7 +51,7 @@ const (
 	maxCost   = 200 * time.Millisecond // of a choice; a longer one was interrupted, as by a stop of the process
 )
 
-// take reports whether a choice may be made at nanoseconds after the epoch, and if so, pays usualCost.
+// take reports whether a choice may be made at nanoseconds after the origin, and if so, pays usualCost.
 func (p *Pace) take(at int64) bool {
 	if p == nil {
 		return true
@@ -68,7 +68,7 @@ func (p *Pace) take(at int64) bool {
 	}
 }
 
-// took replaces the usual cost of a choice made at nanoseconds after the epoch by d, or by maxCost if
+// took replaces the usual cost of a choice made at nanoseconds after the origin by d, or by maxCost if
 // d is longer. Choices that were interrupted together count as one.
 func (p *Pace) took(at int64, d time.Duration) {
 	if p == nil {

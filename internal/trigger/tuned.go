@@ -22,13 +22,13 @@ const (
 
 // These are constants too, but each takes a part out at some value, as TestParts does.
 var (
-	beyond       = 4.0   // times the largest bound: the assumed latency of a call cut short there, by a deadline
-	assumed      = 8.0   // weight of the prior, which trusts the prediction, in hedged calls
-	keptCalls    = 1000  // primaries that are kept regardless of age
-	asHedges     = 300.0 // weight of primaries in the estimate of hedge latency, in hedges
-	matters      = 0.5   // share of calls that a change must concern
-	mattersAgain = 0.15  // the same for unsettled window steps after a change
-	unsettled    = time.Duration(4)
+	deadlineFactor = 4.0   // times the largest bound: the assumed latency of a call cut short there, by a deadline
+	assumed        = 8.0   // weight of the prior, which trusts the prediction, in hedged calls
+	keptCalls      = 1000  // primaries that are kept regardless of age
+	asHedges       = 300.0 // weight of primaries in the estimate of hedge latency, in hedges
+	matters        = 0.5   // share of calls that a change must concern
+	mattersAgain   = 0.15  // the same for unsettled window steps after a change
+	unsettled      = time.Duration(4)
 
 	staleForNext = int64(4) // stale, at the start of a call: the estimate may stem from a burst's fastest calls
 )

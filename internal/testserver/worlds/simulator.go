@@ -112,10 +112,10 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 			s.budgets = append(s.budgets, budget.New(c.BudgetPercent))
 		}
 		s.learners[i].Start(c, trigger.Owner{
-			Budget: s.budgets[i/len(w.Medians)], Epoch: s.Epoch, Run: func(choose func()) { choose() },
+			Budget: s.budgets[i/len(w.Medians)], Origin: s.Epoch, Run: func(choose func()) { choose() },
 		})
 		if w.Elsewhere {
-			s.far[i].Start(c, trigger.Owner{Epoch: s.Epoch})
+			s.far[i].Start(c, trigger.Owner{Origin: s.Epoch})
 			s.learners[i].HedgesGoTo(&s.far[i])
 		}
 	}
