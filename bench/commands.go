@@ -144,7 +144,8 @@ const (
 
 func costCommand(w, log io.Writer) *ffcli.Command {
 	var c cost.Cost
-	var short, serve bool
+	var client cost.Counted
+	var short, serve, count bool
 	flags := func(fs *flag.FlagSet) {
 		namesFlag(fs, &c.Kinds, "kind", cost.KindNames, "`kinds` of calls to make, with a comma between (default all)")
 		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency,
@@ -161,6 +162,12 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 		fs.StringVar(&c.Profile, "cpuprofile", "",
 			"`path` of a profile of the processor time, with a label for each client; empty for none")
 		fs.BoolVar(&serve, "serve", false, "only run the server, until standard input ends; cost starts it so")
+		fs.BoolVar(&count, "count", false, "count the instructions of unary calls and streams under Valgrind, instead of "+
+			"the processor time")
+		wholeFlag(fs, &client.Calls, "calls", 4000, 0, maxCalls, "with -count: `number` of calls that are counted")
+		fs.StringVar(&client.Target, "to", "", "with -client: the `target` to call")
+		fs.StringVar(&client.Label, "client", "", "only make the calls that are counted, as the `client` of this name; "+
+			"-count starts it so")
 	}
 	return command("cost", "processor time of calls that need no hedge, as a ratio to plain ones", flags,
 		func(ctx context.Context) error {
@@ -175,6 +182,14 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 				return err
 			}
 			c.Server = []string{self, "cost", "-serve"}
+			switch {
+			case client.Label != "" && len(c.Kinds) == 1 && len(c.Concurrency) == 1:
+				client.Kind, client.Concurrency = c.Kinds[0], c.Concurrency[0]
+				return client.Run(ctx, w)
+			case count:
+				return (&cost.Count{Server: c.Server, Client: []string{self, "cost"}, Kinds: c.Kinds,
+					Concurrency: c.Concurrency, Calls: client.Calls}).Run(ctx, w, log)
+			}
 			return c.Run(ctx, w, log)
 		})
 }

@@ -50,11 +50,12 @@ type contestant struct {
 // contestants begin with the plain client, to which all others are compared. It is also second: its
 // ratio shows how far equals differ on this machine. For HTTP requests it is plain HTTP.
 var contestants = []contestant{
-	{label: "plain gRPC", policy: policy.None, http: true},
+	{label: plainLabel, policy: policy.None, http: true},
 	{label: "plain gRPC again", policy: policy.None, http: true},
 	{label: "the floor", policy: policy.Floor},
-	{label: "hedge", policy: policy.Adaptive, http: true},
-	{label: "hedge, never due", policy: policy.Adaptive,
+	{label: trueFloorLabel, policy: policy.TrueFloor, extra: true},
+	{label: hedgeLabel, policy: policy.Adaptive, http: true},
+	{label: neverDue, policy: policy.Adaptive,
 		options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
 	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun(true)}, extra: true},
 	{label: "hedge, each call", policy: policy.Adaptive,

@@ -45,6 +45,7 @@ const (
 	Adaptive     = "adaptive"
 	Peer         = "failsafe-go"
 	Floor        = "floor"
+	TrueFloor    = "true floor"
 	FailsafeCost = "failsafe-go as it is"
 )
 
@@ -106,8 +107,8 @@ var All = []Policy{
 		HTTP2: true, Part: true, Peer: true},
 	{Name: "hedgedhttp-50ms-h2", About: "the same after 50 ms", Transport: hedgedHTTP(50 * time.Millisecond),
 		HTTP2: true, Part: true, Peer: true},
-	{Name: Floor, Dial: dialing(grpc.WithUnaryInterceptor(floorUnary), grpc.WithStreamInterceptor(floorStream)),
-		Part: true},
+	{Name: Floor, Dial: dialing(floor{delay: floorDelay}.dial()...), Part: true},
+	{Name: TrueFloor, Dial: trueFloor, Part: true},
 	{Name: FailsafeCost, Dial: dialing(grpc.WithUnaryInterceptor(failsafeInterceptor(1))), Part: true, Peer: true},
 }
 
