@@ -41,7 +41,6 @@ func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientS
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	n       int           // 0 for the primary
 	channel *call.Channel // of a hedge; nil: the call's own
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
@@ -56,6 +55,7 @@ type streamAttempt struct {
 	recvErr   error // of RecvMsg for the first message, before the decision
 	held      bool  // into holds the first message
 	goal      goal  // of the race
+	n         uint8 // 0 for the primary
 	answered  bool  // a hedge has its goal; guarded by the stream's mu
 }
 
@@ -204,7 +204,7 @@ func (u unmarked) Context() context.Context { return u.context() }
 // Run opens a hedge, sends the request and waits for the goal of the race.
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
-	ctx = c.call.HedgeContext(ctx, m.n)
+	ctx = c.call.HedgeContext(ctx, int(m.n))
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.finish(m, err) }))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
@@ -224,7 +224,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 		call.HedgeAnswered(ctx)
 	}
 	if to := attempt.PeerOf(st, ctx); to != nil {
-		c.call.HedgePeer(m.n, to)
+		c.call.HedgePeer(int(m.n), to)
 	}
 	return err
 }

@@ -26,9 +26,8 @@ type contest struct {
 	*call.Call
 	stream  *clientStream
 	race    race.Race
-	askedAt time.Duration // the call's age when RecvMsg or Header was called
-	replies attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
-	goal    goal
+	askedAt time.Duration  // the call's age when RecvMsg or Header was called
+	replies attempt.Reply  // makes the hedges' messages; zero unless RecvMsg races for the first message
 	running sync.WaitGroup // until the race has returned, which may be after the choice
 }
 
@@ -92,7 +91,7 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 		return c.chosen.Load(), nil
 	}
 	k := &c.contest
-	k.Call, k.stream, k.goal, k.askedAt = &c.call, c, g, askedAt
+	k.Call, k.stream, k.askedAt, c.primary.goal = &c.call, c, askedAt, g
 	if c.phase = settling; races {
 		c.phase = racing
 		k.running.Add(1)
@@ -104,12 +103,12 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 // received into the given message; nil if the caller's message is not known yet.
 func (k *contest) run(into any) *streamAttempt {
 	c, was := k.stream, k.replies.Content()
-	c.primary.goal, c.primary.into = k.goal, into
+	c.primary.into = into
 	winner := &c.primary
 	defer k.running.Done()
 	defer func() { c.choose(winner) }() // also if an attempt panics
 	out := k.race.Run(c.call.Context, c.primary.cancel, k.plan(), k, k)
-	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // otherwise the message is to come
+	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) { // otherwise the message is to come
 		e := call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
@@ -156,7 +155,7 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: n, channel: k.Channel(n), goal: k.goal, cancel: cancel,
+	h := &streamAttempt{stream: k.stream, n: uint8(n), channel: k.Channel(n), goal: k.stream.primary.goal, cancel: cancel,
 		request: k.stream.kept.Load().Message()}
 	if h.request == nil {
 		return nil
@@ -173,7 +172,7 @@ func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 // to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	if k.goal == responseHeaders && r.Err == nil && !r.Panicked {
+	if c.primary.goal == responseHeaders && r.Err == nil && !r.Panicked {
 		k.BookHeaders(r)
 		return
 	}
@@ -233,7 +232,7 @@ func (c *clientStream) await() *streamAttempt {
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
 func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
 	c.mu.Lock()
-	awaitsMessage := c.phase == racing && c.contest.goal == firstMessage
+	awaitsMessage := c.phase == racing && c.primary.goal == firstMessage
 	c.mu.Unlock()
 	if !c.waits && awaitsMessage {
 		// Header must not wait for the first message. A primary with headers wins. A primary

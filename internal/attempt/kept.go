@@ -55,7 +55,7 @@ func encoded(m proto.Message) *Kept {
 		k = &Kept{from: pool}
 	}
 	var err error
-	if k.data, err = (proto.MarshalOptions{AllowPartial: true}).MarshalAppend(k.data[:0], m); err != nil {
+	if k.data, err = (proto.MarshalOptions{AllowPartial: true, UseCachedSize: true}).MarshalAppend(k.data[:0], m); err != nil {
 		return nil
 	}
 	k.of = m.ProtoReflect().Type()

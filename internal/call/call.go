@@ -35,14 +35,14 @@ type Call struct {
 	Delay       time.Duration // after which the first hedge is due
 	Learns      bool          // its latency is to be learned
 	OffWire     bool          // its attempts do not use the streams of its target's connections
+	untaught    bool          // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
+	group       control.Group
+	mode        mode
 
 	class   *registry.Class // of its request; nil: none
 	payment payment
 	http    *HTTPOption // nil for a gRPC call
 
-	group     control.Group
-	mode      mode
-	untaught  bool              // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges int               // of the trigger or the policy
 	hedges    hedges
