@@ -88,7 +88,8 @@ func (b *body) Read(p []byte) (n int, err error) {
 			a.call.End(call.Completion{AskedAt: asked, Err: a.end.err, Trailer: a.end.pushback})
 		}
 	}
-	if n = copy(p, a.kept[b.at:]); n > 0 && !b.closed.Load() {
+	if b.at < len(a.kept) && !b.closed.Load() {
+		n = copy(p, a.kept[b.at:])
 		b.at += n
 		return n, nil
 	}

@@ -175,7 +175,7 @@ var control = []struct {
 }{
 	{name: "GET", serve: hello, client: get},
 	{name: "events", serve: events, client: get},
-	{name: "no events", serve: serves("", "Content-Type", "text/event-stream"), client: get},
+	{name: "no events", serve: serves("", "Content-Type", "application/x-ndjson"), client: get},
 	{name: "POST", serve: echo, client: sends("POST", text)},
 	{name: "POST without GetBody", serve: echo, client: sends("POST", text, withoutGetBody)},
 	{name: "POST http.NoBody", serve: echo, client: sends("POST", noBody)},
@@ -209,7 +209,7 @@ var control = []struct {
 	})},
 	{name: "gzip", serve: serves(zipped, "Content-Encoding", "gzip"), client: get},
 	{name: "gzip that the client asks for", serve: serves(zipped, "Content-Encoding", "gzip", "Content-Type",
-		"text/event-stream"), client: sends("GET", none, gzipIsWelcome)},
+		"application/x-ndjson"), client: sends("GET", none, gzipIsWelcome)},
 	{name: "HEAD of a stream with a Content-Length", serve: serves("", "Content-Type", "text/event-stream",
 		"Content-Length", "12345"), client: sends("HEAD", none)},
 	{name: "early hints", serve: func(w http.ResponseWriter, r *http.Request) {
@@ -307,6 +307,12 @@ var control = []struct {
 		more, again := io.ReadAll(res.Body)
 		return fmt.Sprintf("%q %q %v %v %v", all, more, first != nil && first == again, res.Body.Close(), res.Body.Close())
 	})},
+	{name: "an empty read", serve: serves("{}\n", "Content-Type", "application/x-ndjson"),
+		client: opens(func(res *http.Response, _ func()) string {
+			n, err := res.Body.Read(nil)
+			all, then := io.ReadAll(res.Body)
+			return fmt.Sprintf("%d %v %q %v", n, err, all, then)
+		})},
 	{name: "proxied events", serve: events, client: proxied(sends("GET", none))},
 	{name: "proxied POST", serve: echo, client: proxied(sends("POST", text))},
 	{name: "proxied trailers", serve: func(w http.ResponseWriter, r *http.Request) {
@@ -371,7 +377,7 @@ func redirects(w http.ResponseWriter, r *http.Request) {
 }
 
 func events(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("Content-Type", "application/x-ndjson; charset=utf-8")
 	for n := range 3 {
 		w.(http.Flusher).Flush()
 		fmt.Fprintf(w, "data: %d\n\n", n)
@@ -379,7 +385,7 @@ func events(w http.ResponseWriter, r *http.Request) {
 }
 
 func endless(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	for r.Context().Err() == nil {
 		if _, err := w.Write(large()[:1000]); err != nil {
 			return
