@@ -61,62 +61,74 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 		}
 		caller = rpc.Unnumbered(caller)
 		u := unaries.Get().(*unary)
-		u.call = call.Begin(r, caller, target, method, conn, opts...)
-		u.method, u.cc, u.invoker, u.registry = method, cc, invoker, r
-		u.call.Inspect(req, nil, nil)
-		if u.call.Hedged() || u.call.WouldBeHedged() {
-			u.options = attempt.NewOptions(append(u.memory[:0], opts...))
-			var ok bool
-			if u.replies, ok = u.options.Reply(reply); u.options.Unknown {
-				u.call.UnknownOption()
-			} else if !ok || req == reply { // the primary may overwrite its request
-				u.call.NotReplayable()
-			}
-		}
-		u.req, u.reply = req, reply
+		u.method, u.cc, u.invoker, u.registry, u.req, u.reply, u.opts = method, cc, invoker, r, req, reply, opts
+		u.begin(caller, target, conn)
 		if !u.call.Hedged() {
-			u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(opts), u.trailerOptions()...)
-			err := u.Primary()
-			if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(req) == nil {
-				u.call.NotReplayable()
-			}
-			u.call.End(call.Completion{Err: err, Trailer: u.Trailer()})
-			u.recycle()
-			return err
+			return u.conclude(race.Result{Err: u.Primary(), Untouched: true})
 		}
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
 		u.ctx = u.call.PrimaryContext(ctx, target)
-		u.call.Record.SetRequest(req, attempt.Replayable)
-		u.opts = opts // without a copy: hedges have copies of their own
-		if extra := u.trailerOptions(); u.options.Writes || extra != nil {
-			u.opts, u.results = u.options.Attempt(extra...)
-		}
-
 		u.call.UseChannels(channels)
-		plan := u.call.Plan()
-		var was any
-		if u.final = plan.HedgeFinal; u.final {
-			was = u.replies.Content()
+		u.beginRace(caller, cancel)
+		return u.conclude(u.race.Decide())
+	}
+}
+
+// begin begins the call. Like beginRace and conclude, it is apart from the interceptor to keep the
+// stack of a waiting caller small.
+func (u *unary) begin(caller context.Context, target string, conn call.Conn) {
+	u.call = call.Begin(u.registry, caller, target, u.method, conn, u.opts...)
+	u.call.Inspect(u.req, nil, nil)
+	if u.call.Hedged() || u.call.WouldBeHedged() {
+		u.options = attempt.NewOptions(append(u.memory[:0], u.opts...))
+		var ok bool
+		if u.replies, ok = u.options.Reply(u.reply); u.options.Unknown {
+			u.call.UnknownOption()
+		} else if !ok || u.req == u.reply { // the primary may overwrite its request
+			u.call.NotReplayable()
 		}
-		out := u.race.Run(caller, cancel, plan, &u.call, u)
-		if winner, ok := out.Winner.(*unaryHedge); ok {
-			winner.cancel(nil)
-			if out.Err == nil {
-				u.replies.Take(winner.reply)
-			} else { // a primary that failed may have received a message
-				u.replies.Restore(was)
-			}
-			winner.results.Deliver(out.Err == nil || winner.cc == nil)
-			return out.Err
+	}
+	if !u.call.Hedged() {
+		u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(u.opts), u.trailerOptions()...)
+	}
+}
+
+func (u *unary) beginRace(caller context.Context, cancel context.CancelCauseFunc) {
+	u.call.Record.SetRequest(u.req, attempt.Replayable)
+	// Without a trailer, the primary has the caller's options: hedges have copies of their own.
+	if extra := u.trailerOptions(); u.options.Writes || extra != nil {
+		u.opts, u.results = u.options.Attempt(extra...)
+	}
+	plan := u.call.Plan()
+	if u.final = plan.HedgeFinal; u.final {
+		u.was = u.replies.Content()
+	}
+	u.race.Begin(caller, cancel, plan, &u.call, u)
+}
+
+// conclude ends the call with the outcome of its race, or of its only attempt.
+func (u *unary) conclude(out race.Result) error {
+	if winner, ok := out.Winner.(*unaryHedge); ok {
+		winner.cancel(nil)
+		if out.Err == nil {
+			u.replies.Take(winner.reply)
+		} else { // a primary that failed may have received a message
+			u.replies.Restore(u.was)
 		}
-		u.results.Deliver(out.Err == nil || cc == nil)
-		if out.Untouched {
-			u.call.End(call.Completion{Err: out.Err, Trailer: u.Trailer()})
-			u.recycle()
-		}
+		winner.results.Deliver(out.Err == nil || winner.cc == nil)
 		return out.Err
 	}
+	u.results.Deliver(out.Err == nil || u.cc == nil)
+	if !out.Untouched {
+		return out.Err
+	}
+	if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(u.req) == nil {
+		u.call.NotReplayable()
+	}
+	u.call.End(call.Completion{Err: out.Err, Trailer: u.Trailer()})
+	u.recycle()
+	return out.Err
 }
 
 // unaries is a pool. A call with a hedge does not return its unary, because a losing hedge may
@@ -142,6 +154,7 @@ type unaryCall struct {
 	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
 	final   bool // a hedge's status may end the race
+	was     any  // with final: the content of the caller's reply before the call
 	copied  any  // the request of all hedges, which do not change it; nil before the first hedge
 
 	// of the primary

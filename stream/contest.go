@@ -102,12 +102,33 @@ func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*stream
 // run runs the race, chooses the winner and returns it. If the goal is the first message, it is
 // received into the given message; nil if the caller's message is not known yet.
 func (k *contest) run(into any) *streamAttempt {
-	c, was := k.stream, k.replies.Content()
-	c.primary.into = into
-	winner := &c.primary
+	was := k.begin(into)
+	winner := &k.stream.primary
 	defer k.running.Done()
-	defer func() { c.choose(winner) }() // also if an attempt panics
-	out := k.race.Run(c.call.Context, c.primary.cancel, k.plan(), k, k)
+	defer func() { k.stream.choose(winner) }() // also if an attempt panics
+	out := k.race.Decide()
+	if out.Winner != nil {
+		winner = out.Winner.(*streamAttempt)
+	}
+	k.conclude(out, winner, into, was)
+	return winner
+}
+
+// begin prepares the race, and returns the content of the caller's message. Like conclude, it is
+// apart from run to keep the stack of a waiting caller small.
+//
+//go:noinline
+func (k *contest) begin(into any) (was any) {
+	c := k.stream
+	c.primary.into = into
+	was = k.replies.Content()
+	k.race.Begin(c.call.Context, c.primary.cancel, k.plan(), k, k)
+	return was
+}
+
+// conclude takes the outcome of the race. was is the content of into before the race.
+func (k *contest) conclude(out race.Result, winner *streamAttempt, into, was any) {
+	c := k.stream
 	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) { // otherwise the message is to come
 		e := call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt}
 		if err != nil {
@@ -117,10 +138,9 @@ func (k *contest) run(into any) *streamAttempt {
 	}
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
-		winner = out.Winner.(*streamAttempt)
 	}
 	if into == nil {
-		return winner
+		return
 	}
 	c.primary.into = nil // it is the caller's
 	switch {
@@ -131,7 +151,6 @@ func (k *contest) run(into any) *streamAttempt {
 	default: // the primary lost, but may have received into it
 		k.replies.Restore(was)
 	}
-	return winner
 }
 
 // plan returns the plan of the race. Before the request was sent, no hedge is due: SendMsg restarts

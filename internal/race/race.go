@@ -132,13 +132,17 @@ type Race struct {
 	untouched bool        // the race is over, with Result.Untouched
 }
 
-// Run makes the primary attempt, and sends hedges by the plan and the policy. ctx is the caller's
-// context and the parent of each hedge's. cancel ends the primary attempt, which must then return
-// promptly. Run returns when the call is decided and the primary has returned.
+// Run is Begin and Decide.
+func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) Result {
+	r.Begin(ctx, cancel, plan, p, e)
+	return r.Decide()
+}
+
+// Decide makes the primary attempt, and sends hedges by the plan and the policy. It returns when the
+// call is decided and the primary has returned. Begin must have been called.
 //
 // If the primary panics after a hedge has won, the panic is dropped and counted as a loser's.
-func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Result) {
-	r.begin(ctx, cancel, plan, p, e)
+func (r *Race) Decide() (out Result) {
 	returned := false
 	defer func() {
 		if returned {
@@ -150,18 +154,22 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 			recover() // the panic is a loser's
 		}
 	}()
-	err := e.Primary()
-	end := ended(&plan, p, 0, e, err, !plan.Judged || r.isOpen())
+	err := r.entrant.Primary()
+	end := ended(&r.plan, r.policy, 0, r.entrant, err, !r.plan.Judged || r.isOpen())
 	returned = true
-	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && plan.FailureSendsNext) {
+	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
 		return Result{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)
 }
 
-// begin sets the alarm or a timer for the first hedge. Commit may run at the same time: the fields
-// that it reads change in one lock section.
-func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
+// Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
+// parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
+// run at the same time: the fields that it reads change in one lock section.
+//
+// Begin and Decide are separate so that the plan is not on the stack while the primary waits: the
+// garbage collector scans the stack of every call in flight.
+func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.restarted {
