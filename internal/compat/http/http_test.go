@@ -63,8 +63,8 @@ func application(t *testing.T) http.Handler {
 	mux.Handle("/test.Blobs/Watch", connect.NewServerStreamHandler("/test.Blobs/Watch",
 		func(_ context.Context, req *in, st *connect.ServerStream[wrapperspb.BytesValue]) error {
 			all := answer(req.Msg.Value)
-			for ; len(all) > 0; all = all[100:] {
-				if err := st.Send(wrapperspb.Bytes(all[:100])); err != nil {
+			for ; len(all) > 0; all = all[400:] {
+				if err := st.Send(wrapperspb.Bytes(all[:400])); err != nil {
 					return err
 				}
 			}
@@ -79,9 +79,9 @@ func application(t *testing.T) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
-		for all := answer(n); len(all) > 0; all = all[100:] {
+		for all := answer(n); len(all) > 0; all = all[400:] {
 			fmt.Fprintf(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%q}}]}`+
-				"\n\n", all[:100])
+				"\n\n", all[:400])
 			w.(http.Flusher).Flush()
 		}
 		fmt.Fprint(w, "data: [DONE]\n\n")
@@ -189,7 +189,10 @@ func unary(opts ...connect.ClientOption) func(c *http.Client, url string) func(c
 	}
 }
 
-// backends are three servers of the application, the first of which is stopped for 1 s in 5.
+// stops is how long a server is stopped, in five times as long.
+var stops = time.Duration(longtest.Size(250, 1000)) * time.Millisecond
+
+// backends are three servers of the application, the first of which is stopped for a fifth of the time.
 type backends struct {
 	urls  []*url.URL
 	conns atomic.Int64 // that are open
@@ -200,8 +203,8 @@ func startBackends(t *testing.T) *backends {
 	app, began := application(t), time.Now()
 	for i := range 3 {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if in := time.Since(began) % (5 * time.Second); i == 0 && in >= time.Second && in < 2*time.Second {
-				stopped := time.NewTimer(2*time.Second - in)
+			if in := time.Since(began) % (5 * stops); i == 0 && in >= stops && in < 2*stops {
+				stopped := time.NewTimer(2*stops - in)
 				defer stopped.Stop()
 				select {
 				case <-stopped.C:
@@ -290,19 +293,18 @@ proxy_buffering off; proxy_set_header Connection ""; proxy_set_header Host $http
 // dialer is an [http.Transport.DialContext].
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// measure makes calls until the time is over, 50 by each caller at least, and up to 500 until there
-// is a hedge. It returns how many failed and the p99 of their latencies.
-func measure(t *testing.T, s *hedge.Scheduler, call func(context.Context, string) ([]byte, error)) (calls,
+// measure makes calls until the time is over, 20 by each caller at least. It returns how many failed and
+// the p99 of their latencies.
+func measure(t *testing.T, call func(context.Context, string) ([]byte, error)) (calls,
 	failed int64, p99 time.Duration) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(longtest.Size(6, 25))*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(longtest.Size(8, 25))*stops)
 	defer cancel()
 	var mu sync.Mutex
 	var took []time.Duration
 	var callers sync.WaitGroup
 	for caller := range 4 {
 		callers.Go(func() {
-			// A busy machine makes few calls in the time.
-			for i := caller; ctx.Err() == nil || i < 50 || s.Stats().Hedges == 0 && i < 500; i++ {
+			for i := caller; ctx.Err() == nil || i < 20+caller; i++ { // a busy machine makes few calls in the time
 				n := strconv.Itoa(i % 10)
 				began := time.Now()
 				got, err := call(t.Context(), n)
@@ -324,7 +326,7 @@ func measure(t *testing.T, s *hedge.Scheduler, call func(context.Context, string
 	return int64(len(took)), failed, quantile(took, 0.99)
 }
 
-// TestClients: behind a proxy in front of three servers, one of which is stopped for 1 s in 5, a
+// TestClients: behind a proxy in front of three servers, one of which is stopped for a fifth of the time, a
 // client that hedges gets no wrong byte and has no more failures than without, and leaves no
 // connection.
 func TestClients(t *testing.T) {
@@ -379,7 +381,7 @@ func compare(t *testing.T, option hedge.Option, dial dialer,
 		calls, failed int64
 		p99           time.Duration
 	}
-	s := hedgetest.New(t, option, hedge.WithBudgetPercent(20))
+	s := hedgetest.New(t, option, hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)), hedge.WithBudgetPercent(20))
 	var both sync.WaitGroup
 	results := make([]result, 2)
 	for i, scheduler := range []*hedge.Scheduler{nil, s} {
@@ -387,7 +389,7 @@ func compare(t *testing.T, option hedge.Option, dial dialer,
 			base := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: dial}
 			client := &http.Client{Transport: hedgehttp.Transport(scheduler, base, name)}
 			r := &results[i]
-			r.calls, r.failed, r.p99 = measure(t, s, calls(client.Transport))
+			r.calls, r.failed, r.p99 = measure(t, calls(client.Transport))
 			client.CloseIdleConnections()
 		})
 	}

@@ -74,6 +74,7 @@ var software = []struct {
 	{name: "go-containerregistry and its registry", serve: serveRegistry, dial: dialRegistry},
 	{name: "anthropic-sdk-go", serve: serveAnthropic, dial: dialAnthropic},
 	{name: "openai-go", serve: application, dial: dialOpenAI},
+	{name: "client-go of Kubernetes, with a watch", serve: serveKubernetes, dial: dialKubernetes},
 	{name: "a server that locks idempotency keys", serve: serveLocks, dial: dialLocks},
 }
 
