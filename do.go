@@ -55,7 +55,7 @@ func Do[T any](
 	if len(hedges) > 0 {
 		d.call.GoElsewhere(func(n int) call.Destination {
 			return call.Destination{Target: fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges))}
-		})
+		}, true)
 	}
 	var cancel context.CancelCauseFunc
 	attempts, end := weakChild(ctx)

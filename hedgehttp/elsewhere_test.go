@@ -14,6 +14,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/hedgehttp"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // providers is a transport: each host answers after a time, with a status and what it got.
@@ -114,6 +115,64 @@ func TestWithHedgeRequest(t *testing.T) {
 						tc.fails, tc.sent)
 				}
 			})
+		})
+	}
+}
+
+// TestWithHedgeRequest_TwoDestinations has requests to a of which 5% are slow, with hedges to b, and then
+// to c. What hedges to one destination teach, and its quota, are that destination's.
+func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		b, c  reply
+		known string  // a host with calls of its own
+		saved float64 // that the plan for c predicts
+		quota string  // the host of which the guard holds hedges back
+	}{
+		{name: "c is slow", b: is(200, 10*ms), c: is(200, 500*ms)},
+		{name: "c is slow for its own calls", b: is(200, 10*ms), c: is(200, 500*ms), known: "c"},
+		{name: "b has no quota", b: is(429, 0), c: is(200, 10*ms), saved: .5, quota: "http://b"},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s, host, hosts := hedgetest.All(t, hedge.WithMaxHedges(1)), "b", providers{"b": tc.b, "c": tc.c}
+			client := http.Client{Transport: hedgehttp.Transport(s, hosts,
+				hedgehttp.WithHedgeRequest(func(_ int, r *http.Request) (*http.Request, error) {
+					r.URL.Host = host
+					return r, nil
+				}))}
+			get := func(host string) {
+				if res, err := client.Get("http://" + host + "/x"); err != nil || res.StatusCode != 200 {
+					t.Errorf("%v, %v", res, err)
+				}
+			}
+			row := func(target string) (m stats.Method) {
+				for _, m = range s.Methods() {
+					if m.Target == target {
+						return m
+					}
+				}
+				return stats.Method{}
+			}
+			for n := range 6000 {
+				if hosts["a"] = is(200, 10*ms); n%20 == 0 {
+					hosts["a"] = is(200, 200*ms)
+				}
+				if get("a"); tc.known != "" && n < 500 {
+					get(tc.known)
+				}
+				if n == 3000 {
+					host = "c"
+				}
+			}
+			saved := row("http://a").Choice.Saved
+			if saved < tc.saved || tc.saved == 0 && saved > .05 {
+				t.Errorf("the plan for hedges to c predicts savings of %.2f, want %.2f", saved, tc.saved)
+			}
+			for _, host := range []string{"http://a", "http://b", "http://c"} {
+				if limited := !row(host).Guard.Since.IsZero(); limited != (host == tc.quota) {
+					t.Errorf("the guard holds hedges to %s back: %t", host, limited)
+				}
+			}
 		})
 	}
 }

@@ -165,3 +165,55 @@ func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
 		}
 	}
 }
+
+// TestHedgeTo_LimitsOfADestination has hedges to us meet a limit there. The limit is us', and eu's stays
+// as it is.
+func TestHedgeTo_LimitsOfADestination(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		us   testserver.Config
+		held func(stats.Counts) int64
+		row  func(stats.Method) bool // the row has a limit
+	}{
+		{name: "quota", us: testserver.Config{Script: testserver.ByNumber(testserver.Plan{},
+			testserver.Plan{Code: codes.ResourceExhausted}, testserver.Plan{Code: codes.ResourceExhausted})},
+			held: func(c stats.Counts) int64 { return c.Guarded },
+			row:  func(m stats.Method) bool { return m.Guard.Share < 1 }},
+		{name: "resets", us: testserver.Config{Limit: &testserver.Limit{Resets: 20, Per: time.Minute,
+			Close: testserver.CloseCalm}, Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 100 * ms} }},
+			held: func(c stats.Counts) int64 { return c.ResetsSpent },
+			row:  func(m stats.Method) bool { return m.Resets.Learned > 0 }},
+	} {
+		for _, d := range doors[:2] {
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100))
+				tc.us.Name, tc.us.InMemory = "us", true
+				us := testserver.StartT(t, tc.us)
+				eu := testserver.StartT(t, testserver.Config{Name: "eu", InMemory: true,
+					Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 50 * ms} }})
+				conn := eu.ClientT(t, interceptor.DialOptions(s, interceptor.HedgeTo(us.ClientT(t)))...)
+				conn.Connect()
+				synctest.Wait()
+				var calls sync.WaitGroup
+				for id := range uint64(300) {
+					calls.Go(func() {
+						_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: id, Messages: 1})
+						if err != nil {
+							t.Errorf("call %d: %v", id, err)
+						}
+					})
+					time.Sleep(20 * ms)
+				}
+				calls.Wait()
+				if st := s.Stats(); st.Hedges < 2 || st.Hedges > 200 || tc.held(st) < 100 {
+					t.Errorf("%d hedges, and %d held back, want 2 to 200, and at least 100", st.Hedges, tc.held(st))
+				}
+				for _, m := range s.Methods() {
+					if limited := tc.row(m); limited != (m.Target == us.Target()) {
+						t.Errorf("the row of %s has a limit: %t; %+v, %+v", m.Target, limited, m.Guard, m.Resets)
+					}
+				}
+			})
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (c *Channels) at(n int) *Channel {
 // UseChannels sends the hedges of a call by channels. It must be called before the race.
 func (c *Call) UseChannels(to *Channels) {
 	if to != nil {
-		c.GoElsewhere(to.of)
+		c.GoElsewhere(to.of, true)
 	}
 }
 

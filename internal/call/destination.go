@@ -28,13 +28,19 @@ type destination struct {
 	settings *registry.InForce // in force when it was chosen
 }
 
-// GoElsewhere sends hedge n of a hedged call to of(n), which Admit calls for each hedge that is due.
-// It must be called before the race. If the call is not hedged, it is a no-op.
-func (c *Call) GoElsewhere(of func(n int) Destination) {
-	if c.Hedged() {
-		c.elsewhere = of
-		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgesGoElsewhere() })
+// GoElsewhere sends hedge n of a hedged call to of(n), which Admit calls for each hedge that is due. It
+// must be called before the race. If the call is not hedged, it is a no-op. atOnce allows a call of of
+// now, for plans that are made before the first hedge.
+func (c *Call) GoElsewhere(of func(n int) Destination, atOnce bool) {
+	if !c.Hedged() {
+		return
 	}
+	c.elsewhere = of
+	c.Teach(0, func(l, _ *trigger.Learner) {
+		if l.HedgesGoElsewhere() && atOnce {
+			c.toward(1, c.Start)
+		}
+	})
 }
 
 // toward sets the destination of hedge n, which is considered at now. Hedges to the same one share it.

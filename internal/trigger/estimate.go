@@ -26,8 +26,8 @@ func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Dis
 	return &Estimate{HedgePlan: plan, Median: median, since: l.since, until: now.Add(c.interval())}
 }
 
-// useQuantile sets the estimate to the trigger's quantile of d.
-func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) {
+// useQuantile sets the estimate to the trigger's quantile of d, or to most if that is less.
+func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution, most time.Duration) {
 	if l.warming(c) {
 		return
 	}
@@ -36,7 +36,7 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 		return // keep the last estimate
 	}
 	// The upper edge: rounding down would hedge every call of a service with a constant latency.
-	edge := sketch.UpperEdge(sketch.Bucket(delay))
+	edge := sketch.UpperEdge(sketch.Bucket(min(delay, most)))
 	plan := HedgePlan{Delay: min(max(edge, c.MinDelay), cmp.Or(c.Latest, Never)), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(l.follow(plan, c, now, d))
 }
@@ -60,6 +60,11 @@ func (l *Learner) choose(c *Config, now time.Time) {
 		return
 	}
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
+	if hedge == nil {
+		median, _ := d.Quantile(0.50)
+		l.useQuantile(c, now, d, 2*median)
+		return
+	}
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
 		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,
@@ -68,7 +73,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	l.account.fill(&problem, c, l.schedule.learned.Load(), l.sent.Load(), m)
 	plan, ok := Find(problem)
 	if !ok {
-		l.useQuantile(c, now, d)
+		l.useQuantile(c, now, d, Never)
 		return
 	}
 	e := l.follow(plan, c, now, d)

@@ -27,7 +27,7 @@ type Learner struct {
 	schedule schedule
 	window   *sketch.Window                // latency of primaries
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges to the method, from when they were sent
-	away     atomic.Pointer[Learner]       // the method at the hedges' own destination; nil: hedges have none
+	away     atomic.Pointer[Learner]       // the method at the hedges' destination; nil: where primaries go
 	measured measured
 	sent     atomic.Int64                  // hedges that have ended
 	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
@@ -138,7 +138,7 @@ func (l *Learner) recompute(c *Config, now time.Time, n int64) {
 	}
 	l.schedule.next(c, n, at, choosing)
 	if !paced || l.current.Load() == nil { // the first estimate does not wait for a choice
-		l.conclude(c, now, func() { l.useQuantile(c, now, l.sinceChange(now)) })
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.sinceChange(now), Never) })
 		return
 	}
 	run := l.owner.Run
@@ -182,19 +182,15 @@ func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answer
 // elsewhere is a destination of which nothing is known.
 var elsewhere Learner
 
-// HedgesGoElsewhere records that hedges have a destination of their own.
-func (l *Learner) HedgesGoElsewhere() {
-	if l.away.Load() == nil {
-		l.away.Store(&elsewhere)
-	}
+// HedgesGoElsewhere records that hedges have a destination of their own. It reports whether the
+// destination was unknown.
+func (l *Learner) HedgesGoElsewhere() (unknown bool) {
+	return l.away.CompareAndSwap(nil, &elsewhere)
 }
 
 // HedgesGoTo records the learner of the method at the destination of first hedges: l itself if they go
 // where primaries go.
 func (l *Learner) HedgesGoTo(destination *Learner) {
-	if destination == l {
-		destination = nil
-	}
 	if l.away.Load() != destination {
 		l.away.Store(destination)
 	}
@@ -206,7 +202,7 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
 	to := l.away.Load()
 	switch to {
-	case nil:
+	case nil, l:
 		return l.Hedges(now).Plus(d.Counts().Times(asHedges / max(float64(d.Total()), 1))).Survival()
 	case &elsewhere:
 		return nil
@@ -220,7 +216,8 @@ func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Su
 }
 
 // knownElsewhere is the number of latencies from which a plan for another destination is made. Before
-// that, hedges are sent after the fallback quantile of primaries.
+// that, hedges are sent after the fallback quantile of primaries, or after twice their median if that
+// is less: where more calls are slow than the quantile leaves, no hedge would be sent, and none learned.
 const knownElsewhere = 20
 
 // Hedges returns the distribution of the latency of hedges to the method.

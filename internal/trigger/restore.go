@@ -33,7 +33,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
-		l.conclude(c, now, func() { l.useQuantile(c, now, l.withRestored(new(sketch.Distribution))) })
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.withRestored(new(sketch.Distribution)), Never) })
 		l.recompute(c, now, l.schedule.learned.Load()) // for a choice, which takes too long for a caller to wait
 	}
 	return l.current.Load()
