@@ -2,6 +2,8 @@ package interceptor_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -215,5 +217,77 @@ func TestHedgeTo_LimitsOfADestination(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestHedgeTo_WithRetries has eu fail every attempt, or us too, with two retries: by gRPC's retryPolicy
+// inside hedging, or by an interceptor outside. The budget pays for failovers only.
+func TestHedgeTo_WithRetries(t *testing.T) {
+	const calls, budget = 1000, 20
+	policy := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
+		"initialBackoff": ".01s", "maxBackoff": ".01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)
+	outside := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
+		for range 3 {
+			if err = invoker(ctx, method, req, reply, cc, opts...); err == nil {
+				break
+			}
+			time.Sleep(10 * ms)
+		}
+		return err
+	})
+	for _, tc := range []struct {
+		name     string
+		inside   grpc.DialOption // of both connections
+		outside  grpc.DialOption
+		failover bool
+		most     float64 // attempts a call
+	}{
+		{name: "no failover, no retries", most: 1},
+		{name: "failover", failover: true, most: 1 + .01*budget},
+		{name: "retryPolicy", inside: policy, most: 3},
+		{name: "retryPolicy and failover", inside: policy, failover: true, most: 3 * (1 + .01*budget)},
+		{name: "retries outside", outside: outside, most: 3},
+		{name: "retries outside and failover", outside: outside, failover: true, most: 3 * (1 + .01*budget)},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			line := fmt.Sprintf("%-28s", tc.name)
+			for _, us := range []codes.Code{codes.OK, codes.Unavailable} {
+				opts := []hedge.Option{hedge.WithBudgetPercent(budget)}
+				if tc.failover {
+					opts = append(opts, hedge.WithFailover())
+				}
+				s := hedgetest.Fixed(t, time.Second, opts...)
+				start := func(code codes.Code) *testserver.Cluster {
+					return testserver.StartT(t, testserver.Config{Name: "region", InMemory: true,
+						Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Code: code} }})
+				}
+				eu, us := start(codes.Unavailable), start(us)
+				var inside []grpc.DialOption
+				if tc.inside != nil {
+					inside = append(inside, tc.inside)
+				}
+				outside := slices.Clone(inside)
+				if tc.outside != nil {
+					outside = append(outside, tc.outside)
+				}
+				outside = append(outside, interceptor.HedgeTo(us.ClientT(t, inside...)))
+				client := testpb.NewTestServiceClient(eu.ClientT(t, interceptor.DialOptions(s, outside...)...))
+				failed := 0
+				for id := range uint64(calls) {
+					if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
+						failed++
+					}
+					time.Sleep(100 * ms)
+				}
+				time.Sleep(time.Second)
+				attempts := float64(eu.Counts().Attempts+us.Counts().Attempts) / calls
+				line += fmt.Sprintf(" | %5.1f%% failed, %.2f attempts a call", 100*float64(failed)/calls, attempts)
+				if most := tc.most + .01; attempts > most {
+					t.Errorf("%.2f attempts a call, want at most %.2f", attempts, most)
+				}
+			}
+			t.Log(line)
+		})
 	}
 }

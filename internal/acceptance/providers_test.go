@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,5 +139,68 @@ func TestNoLaterThan_AStalledProvider(t *testing.T) {
 		if float64(p99) > 1.05*float64(best) {
 			t.Errorf("a budget of %v%%: p99 is %v, and %v with the best fixed delay", budget, p99, best)
 		}
+	}
+}
+
+// TestFailover_Outages has an outage in the last five of ten minutes: of one of three backends of the
+// primaries' destination, of all three, or of the hedges' destination too. A budget rescues its share of the
+// calls, and sends no more.
+func TestFailover_Outages(t *testing.T) {
+	longtest.Simulation(t)
+	const rate, lasts = 20, 5 * time.Minute
+	run := func(primaries, hedges, budget float64) (failed, load float64) { // shares of attempts that fail
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithFailover(), hedge.WithBudgetPercent(budget), hedge.WithOff(budget == 0))
+			var calls, errs, sent atomic.Int64
+			began := time.Now()
+			simulation.Client{Rate: rate, Lasts: 2 * lasts, Seed: 1}.Through(t, func(ctx context.Context, id uint64) error {
+				out := time.Since(began) >= lasts
+				ask := func(which int, fail float64) func(context.Context) (int, error) {
+					return func(ctx context.Context) (int, error) {
+						r := simulation.Generator(1, id, 10*which+simulation.AttemptOf(ctx))
+						if out {
+							sent.Add(1)
+						}
+						if out && r.Float64() < fail {
+							return 0, status.Error(codes.Unavailable, "down")
+						}
+						took, _ := healthy(r, 0)
+						return hedgetest.Taking(took)(ctx)
+					}
+				}
+				_, err := hedge.Do(ctx, s, "a", "/s/M", ask(0, primaries), ask(1, hedges))
+				if out {
+					calls.Add(1)
+				}
+				if out && err != nil {
+					errs.Add(1)
+				}
+				return err
+			})
+			synctest.Wait()
+			n := float64(calls.Load())
+			failed, load = 100*float64(errs.Load())/n, 100*(float64(sent.Load())/n-1)
+		})
+		return failed, load
+	}
+	for _, o := range []struct {
+		name              string
+		primaries, hedges float64
+	}{
+		{name: "one of three backends", primaries: 1. / 3},
+		{name: "one destination", primaries: 1},
+		{name: "both destinations", primaries: 1, hedges: 1},
+	} {
+		before, _ := run(o.primaries, o.hedges, 0)
+		line := fmt.Sprintf("%-21s | %.1f%%", o.name, before)
+		for _, budget := range []float64{10, 20, 50, 100} {
+			failed, load := run(o.primaries, o.hedges, budget)
+			line += fmt.Sprintf(" | %.1f%%, +%.1f%%", failed, load)
+			if load > budget+1 || o.hedges == 0 && failed > max(before-budget, 0)+1 {
+				t.Errorf("%s: of %.1f%% failed calls a budget of %v%% leaves %.1f%%, with %.1f%% of load", o.name, before, budget,
+					failed, load)
+			}
+		}
+		t.Log(line)
 	}
 }
