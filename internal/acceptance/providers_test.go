@@ -113,14 +113,14 @@ func TestNoLaterThan_TwoProviders(t *testing.T) {
 			hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2*time.Second))), hedge.WithBudgetPercent(budget))
 		paid := budget >= 100 // for all
 		if load > budget+1 || failed > failedToday ||
-			paid && (float64(p99) > .31*float64(today) || failed > .15 || load > 35) {
+			paid && (float64(p99) > .22*float64(today) || failed > .02 || load > 21) {
 			t.Errorf("a budget of %v%%: p99 %v of %v, %.2f%% failed, load %.1f%%", budget, p99, today, failed, load)
 		}
 	}
 }
 
 // TestNoLaterThan_AStalledProvider has one of two providers stall, at 10 requests/s: NoLaterThan(3 medians)
-// is compared with the best fixed delay.
+// and Auto() are compared with the best fixed delay.
 func TestNoLaterThan_AStalledProvider(t *testing.T) {
 	longtest.Simulation(t)
 	lasts := time.Duration(longtest.Size(15, 60)) * time.Minute
@@ -134,10 +134,10 @@ func TestNoLaterThan_AStalledProvider(t *testing.T) {
 		for _, medians := range []time.Duration{2, 3, 4} {
 			best = min(best, row(fmt.Sprintf("Fixed(%d medians)", medians), hedge.Fixed(medians*600*ms)))
 		}
-		row("Auto()", hedge.Auto())
+		auto := row("Auto()", hedge.Auto())
 		p99 := row("Auto(NoLaterThan(3 medians))", hedge.Auto(hedge.NoLaterThan(1800*ms)))
-		if float64(p99) > 1.05*float64(best) {
-			t.Errorf("a budget of %v%%: p99 is %v, and %v with the best fixed delay", budget, p99, best)
+		if float64(p99) > 1.10*float64(best) || float64(auto) > 1.35*float64(best) {
+			t.Errorf("a budget of %v%%: p99 is %v, %v without the bound, and %v with the best fixed delay", budget, p99, auto, best)
 		}
 	}
 }
