@@ -77,111 +77,123 @@ const busyShare = 16
 // order below. A hedge that was held back is retried, so a reason may be checked more than once. To
 // add a reason, see CONTRIBUTING.md.
 func (d *due) consider() (race.Event, stats.Reason) {
-	s, m, away := d.settings, d.to.method, d.to != &d.destination
-	plain := s.Policy == nil // gRPC defines when a hedgingPolicy sends hedges
 	d.hedges.tookReset, d.hedges.last = false, uint8(d.n)
+	for _, reasons := range [...]func(*due) (race.Event, stats.Reason){forbidden, early, unreachable} {
+		if e, why := reasons(d); e.Kind != race.Admitted {
+			return e, why
+		}
+	}
+	e, why := unpaid(d)
+	if e.Kind != race.Admitted {
+		release(d.Call)
+	}
+	return e, why
+}
 
-	// Hedging is paused. Calls in flight get no more hedges.
+// forbidden has the reasons for which the call gets no more hedges.
+func forbidden(d *due) (race.Event, stats.Reason) {
+	// Hedging is paused, for calls in flight too.
 	if d.method.Paused() {
 		return refuse(stats.Paused)
 	}
-
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
 	if rpc.MadeForHedge(d.Context) {
-		if !s.Unbudgeted() {
+		if !d.settings.Unbudgeted() {
 			d.payment.forfeit()
 		}
 		return refuse(stats.OfHedge)
 	}
-
 	// Many attempts of the destination fail.
 	if d.to.settings.Throttle.Throttles() {
 		return refuse(stats.Throttled)
 	}
-
 	// An answer after the median latency would miss the deadline.
-	if plain && deadlineNear(d.Call, d.n, d.now) {
+	if !d.ByPolicy() && deadlineNear(d.Call, d.n, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
+	return admit()
+}
 
+// early has the reasons for which the call is to wait longer for the attempts that it has.
+func early(d *due) (race.Event, stats.Reason) {
 	// The trigger wants no more hedges of a slow call. The hedge is held back forever, or as long as
 	// hedge.NoLaterThan lets it: a refusal would also prevent hedges after rejected answers.
 	if until := d.latest(); d.slow && d.turn > d.maxHedges && d.age < until {
 		return holdUntil(until)
 	}
-
 	// The backend is silent: the primary gets more time, to show whether it answers.
 	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
 	}
-
 	// The answer may lie unread in this process, and reading it comes first.
-	if plain && d.busy {
+	if !d.ByPolicy() && d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
-
 	// The plan hedges a share of the calls later.
 	if d.slow && !draw(d.Call) && d.age < d.late() {
 		d.Delay = d.late()
 		return race.Event{Kind: race.HeldBack, Until: d.Delay}, stats.NotDrawn
 	}
-
 	// The race goes by the delay of calls that are not hedged later.
 	if last := &d.race.Attempts[d.n-1]; d.slow && d.hedges.later && !last.TurnedAway && d.age < last.SentAt+d.Delay {
 		return holdUntil(last.SentAt + d.Delay)
 	}
+	return admit()
+}
 
+// unreachable has the reasons for which the destination cannot have the hedge now.
+func unreachable(d *due) (race.Event, stats.Reason) {
+	plain, away := !d.ByPolicy(), d.to != &d.destination
 	// The destination has pushed back.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {
 		return holdUntil(pushedBack)
 	}
-
 	// The connection is not ready. A call that is sent again has lost its connection.
 	if conn := d.to.Conn; plain && conn != nil && !d.race.Repeated &&
 		!usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
-
 	// A server turned a hedge away, and there may be no other backend.
-	if plain && d.age < turnedAway && (away || !d.Record.Spare() && (d.Record != nil || m.Target.OneConnection())) {
+	if plain && d.age < turnedAway && (away || !d.Record.Spare() && (d.Record != nil || d.method.Target.OneConnection())) {
 		return holdUntil(turnedAway)
 	}
-
 	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
-	if s.OtherBackendOnly && d.Conn != nil && !away && !d.race.Repeated && !d.Record.Reserve() {
+	if d.settings.OtherBackendOnly && d.Conn != nil && !away && !d.race.Repeated && !d.Record.Reserve() {
 		return d.holdBack(stats.NoOtherBackend)
 	}
+	return admit()
+}
 
+// unpaid has the limits that do not cover the hedge. consider then releases what others have given.
+func unpaid(d *due) (race.Event, stats.Reason) {
+	s, m := d.settings, d.to.method
 	// Hedges use up a rate limit.
 	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) &&
 		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
-		release(d.Call)
 		return d.holdBack(stats.Guarded)
 	}
-
 	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
 	// the hedge. A hedge that sends the call again makes no loser.
 	if !d.race.Repeated {
 		if d.hedges.tookReset = d.takeReset(d.n, d.now); !d.hedges.tookReset {
-			release(d.Call)
 			return d.holdBack(stats.ResetsSpent)
 		}
 	}
-
 	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
 	// the call fails.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
 	if keep, until := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
-		release(d.Call)
 		if keep > 0 {
 			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}
 		return d.holdBack(stats.BudgetExhausted)
 	}
-	return race.Event{Kind: race.Admitted}, stats.NoReason
+	return admit()
 }
+
+func admit() (race.Event, stats.Reason) { return race.Event{Kind: race.Admitted}, stats.NoReason }
 
 // refuse gives the call no more hedges.
 func refuse(why stats.Reason) (race.Event, stats.Reason) {

@@ -39,6 +39,10 @@ type Call struct {
 	group       control.Group
 	mode        mode
 
+	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
+	mode     mode
+	group    control.Group
+
 	class   *registry.Class // of its request; nil: none
 	payment payment
 	http    *HTTPOption // nil for a gRPC call

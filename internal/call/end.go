@@ -56,51 +56,68 @@ func (c *Call) End(e Completion) {
 	if e.Race != nil {
 		countRace(c, e.Race)
 	}
-	if e.Age == 0 {
-		e.Age = c.Age()
-	}
 	if e.Early {
 		c.mode = unhedged // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
+	d := c.ending(e)
+	if d.Race == nil {
+		d.countUnraced()
+	}
+	d.tellBackend()
+	d.learn()
+	d.tellThrottle()
+	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
+		d.reportExhausted()
+	}
+	if answered := rpc.Answers.HasStatus(e.Err); c.Learns && d.known && (answered || d.gone) {
+		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, answered)
+	}
+}
+
+// ending returns what is known of a call at its end.
+func (c *Call) ending(e Completion) ended {
 	d := ended{Completion: e, call: c, headers: c.byHeaders != nil}
+	if e.Age == 0 {
+		d.Age = c.Age()
+	}
 	d.gone = e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if d.headers {
 		d.Race = c.byHeaders
 	} else if e.Race != nil {
 		d.gone = e.Race.CallerGone
 	}
-	d.known = d.gone || e.Age >= 2*e.AskedAt
-	panicked := d.Race != nil && d.Race.Panicked
+	d.known = d.gone || d.Age >= 2*e.AskedAt
 	switch {
 	case d.Race == nil:
-		d.primary = primary{known: true, err: e.Err, age: e.Age, gone: d.gone, askedLate: !d.known}
-		d.countUnraced()
-	case panicked: // latencies are unknown
+		d.primary = primary{known: true, err: e.Err, age: d.Age, gone: d.gone, askedLate: !d.known}
+	case d.Race.Panicked: // latencies are unknown
 		d.known = false
 	default:
 		d.primary = d.primaryOfRace()
 		d.gone = d.gone || d.primary.gone
 	}
-	// Otherwise the primary was cut short, or its caller gave up early: the backend may still answer.
+	return d
+}
+
+// tellBackend records the end of the primary, unless the primary was cut short or its caller gave up
+// early: the backend may still answer.
+func (d *ended) tellBackend() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
-		d.gone && c.Context.Err() == context.DeadlineExceeded {
-		c.Record.Ended(d.primary.age, answered)
+		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
+		d.call.Record.Ended(d.primary.age, answered)
 	}
-	d.learn()
-	winner := 0
+}
+
+// tellThrottle counts a success for the throttle of the winner's target.
+func (d *ended) tellThrottle() {
+	winner, panicked := 0, false
 	if d.Race != nil {
-		winner = d.Race.Winner
+		winner, panicked = d.Race.Winner, d.Race.Panicked
 	}
-	if t := c.at(winner).settings.Throttle; t != nil && e.Err == nil && !panicked {
+	if t := d.call.at(winner).settings.Throttle; t != nil && d.Err == nil && !panicked {
 		t.Succeeded()
-	}
-	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
-		d.reportExhausted()
-	}
-	if answered := rpc.Answers.HasStatus(e.Err); c.Learns && d.known && (answered || d.gone) {
-		c.settings.Groups.Ended(c.group, c.Start.Add(e.Age), e.Age, answered)
 	}
 }
 
@@ -357,22 +374,16 @@ func (d *ended) learnHedges() {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {
-		a := &r.Attempts[n]
-		_, cut := r.Unanswered(n)
-		until, err, answered := a.EndedAt, a.Err, true
-		switch {
-		case d.headers && n == r.Winner && d.known: // its first message ends its latency
-			until, err = d.Age, d.Err
-		case d.headers && n == r.Winner:
-			answered = false
-		case cut || d.headers && a.CutShort:
-			until, answered = r.DecidedAt, false
-		case !d.headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
-		default:
-			continue
+		latency, answered, known := r.Latency(n)
+		err := r.Attempts[n].Err
+		if d.headers { // they decided before the first message, which ends the latency
+			latency, answered, err = r.DecidedAt-r.Attempts[n].SentAt, false, nil
+			if known = n == r.Winner || r.Attempts[n].CutShort; n == r.Winner && d.known {
+				latency, answered, err = d.Age-r.Attempts[n].SentAt, true, d.Err
+			}
 		}
-		if !answered || rpc.Answers.HasStatus(err) {
-			c.Teach(n, func(l, to *trigger.Learner) { l.HedgeEnded(to, time.Now(), until-a.SentAt, answered) })
+		if known && (!answered || rpc.Answers.HasStatus(err)) {
+			c.Teach(n, func(l, to *trigger.Learner) { l.HedgeEnded(to, time.Now(), latency, answered) })
 		}
 	}
 }

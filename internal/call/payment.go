@@ -9,8 +9,8 @@ import (
 // payment pays for the hedges of a call, from the budgets of the method and the target.
 type payment struct {
 	buckets    [2]*budget.Bucket // of the method, nil without a rule that gives it one, and of the target
-	saved      [2]uint8          // the hedges that each bucket paid from savings, a bit each
 	cost       float64           // of the call, in calls
+	saved      [2]uint8          // the hedges that each bucket paid from savings, a bit each
 	priced     bool              // the cost is known, or never asked for
 	earnsLater bool              // the budget earns the call's share once the cost is known
 	last       uint8             // the hedge that was paid for last

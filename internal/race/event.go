@@ -224,6 +224,16 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
+// Latency returns the latency of hedge n, or, if the hedge was cut short, a lower bound: answered is
+// then false. known is false for a hedge that failed before the decision.
+func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
+	if bound, cut := r.Unanswered(n); cut {
+		return bound, false, true
+	}
+	a := &r.Attempts[n]
+	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != NonFatal || a.CutShort
+}
+
 // Note adds an event and the actions that the machine returned for it, at the age now of the
 // call. decided reports whether the race was decided before. err is the error of an Ended event or
 // of the caller's context. Note must not be called after the step that delivered the outcome.
