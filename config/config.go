@@ -48,38 +48,21 @@ func Parse(data []byte) ([]hedge.Option, error) {
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the
 // number of enclosing rules. Rules nested deeper than two are an error anyway, and are not read.
-func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
-	duration := func(field, text string) time.Duration {
-		d, e := time.ParseDuration(text)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf(`%s: %q is not a duration such as "1.5s" or "20ms"`, field, text))
-		}
-		return d
-	}
-	add := func(given bool, make func() hedge.Option) {
-		if given {
-			opts = append(opts, make())
-		}
-	}
-	flag := func(value *bool, with func(bool) hedge.Option) {
-		add(value != nil, func() hedge.Option { return with(*value) })
-	}
-	list := func(patterns []string, with func(...string) hedge.Option) {
-		add(patterns != nil, func() hedge.Option { return with(patterns...) })
-	}
-	add(m.GetAllMethods(), hedge.WithAllMethods)
-	add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
-	list(m.Methods, hedge.WithMethods)
-	list(m.ReadOnlyMethods, hedge.WithReadOnlyMethods)
-	list(m.SingleRequest, hedge.WithSingleRequest)
-	list(m.WaitForMessage, hedge.WithWaitForMessage)
-	add(m.ServiceConfig != nil, func() hedge.Option {
+func options(m *configpb.Options, depth int) ([]hedge.Option, error) {
+	var p parsed
+	p.add(m.GetAllMethods(), hedge.WithAllMethods)
+	p.add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
+	p.patterns(m.Methods, hedge.WithMethods)
+	p.patterns(m.ReadOnlyMethods, hedge.WithReadOnlyMethods)
+	p.patterns(m.SingleRequest, hedge.WithSingleRequest)
+	p.patterns(m.WaitForMessage, hedge.WithWaitForMessage)
+	p.add(m.ServiceConfig != nil, func() hedge.Option {
 		return hedge.WithServiceConfig(protojson.MarshalOptions{}.Format(m.ServiceConfig))
 	})
-	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
-	add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
-	add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(duration("minDelay", *m.MinDelay)) })
-	add(m.Warmup != nil, func() hedge.Option {
+	p.add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
+	p.add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
+	p.add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(p.duration("minDelay", *m.MinDelay)) })
+	p.add(m.Warmup != nil, func() hedge.Option {
 		calls, delay := int32(20), "0s" // the defaults
 		if m.Warmup.Calls != nil {
 			calls = *m.Warmup.Calls
@@ -87,60 +70,102 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 		if m.Warmup.Delay != nil {
 			delay = *m.Warmup.Delay
 		}
-		return hedge.WithWarmup(int(calls), duration("warmup.delay", delay))
+		return hedge.WithWarmup(int(calls), p.duration("warmup.delay", delay))
 	})
-	flag(m.OtherBackendOnly, hedge.WithOtherBackendOnly)
-	flag(m.Guard, hedge.WithGuard)
-	flag(m.Off, hedge.WithOff)
-	flag(m.DryRun, hedge.WithDryRun)
-	add(m.Control != nil, func() hedge.Option { return hedge.WithControl(*m.Control) })
-	add(m.HedgeLimit != nil, func() hedge.Option {
-		return hedge.WithHedgeLimit(int(m.HedgeLimit.GetHedges()), duration("hedgeLimit.per", m.HedgeLimit.GetPer()))
+	p.flag(m.OtherBackendOnly, hedge.WithOtherBackendOnly)
+	p.flag(m.Guard, hedge.WithGuard)
+	p.flag(m.Off, hedge.WithOff)
+	p.flag(m.DryRun, hedge.WithDryRun)
+	p.add(m.Control != nil, func() hedge.Option { return hedge.WithControl(*m.Control) })
+	p.add(m.HedgeLimit != nil, func() hedge.Option {
+		return hedge.WithHedgeLimit(int(m.HedgeLimit.GetHedges()), p.duration("hedgeLimit.per", m.HedgeLimit.GetPer()))
 	})
-	add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(duration("window", *m.Window)) })
-	add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
-	statuses := func(field string, list *structpb.ListValue, with func(...codes.Code) hedge.Option) {
-		all := make([]codes.Code, len(list.GetValues()))
-		for i, v := range list.GetValues() {
-			text := protojson.Format(v)
-			if e := all[i].UnmarshalJSON([]byte(text)); e != nil {
-				err = errors.Join(err, fmt.Errorf(`%s: %v is not a status such as "UNAVAILABLE"`, field, text))
-			}
-		}
-		add(list != nil, func() hedge.Option { return with(all...) })
+	p.add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(p.duration("window", *m.Window)) })
+	p.add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
+	p.statuses("nonFatalCodes", m.NonFatalCodes, hedge.WithNonFatalCodes)
+	p.statuses("failover", m.Failover, hedge.WithFailover)
+	p.trigger(m.Trigger)
+	p.rules("methodOptions", m.MethodOptions, depth, hedge.WithMethodOptions)
+	p.rules("targetOptions", m.TargetOptions, depth, hedge.WithTargetOptions)
+	return p.opts, p.err
+}
+
+// parsed is the options that were read, and their errors.
+type parsed struct {
+	opts []hedge.Option
+	err  error
+}
+
+func (p *parsed) wrong(format string, args ...any) {
+	p.err = errors.Join(p.err, fmt.Errorf(format, args...))
+}
+
+func (p *parsed) duration(field, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		p.wrong(`%s: %q is not a duration such as "1.5s" or "20ms"`, field, text)
 	}
-	statuses("nonFatalCodes", m.NonFatalCodes, hedge.WithNonFatalCodes)
-	statuses("failover", m.Failover, hedge.WithFailover)
-	switch t := m.GetTrigger().GetKind().(type) {
+	return d
+}
+
+func (p *parsed) add(given bool, make func() hedge.Option) {
+	if given {
+		p.opts = append(p.opts, make())
+	}
+}
+
+func (p *parsed) flag(value *bool, with func(bool) hedge.Option) {
+	p.add(value != nil, func() hedge.Option { return with(*value) })
+}
+
+func (p *parsed) patterns(list []string, with func(...string) hedge.Option) {
+	p.add(list != nil, func() hedge.Option { return with(list...) })
+}
+
+func (p *parsed) statuses(field string, list *structpb.ListValue, with func(...codes.Code) hedge.Option) {
+	all := make([]codes.Code, len(list.GetValues()))
+	for i, v := range list.GetValues() {
+		text := protojson.Format(v)
+		if err := all[i].UnmarshalJSON([]byte(text)); err != nil {
+			p.wrong(`%s: %v is not a status such as "UNAVAILABLE"`, field, text)
+		}
+	}
+	p.add(list != nil, func() hedge.Option { return with(all...) })
+}
+
+func (p *parsed) trigger(m *configpb.Trigger) {
+	var t hedge.Trigger
+	switch kind := m.GetKind().(type) {
 	case *configpb.Trigger_Auto:
 		var auto []hedge.AutoOption
-		if t.Auto.NoLaterThan != nil {
-			auto = append(auto, hedge.NoLaterThan(duration("trigger.auto.noLaterThan", *t.Auto.NoLaterThan)))
+		if kind.Auto.NoLaterThan != nil {
+			auto = append(auto, hedge.NoLaterThan(p.duration("trigger.auto.noLaterThan", *kind.Auto.NoLaterThan)))
 		}
-		opts = append(opts, hedge.WithTrigger(hedge.Auto(auto...)))
+		t = hedge.Auto(auto...)
 	case *configpb.Trigger_Percentile:
-		opts = append(opts, hedge.WithTrigger(hedge.Percentile(t.Percentile)))
+		t = hedge.Percentile(kind.Percentile)
 	case *configpb.Trigger_Fixed:
-		opts = append(opts, hedge.WithTrigger(hedge.Fixed(duration("trigger.fixed", t.Fixed))))
+		t = hedge.Fixed(p.duration("trigger.fixed", kind.Fixed))
 	default:
-		if m.Trigger != nil {
-			err = errors.Join(err, errors.New(
-				`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`))
+		if m != nil {
+			p.wrong(`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`)
 		}
+		return
 	}
-	rules := func(field string, all map[string]*configpb.Options, with func(string, ...hedge.Option) hedge.Option) {
-		for _, pattern := range slices.Sorted(maps.Keys(all)) {
-			var of []hedge.Option
-			if depth < 2 {
-				var wrong error
-				if of, wrong = options(all[pattern], depth+1); wrong != nil {
-					err = errors.Join(err, fmt.Errorf("%s[%q]: %w", field, pattern, wrong))
-				}
+	p.opts = append(p.opts, hedge.WithTrigger(t))
+}
+
+func (p *parsed) rules(
+	field string, all map[string]*configpb.Options, depth int, with func(string, ...hedge.Option) hedge.Option,
+) {
+	for _, pattern := range slices.Sorted(maps.Keys(all)) {
+		var of []hedge.Option
+		if depth < 2 {
+			var err error
+			if of, err = options(all[pattern], depth+1); err != nil {
+				p.wrong("%s[%q]: %w", field, pattern, err)
 			}
-			opts = append(opts, with(pattern, of...))
 		}
+		p.opts = append(p.opts, with(pattern, of...))
 	}
-	rules("methodOptions", m.MethodOptions, hedge.WithMethodOptions)
-	rules("targetOptions", m.TargetOptions, hedge.WithTargetOptions)
-	return opts, err
 }

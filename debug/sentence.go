@@ -23,7 +23,6 @@ var off = map[stats.Reason]string{
 
 // sentence describes the current state of a method, and its cause.
 func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
-	c := t.Choice
 	switch {
 	case t.PausedBy == "HEDGE_DISABLED":
 		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
@@ -42,6 +41,12 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 	case t.Delay == 0 && (t.Warmup > 0 || t.Hedged+t.DryRun == 0):
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
 	}
+	return active(t, config)
+}
+
+// active describes how the calls of a method are hedged, or would be without WithDryRun.
+func active(t stats.Method, config *settings.Config) string {
+	c := t.Choice
 	var b strings.Builder
 	if t.Unhedgeable != stats.NoReason {
 		fmt.Fprintf(&b, "Most calls cannot be hedged: %s The others: ", cannot[t.Unhedgeable])
@@ -50,16 +55,7 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 	if config.DryRun {
 		b.WriteString("Dry run: no hedge is sent. Without WithDryRun: ")
 	}
-	switch delay := short(t.Delay); {
-	case t.Delay == 0:
-		b.WriteString("All hedges of a call are due at once")
-	case most == 2:
-		fmt.Fprintf(&b, "A call that lasts %s gets a hedge, and another %s later", delay, delay)
-	case most > 2:
-		fmt.Fprintf(&b, "A call that lasts %s gets a hedge, and up to %d more at steps of %s", delay, most-1, delay)
-	default:
-		fmt.Fprintf(&b, "A call that lasts %s gets a hedge", delay)
-	}
+	b.WriteString(steps(short(t.Delay), t.Delay == 0, most))
 	if c.Probability > 0 && c.Probability < 0.995 {
 		fmt.Fprintf(&b, "; this holds for %.0f%% of calls", 100*c.Probability)
 		if c.Late > 0 {
@@ -77,6 +73,19 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), unhedged)
 	}
 	return b.String()
+}
+
+// steps describes when at most n hedges of a call are due.
+func steps(delay string, atOnce bool, n int) string {
+	switch {
+	case atOnce:
+		return "All hedges of a call are due at once"
+	case n == 2:
+		return fmt.Sprintf("A call that lasts %s gets a hedge, and another %s later", delay, delay)
+	case n > 2:
+		return fmt.Sprintf("A call that lasts %s gets a hedge, and up to %d more at steps of %s", delay, n-1, delay)
+	}
+	return fmt.Sprintf("A call that lasts %s gets a hedge", delay)
 }
 
 // cannot has the reasons why most calls of a method cannot be hedged.
@@ -100,7 +109,7 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	c, g, r := t.Choice, t.Guard, t.Resets
+	g, r := t.Guard, t.Resets
 	add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])
 	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
 		"The target's budget is exhausted: due hedges are held back.")
@@ -138,6 +147,16 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 	add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,
 		"Servers turned %s of %s away, because they were busy. Such a hedge costs a tenth of one.",
 		count(t.TurnedAway), plural(t.Hedges, "hedge"))
+	return append(notes, effect(t)...)
+}
+
+// effect has notes on the tail without hedging, measured or estimated.
+func effect(t stats.Method) (notes []string) {
+	add := func(holds bool, format string, args ...any) {
+		if holds {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
 	if t.Gain != nil {
 		add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
 		small, calls := "The control group is", t.Gain.Control
@@ -150,10 +169,10 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 		return notes
 	}
 	cut := "none of them cut short"
-	if c.CutShort > 0 {
-		cut = fmt.Sprintf("%.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
+	if t.Choice.CutShort > 0 {
+		cut = fmt.Sprintf("%.1f%% of them cut short: a lower bound where requests differ", 100*t.Choice.CutShort)
 	}
-	add(c.CutShort > 0 || c.UnhedgedTail > 0,
+	add(t.Choice.CutShort > 0 || t.Choice.UnhedgedTail > 0,
 		"The tail without hedging is an estimate from primaries, %s. WithControl(1) measures it.", cut)
 	return notes
 }

@@ -187,12 +187,12 @@ func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.A
 
 func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
-// Book ends the call with the report of its race. If headers decided it, the first message is still
+// Ended ends the call with the report of its race. If headers decided it, the first message is still
 // to come.
-func (k *contest) Book(r *race.Report) {
+func (k *contest) Ended(r *race.Report) {
 	c := k.stream
 	if c.primary.goal == responseHeaders && r.Err == nil && !r.Panicked {
-		k.BookHeaders(r)
+		k.EndedByHeaders(r)
 		return
 	}
 	c.end(call.Completion{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})

@@ -13,7 +13,7 @@ import (
 // reporting passes the request of a stream, and the time to its first message, to its call.
 type reporting struct {
 	call      call.Call
-	booked    bool       // call.End was called
+	ended     bool       // call.End was called
 	waits     bool       // Header waits for the first message
 	bidi      bool       // the call begins with the request, and not with the stream
 	unsent    bool       // the request of such a stream is to come; guarded by mu
@@ -88,7 +88,7 @@ func (r *reporting) headersWaited() headerWait {
 // endWith ends the call with the first message of st, or the end of the stream, after the choice.
 // RecvMsg was called at the age askedAt, and has just returned err.
 func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
-	if r.booked {
+	if r.ended {
 		return
 	}
 	h := r.headersWaited()
@@ -115,7 +115,7 @@ func (r *reporting) end(e call.Completion) {
 	}
 	e.Early = !r.waits && r.headersWaited().early(e.AskedAt, e.Age)
 	r.call.End(e)
-	r.booked = true
+	r.ended = true
 }
 
 // waited reports whether age, at which RecvMsg returned the first message, is the latency, because

@@ -375,7 +375,7 @@ func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 		}
 	}
 	r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
-	c.Book(&r)
+	c.Ended(&r)
 	if got := s.Methods()[0]; got.Tokens != 1 || got.Hedges != 0 {
 		t.Errorf("%v tokens and %d hedges after the last one was dropped too, want 1 and none", got.Tokens, got.Hedges)
 	}
@@ -400,7 +400,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 			Pushback: race.PushbackAfter}
 		c.Admit(1, 1, &tc.report)
 		due := s.Methods()[0].ThrottleTokens
-		c.Book(&tc.report)
+		c.Ended(&tc.report)
 		if got := s.Methods()[0]; due != tc.want || got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
 			t.Errorf("%s: %v tokens when a hedge is due, and %v at the end; %d pushed back; want %v, %d", name, due,
 				got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)

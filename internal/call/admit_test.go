@@ -52,7 +52,7 @@ func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
 			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)
 		}
 		if tc.dropped {
-			c.Book(&race.Report{Dropped: 1})
+			c.Ended(&race.Report{Dropped: 1})
 		}
 	}
 }

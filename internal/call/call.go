@@ -26,7 +26,7 @@ import (
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
 // An interceptor calls Begin, then Inspect with the request. If Hedged returns true, it races
-// attempts by the Plan, with the Call as the race's policy, and the race calls Book. The interceptor
+// attempts by the Plan, with the Call as the race's policy, and the race calls Ended. The interceptor
 // must call End after an untouched race, and for a call without a race.
 type Call struct {
 	Context     context.Context
@@ -38,10 +38,6 @@ type Call struct {
 	untaught    bool          // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
 	group       control.Group
 	mode        mode
-
-	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
-	mode     mode
-	group    control.Group
 
 	class   *registry.Class // of its request; nil: none
 	payment payment

@@ -44,7 +44,7 @@ func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	cut := race.Report{Hedges: 1, DecidedAt: ms, DeliveredAt: ms}
 	cut.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 	cut.Attempts[1] = race.AttemptReport{CutShort: true}
-	c.Book(&cut)
+	c.Ended(&cut)
 	if n := known(); n != 3 {
 		t.Errorf("%d hedges known, want 3", n)
 	}

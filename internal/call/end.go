@@ -20,7 +20,7 @@ import (
 // Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
 type Completion struct {
-	Race    *race.Report // of a race that Call.End ends; nil without one, and after BookHeaders
+	Race    *race.Report // of a race that Call.End ends; nil without one, and after EndedByHeaders
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
@@ -37,12 +37,12 @@ type Completion struct {
 // before waits for it, and a caller that asks within Grace after the headers counts as waiting.
 const Grace = time.Millisecond
 
-// Book implements [race.Policy]. The end of the race ends the call.
-func (c *Call) Book(r *race.Report) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
+// Ended implements [race.Policy]. The end of the race ends the call.
+func (c *Call) Ended(r *race.Report) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
 
-// BookHeaders takes the report of a race that response headers decided. End must be called for the
+// EndedByHeaders takes the report of a race that response headers decided. End must be called for the
 // first message, or the end of the stream.
-func (c *Call) BookHeaders(r *race.Report) {
+func (c *Call) EndedByHeaders(r *race.Report) {
 	countRace(c, r)
 	copied := *r // r is valid only now
 	c.byHeaders = &copied
@@ -264,16 +264,19 @@ func countRace(c *Call, r *race.Report) {
 			if r.Repeated {
 				s.Repeated++
 			}
-			switch {
-			case !answered:
-			case r.Winner == 0:
-				s.PrimaryWins++
-			default:
-				s.HedgeWins++
+			if answered {
+				*winsOf(s, r.Winner)++
 			}
 		})
 	}
 	traceRace(c, r)
+}
+
+func winsOf(s *stats.Counts, winner int) *int64 {
+	if winner == 0 {
+		return &s.PrimaryWins
+	}
+	return &s.HedgeWins
 }
 
 // catchUp handles the events of the race since its last call: it counts failed attempts, and refunds

@@ -31,7 +31,7 @@ func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 			r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: age, End: race.NonFatal, Err: err}
 			r.Attempts[1] = r.Attempts[0]
 			r.Attempts[1].SentAt = c.Delay
-			c.Book(&r)
+			c.Ended(&r)
 		}
 		hedgetest.Run(t, name, func(t *testing.T) {
 			s := hedgetest.All(t)

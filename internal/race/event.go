@@ -120,7 +120,7 @@ func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
 
 func only(n uint8) Attempts { return 1 << n }
 
-// Report is the record of one race. [Policy.Book] takes it once, when the outcome is delivered. All
+// Report is the record of one race. [Policy.Ended] takes it once, when the outcome is delivered. All
 // counts and latencies are derived from it. All times are ages of the call: durations since its
 // start.
 //

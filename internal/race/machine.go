@@ -232,15 +232,8 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 // failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
 	m.lastFail = e.Attempt
-	switch {
-	case m.rules.Elsewhere:
-	case e.Pushback == PushbackAfter:
-		m.notBefore = max(m.notBefore, now+e.Wait)
-		m.due = max(m.due, m.notBefore)
-		// A rejected answer must not wait that long for a better one.
-		m.calledFor = m.calledFor && m.rules.FailureSendsNext
-	case e.Pushback == PushbackNever:
-		m.noMore = true
+	if !m.rules.Elsewhere {
+		m.pushedBack(e, now)
 	}
 	m.mayRepeat(e)
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
@@ -262,6 +255,18 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	if (failed || (e.End.IsRejected() || failover || away) && m.notBefore <= now) && m.room(pending) {
 		m.calledFor, m.failover = true, m.failover || failover
 		m.due = max(now, m.notBefore)
+	}
+}
+
+func (m *Machine) pushedBack(e Event, now time.Duration) {
+	switch e.Pushback {
+	case PushbackAfter:
+		m.notBefore = max(m.notBefore, now+e.Wait)
+		m.due = max(m.due, m.notBefore)
+		// A rejected answer must not wait that long for a better one.
+		m.calledFor = m.calledFor && m.rules.FailureSendsNext
+	case PushbackNever:
+		m.noMore = true
 	}
 }
 

@@ -20,7 +20,7 @@ const ms = time.Millisecond
 type policy struct {
 	hedges int
 
-	booked race.Report
+	report race.Report
 	losers atomic.Int32
 }
 
@@ -31,7 +31,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
-func (p *policy) Book(r *race.Report)                        { p.booked = *r }
+func (p *policy) Ended(r *race.Report)                       { p.report = *r }
 func (p *policy) Sent(int)                                   {}
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
 
@@ -206,8 +206,8 @@ func TestPreparing(t *testing.T) {
 					winner, out.Err, panicked, tc.winner, tc.err, tc.panics)
 			}
 			synctest.Wait()
-			if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
-				t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
+			if int(e.ran.Load()) != tc.ran || p.report.Dropped != tc.dropped || e.preparing != 0 {
+				t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.report.Dropped, tc.ran, tc.dropped)
 			}
 		})
 	}

@@ -48,16 +48,16 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 type Policy interface {
 	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
 	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
-	// now, valid during the call. Calls of Admit never overlap, and none follows Book.
+	// now, valid during the call. Calls of Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *Report) Event
 	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
 	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
 	// if the failure makes the next hedge due.
-	// Failure may be called concurrently, after Book, and more than once for an attempt.
+	// Failure may be called concurrently, after Ended, and more than once for an attempt.
 	Failure(n int, err error, trailer metadata.MD) Event
-	// Book takes the report of the race, on the caller's goroutine. It is called once, but never if
+	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
-	Book(r *Report)
+	Ended(r *Report)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
 	// call does not return before it.
 	Sent(n int)

@@ -38,14 +38,14 @@ func TestRace_Concurrently(t *testing.T) {
 				plan.Alarm = &shared
 				out := r.Run(context.Background(), cancel, plan, p, e)
 				if out.Err != nil || stuck && out.Winner == nil {
-					t.Errorf("%+v, %+v", out, p.booked)
+					t.Errorf("%+v, %+v", out, p.report)
 				}
 				mu.Lock()
 				if out.Untouched {
 					untouched++
 				} else {
 					r = new(race.Race)
-					hedged += p.booked.Hedges
+					hedged += p.report.Hedges
 				}
 				mu.Unlock()
 				cancel(nil)
@@ -93,9 +93,9 @@ func TestRace_Commit(t *testing.T) {
 				return broken
 			}
 			out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges ||
-				p.booked.Committed != tc.committed {
-				t.Errorf("%+v, report %+v", out, p.booked)
+			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.report.Hedges != tc.hedges ||
+				p.report.Committed != tc.committed {
+				t.Errorf("%+v, report %+v", out, p.report)
 			}
 			if r.Commit(nil) {
 				t.Error("Commit after the outcome was delivered")
@@ -134,8 +134,8 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 		}()
 		<-ready
 		out := r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &p, &entrant{do: func() error { return nil }})
-		if <-done; out.Winner != nil || out.Err != nil || p.booked.DecidedAt > time.Hour {
-			t.Fatalf("%+v, report %+v", out, p.booked)
+		if <-done; out.Winner != nil || out.Err != nil || p.report.DecidedAt > time.Hour {
+			t.Fatalf("%+v, report %+v", out, p.report)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestRace_TheCallerGivesUp(t *testing.T) {
 				e.do, e.prepare = func() error { <-ctx.Done(); return nil }, func(int) bool { return false }
 			}
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
-			if r := p.booked; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
+			if r := p.report; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
 				t.Errorf("%+v, report %+v", tc, r)
 			}
 		})

@@ -222,14 +222,14 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 	}
 	x.handle(e, err)
 	x.wait()
-	winner, booked := &x.hedges[x.report.Winner], false
+	winner, ended := &x.hedges[x.report.Winner], false
 	defer func() {
-		if !booked { // a function of the user panicked: the caller gets no outcome
+		if !ended { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
 		}
 	}()
-	x.policy.Book(&x.report)
-	booked = true
+	x.policy.Ended(&x.report)
+	ended = true
 	if x.report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
 	}

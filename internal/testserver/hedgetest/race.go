@@ -25,12 +25,12 @@ func HedgeWins(c *call.Call, d time.Duration, err error) {
 	if err != nil {
 		r.Attempts[1].End = race.Final
 	}
-	c.Book(&r)
+	c.Ended(&r)
 }
 
 // CutShort ends a call that a hedge won while its primary was unanswered at the given age.
 func CutShort(c *call.Call, age time.Duration) {
 	r := race.Report{DecidedAt: age, DeliveredAt: age}
 	r.Attempts[0].CutShort = true
-	c.Book(&r)
+	c.Ended(&r)
 }
