@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
@@ -181,6 +182,10 @@ func TestHandler_Sentences(t *testing.T) {
 	down := func(s *hedge.Scheduler) {
 		_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", func(context.Context) (int, error) { return 0, io.EOF })
 	}
+	away := func(s *hedge.Scheduler) {
+		fail := func(context.Context) (int, error) { return 0, status.Error(codes.Unavailable, "down") }
+		_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", fail, hedgetest.Taking(0))
+	}
 	other := hedge.WithMethods("/other/*")
 	for _, tc := range []struct {
 		want    string
@@ -200,6 +205,9 @@ func TestHandler_Sentences(t *testing.T) {
 		{"The options allow no hedges", 30, []hedge.Option{hedge.WithMethodOptions("/a/*", hedge.WithMaxHedges(0))}, nil},
 		{"Dry run: no hedge is sent", 30, []hedge.Option{hedge.WithDryRun(true)}, nil},
 		{"have the option Off or WithOff", 3, []hedge.Option{hedge.WithOff(true)}, nil},
+		{"1 hedge replaced an attempt that had failed.", 30, []hedge.Option{hedge.WithFailover()}, away},
+		{"1 hedge of calls to other targets went here", 30, []hedge.Option{hedge.WithFailover()}, away},
+		{"No calls were made to this target, only hedges", 30, []hedge.Option{hedge.WithFailover()}, away},
 		{"The target is throttled: 0.0 of 1 tokens are left", 1, []hedge.Option{hedgetest.Throttle(1, 0.001)}, down},
 	} {
 		hedgetest.Run(t, tc.want, func(t *testing.T) {

@@ -28,6 +28,8 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
 	case t.PausedBy != "":
 		return "Hedging is paused by Pause, until Resume is called."
+	case t.Calls == 0 && t.Received > 0:
+		return "No calls were made to this target, only hedges of calls to other targets."
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
 	case unhedged == stats.NotSelected && config.HTTP:
@@ -116,6 +118,9 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (notes []stri
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
 		t.ThrottleTokens, t.ThrottleMax)
+	add(t.Received > 0, "%s of calls to other targets went here, and the budgets of those targets paid.",
+		plural(t.Received, "hedge"))
+	add(t.Failovers > 0, "%s replaced an attempt that had failed.", plural(t.Failovers, "hedge"))
 	add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
 		"WithOtherBackendOnly holds hedges back: "+
 			"no connection has a ready backend and the policy hedge_other_backend.")

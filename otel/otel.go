@@ -71,7 +71,7 @@ func New(o Options) (hedge.Option, error) {
 	t := &hedge.Trace{
 		HedgeSent: func(e stats.HedgeSent) {
 			addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
-				attribute.Float64("hedge.delay", e.Age.Seconds()))
+				attribute.Float64("hedge.delay", e.Age.Seconds()), attribute.String("hedge.destination", e.Destination))
 		},
 		HedgeHeldBack: func(e stats.HedgeHeldBack) {
 			addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge),

@@ -35,7 +35,7 @@ var known string
 var suites = []struct{ dir, pkg string }{{"test", "test"}, {"test/xds", "xds_test"}}
 
 var (
-	modes = flag.String("modes", "plain,watching,untuned,1ms,elsewhere", "what to run, in this order")
+	modes = flag.String("modes", "plain,watching,untuned,1ms", "what to run, in this order")
 	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
 	race  = flag.Bool("race", false, "run under the race detector")
 	again = flag.Int("again", 3,

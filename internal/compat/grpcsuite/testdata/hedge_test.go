@@ -61,7 +61,9 @@ func toTwins(s *hedge.Scheduler) (grpc.UnaryClientInterceptor, grpc.StreamClient
 			return known.(pair)
 		}
 		twin := grpc.Twin(cc)
-		pairs.Store(twin, pair{interceptor.Unary(s), stream.Interceptor(s)}) // a twin has no twin
+		if twin != nil { // a twin has no twin
+			pairs.Store(twin, pair{interceptor.Unary(s), stream.Interceptor(s)})
+		}
 		known, _ := pairs.LoadOrStore(cc, pair{interceptor.Unary(s, twin), stream.Interceptor(s, twin)})
 		return known.(pair)
 	}

@@ -1,11 +1,19 @@
 package grpc
 
-import "sync"
+import (
+	"sync"
+
+	"google.golang.org/grpc/resolver/manual"
+)
 
 var twins sync.Map // *ClientConn → *ClientConn
 
-// Twin returns another connection with the target and the options of cc. It is closed with cc.
+// Twin returns another connection with the target and the options of cc. It is closed with cc. It is nil
+// for a resolver of a test's own, which serves one connection.
 func Twin(cc *ClientConn) *ClientConn {
+	if _, one := cc.resolverBuilder.(*manual.Resolver); one {
+		return nil
+	}
 	if known, ok := twins.Load(cc); ok {
 		return known.(*ClientConn)
 	}
