@@ -85,3 +85,34 @@ func TestAlarm_RefusesAWaiterFarBeforeOthers(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 }
+
+// TestAlarm_StopsWhenEmpty shows that the timer of calls that have ended does not fire, and that the
+// next call sets it again.
+func TestAlarm_StopsWhenEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared race.Alarm
+		woken := 0
+		set := func(delay time.Duration) *race.Waiter {
+			w := &race.Waiter{Waker: wake(func() { woken++ })}
+			if !shared.Set(w, time.Now().Add(delay), delay) {
+				t.Fatal("a waiter was refused")
+			}
+			return w
+		}
+		first, second := set(time.Second), set(2*time.Second)
+		shared.Cancel(first)
+		if !race.Armed(&shared) {
+			t.Error("the timer stopped, want it armed while a call waits")
+		}
+		shared.Cancel(second)
+		if race.Armed(&shared) {
+			t.Error("the timer is armed, want it stopped when no call waits")
+		}
+		set(3 * time.Second)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if woken != 1 || race.Armed(&shared) {
+			t.Errorf("%d calls woken, want the last one", woken)
+		}
+	})
+}

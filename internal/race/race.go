@@ -298,9 +298,8 @@ func (r *Race) Commit(decided func(*Report)) bool {
 //
 // Sharing saves time: a call that ends before its hedge is due costs two short lock sections. A
 // runtime timer per call costs more, because a timer due within a millisecond interrupts a thread
-// that waits for the network. For the same reason the timer is neither stopped nor reset when a
-// call ends. It fires at most one delay after the last call, and is armed again only if a call is
-// waiting.
+// that waits for the network. For the same reason the timer stops when no call is left, and is not
+// reset when another call ends.
 type Alarm struct {
 	mu      sync.Mutex
 	timer   *time.Timer // nil until first needed
@@ -358,6 +357,10 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 		return false
 	}
 	w.remove()
+	if a.root.later == &a.root {
+		a.timer.Stop()
+		a.firesAt = time.Time{}
+	}
 	return true
 }
 
