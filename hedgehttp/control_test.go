@@ -287,14 +287,6 @@ var control = []struct {
 		}
 		return cause(err)
 	}},
-	{name: "Request.Cancel", serve: never, client: func(t *testing.T, s *server, c *http.Client) string {
-		canceled := make(chan struct{})
-		time.AfterFunc(20*time.Millisecond, func() { close(canceled) })
-		req := s.request(t.Context(), "GET", "/", nil)
-		req.Cancel = canceled
-		_, err := c.Do(req)
-		return fmt.Sprint(strings.HasPrefix(cause(err), "net/http: request canceled")) // mostly while it waits
-	}},
 	{name: "ResponseHeaderTimeout", serve: never, client: func(t *testing.T, s *server, c *http.Client) string {
 		s.base.ResponseHeaderTimeout = 20 * time.Millisecond
 		return get(t, s, c)
