@@ -24,9 +24,10 @@
 // # Silence
 //
 // A connection is silent after two late calls with no answer between them, until its next answer.
-// All connections of a scheduler's target to one address share this knowledge. A share of its primaries, unhedged calls included, then goes to other connections that the child
-// returns. The rest stay, and probe it. If hedging is paused or off for a call, the child alone
-// places the call. The field "silence": false turns this off.
+// All connections of a scheduler's target to one address share this knowledge. A share of its
+// primaries, unhedged calls included, then goes to other connections that the child returns. The
+// rest stay, and probe it. If hedging is paused or off for a call, the child alone places the call.
+// The field "silence": false turns this off.
 //
 // # Several connections
 //

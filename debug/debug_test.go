@@ -238,13 +238,16 @@ func TestHandler_AfterAChange(t *testing.T) {
 	}{
 		{"The method is being learned: ", 3, (*hedge.Scheduler).Pause, resume, "latencies"},
 		{"have the option Off or WithOff", 300, resume, update(hedge.WithOff(true)), "latencies"},
-		{"have the option Off or WithOff", 300, resume, update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), "latencies"},
+		{"have the option Off or WithOff", 300, resume,
+			update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), "latencies"},
 		{"No option selects this method", 300, resume, update(hedge.WithMethods("/b/*")), ""},
 		{"The method's descriptor is not linked", 300, resume, update(hedge.WithIdempotentOnly()), ""},
 		{"The options allow no hedges", 300, resume, update(hedge.WithBudgetPercent(0)), "latencies"},
-		{"The options allow no hedges", 300, resume, update(hedge.WithTargetOptions("a", hedge.WithBudgetPercent(0))), "latencies"},
+		{"The options allow no hedges", 300, resume,
+			update(hedge.WithTargetOptions("a", hedge.WithBudgetPercent(0))), "latencies"},
 		{"The options allow no hedges", 300, resume, update(hedge.WithMaxHedges(0)), "latencies"},
-		{"The options allow no hedges", 300, resume, update(hedge.WithMaxHedges(0), hedge.WithTrigger(hedge.Fixed(8*ms))), "latencies"},
+		{"The options allow no hedges", 300, resume,
+			update(hedge.WithMaxHedges(0), hedge.WithTrigger(hedge.Fixed(8*ms))), "latencies"},
 		{"All calls are in the control group", 300, resume, update(hedge.WithControl(100)), "latencies"},
 		{"The control group, 99% of calls, gets none.", 300, resume, update(hedge.WithControl(99)), "delay"},
 		{"Dry run: no hedge is sent. Without WithDryRun: A call that lasts", 300, resume, update(dry...), "delay"},
@@ -300,7 +303,8 @@ func TestHandler_ServersThatShed(t *testing.T) {
 			time.Sleep(5 * ms)
 		}
 		m := s.Methods()[0]
-		if m.TurnedAway < m.Hedges*8/10 || m.Hedges < m.Calls/5 || m.HedgeRate() > 0.1 || m.Gain.Load > 0.1 || m.WinRate() != 1 {
+		if m.TurnedAway < m.Hedges*8/10 || m.Hedges < m.Calls/5 || m.HedgeRate() > 0.1 ||
+			m.Gain.Load > 0.1 || m.WinRate() != 1 {
 			t.Errorf("extra load %v, of the gain %v, wins %v; %+v", m.HedgeRate(), m.Gain.Load, m.WinRate(), m.Counts)
 		}
 		text := get(handler, "", "").Body.String()

@@ -358,7 +358,8 @@ func TestTransport_LogsWhatToSelect(t *testing.T) {
 		debug.Handler(s).ServeHTTP(page, httptest.NewRequest("GET", "/?format="+format, nil))
 		got += page.Body.String()
 	}
-	for _, want := range []string{"target=https://host", "methods=[POST]", `WithReadOnlyMethods(\"POST /_search\")`, "No option selects these requests: WithAllMethods selects GET",
+	for _, want := range []string{"target=https://host", "methods=[POST]", `WithReadOnlyMethods(\"POST /_search\")`,
+		"No option selects these requests: WithAllMethods selects GET",
 		"<h2>https://host</h2>"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, got)

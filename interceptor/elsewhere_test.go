@@ -143,7 +143,9 @@ func (r *regions) check(t *testing.T, hedges int64) {
 // is closed or refuses connections.
 func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
 	for _, down := range []string{"closed", "refuses"} {
-		for name, eu := range map[string]testserver.Plan{"stalls": {Ending: testserver.Hang}, "fails": {Code: codes.Unavailable}} {
+		for name, eu := range map[string]testserver.Plan{
+			"stalls": {Ending: testserver.Hang}, "fails": {Code: codes.Unavailable},
+		} {
 			for _, d := range doors[:2] {
 				hedgetest.Run(t, down+", eu "+name+", "+string(d), func(t *testing.T) {
 					r := startRegions(t, eu, testserver.Plan{}, hedge.WithFailover())

@@ -275,7 +275,8 @@ func TestRule05_LosersKeepTheirValues(t *testing.T) {
 				}
 			}))
 			client := testpb.NewTestServiceClient(dial(t, cluster, s, begin))
-			if _, err := callOver(context.WithValue(t.Context(), key{}, "x"), d, client, &testpb.Request{Messages: 1}); err != nil {
+			ctx := context.WithValue(t.Context(), key{}, "x")
+			if _, err := callOver(ctx, d, client, &testpb.Request{Messages: 1}); err != nil {
 				t.Fatal(err)
 			}
 			for range cap(attempts) {

@@ -251,7 +251,8 @@ func TestSingleRequest_TheClockStartsWithTheRequest(t *testing.T) {
 				cancel()
 				synctest.Wait()
 			}
-			if got, ok := s.Latency(cluster.Target(), bidiMethod, 0.5); ok != (tc.learned > 0) || !within(got, tc.learned, 0.01) {
+			got, ok := s.Latency(cluster.Target(), bidiMethod, 0.5)
+			if ok != (tc.learned > 0) || !within(got, tc.learned, 0.01) {
 				t.Errorf("learned %v, want %v", got, tc.learned)
 			}
 		})

@@ -22,7 +22,8 @@ func TestNew_Ranges(t *testing.T) {
 	for want, opts := range map[string][]hedge.Option{
 		"": {nil, trigger(hedge.Percentile(math.SmallestNonzeroFloat64)),
 			trigger(hedge.Percentile(math.Nextafter(1, 0))), trigger(hedge.Fixed(0)), trigger(hedge.Fixed(all)),
-			trigger(hedge.Auto(nil)), trigger(hedge.Auto(hedge.NoLaterThan(all))), hedge.WithMaxHedges(0), hedge.WithMaxHedges(4),
+			trigger(hedge.Auto(nil)), trigger(hedge.Auto(hedge.NoLaterThan(all))),
+			hedge.WithMaxHedges(0), hedge.WithMaxHedges(4),
 			hedge.WithBudgetPercent(0), hedge.WithBudgetPercent(400), hedge.WithMinDelay(0), hedge.WithMinDelay(all),
 			hedge.WithControl(100), hedge.WithHedgeLimit(1, ms), hedge.WithHedgeLimit(all, ms), hedge.WithWarmup(0, 0),
 			hedge.WithWarmup(all, all), hedge.WithWindow(10 * ms), hedge.WithWindow(all), hedge.WithMaxMethods(1),

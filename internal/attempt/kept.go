@@ -55,7 +55,8 @@ func encoded(m proto.Message) *Kept {
 		k = &Kept{from: pool}
 	}
 	var err error
-	if k.data, err = (proto.MarshalOptions{AllowPartial: true, UseCachedSize: true}).MarshalAppend(k.data[:0], m); err != nil {
+	options := proto.MarshalOptions{AllowPartial: true, UseCachedSize: true}
+	if k.data, err = options.MarshalAppend(k.data[:0], m); err != nil {
 		return nil
 	}
 	k.of = m.ProtoReflect().Type()

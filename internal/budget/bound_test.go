@@ -96,9 +96,10 @@ func (b *intervals) win() {
 	b.savedLeast = min(b.savedLeast, b.saved)
 }
 
-// TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, clocks that differ, hedges that win and lose, are dropped or turned away, calls that
-// forfeit their share, attempts that the bucket borrows for, and shares that change by much or by
-// next to nothing. Payments and balance together never exceed the earnings and the first token.
+// TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, clocks that
+// differ, hedges that win and lose, are dropped or turned away, calls that forfeit their share,
+// attempts that the bucket borrows for, and shares that change by much or by next to nothing.
+// Payments and balance together never exceed the earnings and the first token.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	seeds := longtest.Size(120, 1_000)
 	if testing.Short() {

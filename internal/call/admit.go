@@ -166,7 +166,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	return admit()
 }
 
-// unpaid has the limits that do not cover the hedge. consider then releases what others have given.
+// unpaid has the limits that do not cover the hedge. consider then releases the other limits.
 func unpaid(d *due) (race.Event, stats.Reason) {
 	s, m := d.settings, d.to.method
 	// Hedges use up a rate limit.

@@ -48,7 +48,7 @@ type Call struct {
 	hedges    hedges
 	elsewhere func(n int) Destination         // of hedge n; nil: the call's own
 	to        *[race.MaxAttempts]*destination // of hedges that go elsewhere, written before they are sent
-	byHeaders *race.Report                    // of the race that response headers have decided; the first message is to come
+	byHeaders *race.Report                    // of a race that headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset

@@ -76,7 +76,7 @@ func (c *Call) End(e Completion) {
 	}
 }
 
-// ending returns what is known of a call at its end.
+// ending describes a call at its end.
 func (c *Call) ending(e Completion) ended {
 	d := ended{Completion: e, call: c, headers: c.byHeaders != nil}
 	if e.Age == 0 {

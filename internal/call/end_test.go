@@ -13,7 +13,8 @@ import (
 )
 
 // TestEnd_HedgedCallsWithoutAnAnswer ends hedged calls without an answer. A call that fails, or
-// misses its deadline, shows that hedges do not pay: the trigger expects less of them. A call that its caller gave up shows nothing.
+// misses its deadline, shows that hedges do not pay: the trigger expects less of them. A call that its
+// caller gave up shows nothing.
 func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code   codes.Code

@@ -60,7 +60,8 @@ func TestWait_ThrottledProcess(t *testing.T) {
 		if _, err := fmt.Sscan(out.String(), &mean, &worst, &share); err != nil {
 			t.Fatalf("%v: %q", err, &out)
 		}
-		t.Logf("throttled %t: mean wait %v; %.0f%% of arrivals saw more than 1 ms; a goroutine waited for %v", throttled, mean,
+		t.Logf("throttled %t: mean wait %v; %.0f%% of arrivals saw more than 1 ms; a goroutine waited for %v",
+			throttled, mean,
 			100*share, worst)
 		return mean, worst
 	}

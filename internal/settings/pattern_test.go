@@ -62,7 +62,8 @@ func TestPatterns_AsServeMux(t *testing.T) {
 			for range rnd.IntN(5) {
 				path += "/" + pick("a", "b", "c", "%61", "a%2Fb")
 			}
-			req, _ := http.NewRequest(pick("GET", "HEAD", "POST"), "http://"+pick("h.com", "h.com:80", "other")+path+pick("", "/"),
+			req, _ := http.NewRequest(pick("GET", "HEAD", "POST"),
+				"http://"+pick("h.com", "h.com:80", "other")+path+pick("", "/"),
 				nil)
 			handler, want := mux.Handler(req)
 			if _, ours := handler.(muxed); !ours { // a redirect that adds the slash

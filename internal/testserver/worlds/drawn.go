@@ -160,7 +160,8 @@ func drawnTarget(seed uint64) World {
 	if long > 0 {
 		name = append(name, fmt.Sprintf("%.2f%% of requests take %.1f s", 100*long, takes/1000))
 	}
-	w := World{Kind: untuned, Calls: int(max(fewCalls, min(2000*rate, 20_000), min(20*rate, 60_000))), Rate: rate, Method: pick, Short: seed/3 == 3}
+	w := World{Kind: untuned, Rate: rate, Method: pick, Short: seed/3 == 3,
+		Calls: int(max(fewCalls, min(2000*rate, 20_000), min(20*rate, 60_000)))}
 	if seed < 24 {
 		w.Kind = tuned
 	}

@@ -34,7 +34,8 @@ var table = append([]World{
 	},
 	{
 		Name: "no tail, one of 3 frozen 2 s a minute, 20/s", Kind: known,
-		Law: sick(3, plainly, frozen(2*second, 60*second)), Rate: 20, Calls: 60_000, Most: 1.4, // p99.9: tokens were spent in calm times
+		Law: sick(3, plainly, frozen(2*second, 60*second)), Rate: 20, Calls: 60_000,
+		Most: 1.4, // p99.9: tokens were spent in calm times
 	},
 	{
 		Name: "one of 8 backends 100 ms slower, 5/s", Kind: known, Law: sick(8, plainly, slower(100)),
@@ -101,7 +102,8 @@ var table = append([]World{
 	{Name: "stalls at 50/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 50},
 	{Name: "stalls at 500/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 500, Short: true},
 	{Name: "stalls at 5000/s", Kind: requests, Law: stallsInFive, Medians: []float64{1}, Rate: 5000, Calls: 150_000},
-	{Name: "1 s each minute at 500/s, hedges go anywhere", Kind: requests, Rate: 500, Calls: 90_000, Law: anywhere(5, time.Minute, second)},
+	{Name: "1 s each minute at 500/s, hedges go anywhere", Kind: requests, Rate: 500, Calls: 90_000,
+		Law: anywhere(5, time.Minute, second)},
 	{Name: "1 s each 10 s at 20/s, hedges go anywhere", Kind: requests, Rate: 20, Law: anywhere(5, 10*second, second)},
 	{Name: "correlated", Kind: requests, Law: correlated(), Concurrency: 20, Load: 2.5},
 	{Name: "compaction", Kind: requests, Law: compaction, Rate: 500},
