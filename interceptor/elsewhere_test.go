@@ -184,7 +184,7 @@ func TestHedgeTo_LimitsOfADestination(t *testing.T) {
 			held: func(c stats.Counts) int64 { return c.Guarded },
 			row:  func(m stats.Method) bool { return m.Guard.Share < 1 }},
 		{name: "resets", us: testserver.Config{Limit: &testserver.Limit{Resets: 20, Per: time.Minute,
-			Close: testserver.CloseCalm}, Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 100 * ms} }},
+			Close: testserver.CloseCalm}, Script: testserver.ByNumber(testserver.Plan{}, testserver.Plan{Delay: 100 * ms})},
 			held: func(c stats.Counts) int64 { return c.ResetsSpent },
 			row:  func(m stats.Method) bool { return m.Resets.Learned > 0 }},
 	} {

@@ -137,7 +137,8 @@ func TestNoLaterThan_AStalledProvider(t *testing.T) {
 		auto := row("Auto()", hedge.Auto())
 		p99 := row("Auto(NoLaterThan(3 medians))", hedge.Auto(hedge.NoLaterThan(1800*ms)))
 		if float64(p99) > 1.10*float64(best) || float64(auto) > 1.35*float64(best) {
-			t.Errorf("a budget of %v%%: p99 is %v, %v without the bound, and %v with the best fixed delay", budget, p99, auto, best)
+			t.Errorf("a budget of %v%%: p99 is %v, %v without the bound, and %v with the best fixed delay", budget, p99, auto,
+				best)
 		}
 	}
 }
