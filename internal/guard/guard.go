@@ -100,11 +100,13 @@ const (
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
 	minSent                  = 1.0 / 64 // smallest share, except in a pause, where it is 0
 
-	settle        = 10 * time.Second // after a hedge in which it may cause a RESOURCE_EXHAUSTED
-	signFailures  = 10               // failures within about signWindow that are a sign against hedges
+	// A hedge may cause a RESOURCE_EXHAUSTED for settle. The pause after a sign is half of it, and failures
+	// prolong the pause up to minCount.
+	settle = 10 * time.Second
+
+	signFailures  = 10 // failures within about signWindow that are a sign against hedges
 	signWindow    = 3 * time.Second
 	suspectedFor  = 10 * time.Minute // after a sign in which a single failure is a sign
-	shortPause    = 5 * time.Second  // after a sign; failures prolong it up to minCount
 	minCount      = time.Minute      // shortest pause that counts failures
 	maxCount      = 6 * time.Minute  // longest pause, and longest time between two signs that makes a pause count
 	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
@@ -156,7 +158,7 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	switch {
 	case pausing && since > settle:
 		h.failures++
-		h.length = max(h.length, min(since+shortPause, minCount))
+		h.length = max(h.length, min(since+settle/2, minCount))
 		return false
 	case !pausing && !within(now, h.sent, settle):
 		return false
@@ -170,12 +172,12 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	}
 	recovery := max(h.recovery, minRecovery)
 	if pausing {
-		h.length = max(h.length, since+shortPause)
+		h.length = max(h.length, since+settle/2)
 	} else {
 		if recovery = min(2*recovery, maxRecovery); h.missing == 0 && since > recovery {
 			recovery = minRecovery
 		}
-		h.begun, h.length, h.failures, h.callsBefore, h.counted = now, shortPause, 0, calls, false
+		h.begun, h.length, h.failures, h.callsBefore, h.counted = now, settle/2, 0, calls, false
 		switch { // about a whole number of intervals between signs: 1.8 of them may have the failures of one
 		case since <= maxCount/2:
 			h.length = max(2*since, minCount)

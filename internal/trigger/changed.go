@@ -78,7 +78,7 @@ func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Di
 	slower, _ := Changed(expected, calls, mattersAgain)
 	_, faster := Changed(expected, complete, mattersAgain)
 	switch {
-	case own >= fades:
+	case own >= int64(keptCalls):
 		l.restored.Store(nil)
 	case slower || faster:
 		l.restored.Store(nil)

@@ -36,8 +36,6 @@ func (p Prediction) Without(q float64) time.Duration { return Tail(p.problem.Pri
 // With returns the predicted percentile, as a quantile, of hedged calls.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
-const minCapacity = 5 // of a bucket with its savings
-
 // Forecasts predicts the effect of hedging with budgets of 2, 5, 10 and 20%. It returns nil while
 // too few calls are known.
 func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
@@ -51,7 +49,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	perPercent := capacity / max(c.BudgetPercent, 1)
 	for _, percent := range []float64{2, 5, 10, 20} {
 		c.BudgetPercent = percent
-		if p, ok := c.Predict(d, max(perPercent*percent, minCapacity)); ok {
+		if p, ok := c.Predict(d, max(perPercent*percent, budget.New(percent).Balance(now).Capacity)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
 				UnhedgedTail: p.Without(reported), Tail: p.With(reported), Load: min(p.Plan.Load, percent/100),

@@ -8,16 +8,16 @@ import (
 )
 
 // Restore gives the learner the latency of another learner's primaries. It must be called after
-// Start and before any other method. More than fades calls count as fades.
+// Start and before any other method. More than keptCalls calls count as keptCalls.
 func (l *Learner) Restore(primaries sketch.Counts) {
 	if calls := primaries.Total(); calls >= 1 {
-		primaries = primaries.Times(min(1, fades/calls))
+		primaries = primaries.Times(min(1, float64(keptCalls)/calls))
 		l.restored.Store(&primaries)
 	}
 }
 
 // restoredCalls returns the number of calls that restored latencies count for. It is constant until
-// they are dropped, because the learner's own calls contradict them or number fades.
+// they are dropped, because the learner's own calls contradict them or number keptCalls.
 func (l *Learner) restoredCalls() int64 {
 	if r := l.restored.Load(); r != nil {
 		return int64(math.Round(r.Total()))
@@ -40,9 +40,9 @@ func (l *Learner) First(now time.Time) *Estimate {
 }
 
 // withRestored returns d with the restored latencies. Their weight falls linearly to 0 over the
-// learner's first fades calls.
+// learner's first keptCalls calls.
 func (l *Learner) withRestored(d *sketch.Distribution) *sketch.Distribution {
-	if r, weight := l.restored.Load(), 1-float64(l.schedule.learned.Load())/fades; r != nil && weight > 0 {
+	if r, weight := l.restored.Load(), 1-float64(l.schedule.learned.Load())/float64(keptCalls); r != nil && weight > 0 {
 		return d.Plus(r.Times(weight))
 	}
 	return d

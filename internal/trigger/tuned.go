@@ -13,8 +13,7 @@ const (
 	fadeTime  = 2 * time.Minute // in which the weight of a measured call falls to 1/e,
 	fadeCalls = 8000            // or in which, in calls of the method: the slower of the two
 
-	keptHedges = 300  // hedges that are kept regardless of age
-	fades      = 1000 // own calls after which restored knowledge has no weight, and the most it counts for
+	keptHedges = 300 // hedges that are kept regardless of age
 
 	newCalls = 50 // calls after which an estimate is recomputed,
 	stale    = 9  // or intervals
@@ -23,7 +22,7 @@ const (
 // These are constants too, but each takes a part out at some value, as TestParts does.
 var (
 	deadlineFactor = 4.0   // times the largest bound: the assumed latency of a call cut short there, by a deadline
-	assumed        = 8.0   // weight of the prior, which trusts the prediction, in hedged calls
+	assumed        = 1.0   // weight of the prior, which trusts the prediction, in calls that hedges answered
 	keptCalls      = 1000  // primaries that are kept regardless of age
 	asHedges       = 300.0 // weight of primaries in the estimate of hedge latency, in hedges
 	matters        = 0.5   // share of calls that a change must concern
