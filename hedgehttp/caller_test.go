@@ -124,3 +124,28 @@ func (w *watched) note() {
 
 func (w *watched) Value(key any) any           { w.note(); return w.Context.Value(key) }
 func (w *watched) Deadline() (time.Time, bool) { w.note(); return w.Context.Deadline() }
+
+// TestTransport_DeadlineDuringAHedgesBody: the end of the caller's deadline is a timeout for the body of
+// a hedge's response too.
+func TestTransport_DeadlineDuringAHedgesBody(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		hedgetest.Run(t, "", func(t *testing.T) {
+			starts := func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}
+			rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), inMemory(t, http2, never, starts))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+			defer cancel()
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", nil)
+			res, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(res.Body); err != context.DeadlineExceeded {
+				t.Errorf("HTTP/2 %t: the body ends with %v, want %v", http2, err, context.DeadlineExceeded)
+			}
+			res.Body.Close()
+		})
+	}
+}

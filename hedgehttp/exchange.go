@@ -140,10 +140,18 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 		h = x.newHedge()
 	}
 	// Not the race's context: a rejected response that wins is read after the race has ended that.
-	caller, cancel := x.caller.Context(), context.CancelCauseFunc(nil)
-	h.ctx, cancel = context.WithCancelCause(context.Background())
-	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-	h.cancel = func(cause error) { stop(); cancel(cause); freeRace(cause) }
+	caller, parent, cancel := x.caller.Context(), context.Background(), context.CancelCauseFunc(nil)
+	timer := func() {}
+	if at, ok := caller.Deadline(); ok { // its end is a timeout, and no cancellation
+		parent, timer = context.WithDeadline(parent, at)
+	}
+	h.ctx, cancel = context.WithCancelCause(parent)
+	stop := context.AfterFunc(caller, func() {
+		if parent.Done() == nil || !errors.Is(caller.Err(), context.DeadlineExceeded) {
+			cancel(context.Cause(caller))
+		}
+	})
+	h.cancel = func(cause error) { stop(); cancel(cause); timer(); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
 	return h
 }
