@@ -188,7 +188,7 @@ var control = []struct {
 			req.ContentLength = 10
 			req.Header.Set("Once", "1")
 			_, err := c.Do(req)
-			return cause(err)
+			return fmt.Sprint(err != nil) // plain HTTP/1.1 reports what the write met, or the read, whichever comes first
 		}},
 	{name: "a large body there", once: true, serve: echo, client: sends("POST", tooLarge)},
 	{name: "a large body of unknown length", once: true, serve: echo, client: sends("POST", justTooLarge, length(-1))},

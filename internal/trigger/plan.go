@@ -144,7 +144,8 @@ func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(plan.Late)
 	return percentile(q, p.Primary.Last, func(bucket int) float64 {
 		t, hidden := sketch.UpperEdge(bucket), 0.0
-		if i, _ := slices.BinarySearchFunc(s.points, t, func(p point, t time.Duration) int { return cmp.Compare(p.at, t) }); i > 0 {
+		byTime := func(p point, t time.Duration) int { return cmp.Compare(p.at, t) }
+		if i, _ := slices.BinarySearchFunc(s.points, t, byTime); i > 0 {
 			hidden = plan.Probability*early[i-1]*s.answered(plan.Delay, plan.Hedges, t) +
 				(1-plan.Probability)*late[i-1]*s.answered(plan.Late, plan.Hedges, t)
 		}
