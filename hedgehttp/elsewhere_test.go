@@ -176,3 +176,24 @@ func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
 		})
 	}
 }
+
+// TestWithHedgeRequest_FailsAsItsHedgeIsDue: for the race detector.
+func TestWithHedgeRequest_FailsAsItsHedgeIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
+		rt := hedgehttp.Transport(s, roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "first" {
+				time.Sleep(ms)
+				return nil, errors.New("no connection")
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		}), hedgehttp.WithHedgeRequest(func(_ int, r *http.Request) (*http.Request, error) {
+			r.URL.Host = "second"
+			return r, nil
+		}))
+		for range 500 {
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://first", nil)
+			rt.RoundTrip(req)
+		}
+	})
+}

@@ -68,9 +68,9 @@ func (c *Call) toward(n int, now time.Time) *destination {
 	return c.at(n)
 }
 
-// at returns the destination of attempt n.
+// at returns the destination of attempt n. The primary may end while Admit sets c.to for the first hedge.
 func (c *Call) at(n int) *destination {
-	if c.to == nil || c.to[n] == nil {
+	if n == 0 || c.to == nil || c.to[n] == nil {
 		return &c.destination
 	}
 	return c.to[n]
