@@ -355,11 +355,7 @@ func dialElastic(t *testing.T, c *http.Client, at string) caller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(ctx context.Context, n int) error {
-		req, _ := http.NewRequestWithContext(ctx, "POST", "/index/_search", strings.NewReader(fmt.Sprintf(`{"size":%d}`, n)))
-		req.Header.Set("Content-Type", "application/json")
-		return checkResponse(n)(client.Perform(req))
-	}
+	return search(client.Perform)
 }
 
 func checkResponse(n int) func(*http.Response, error) error {
@@ -507,8 +503,12 @@ func dialAnthropic(t *testing.T, c *http.Client, url string) caller {
 func dialOpenAI(t *testing.T, c *http.Client, url string) caller {
 	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"), option.WithHTTPClient(c),
 		option.WithMaxRetries(0))
+	return complete(client, "model")
+}
+
+func complete(client openai.Client, model string) caller {
 	return func(ctx context.Context, n int) error {
-		st := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{Model: "model",
+		st := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{Model: model,
 			Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(fmt.Sprint("prompt ", n))}})
 		defer st.Close()
 		var all []byte
