@@ -68,8 +68,8 @@ var elsewhere = []struct {
 		second: &place{path: "/index/_search", key: "two"},
 		dial: func(t *testing.T, c *http.Client, at string) caller {
 			u, _ := url.Parse(at)
-			client, err := elastictransport.New(elastictransport.Config{URLs: []*url.URL{u}, Transport: c.Transport,
-				DisableRetry: true, Username: "user", Password: "one"})
+			client, err := elastictransport.NewClient(elastictransport.WithURLs(u), elastictransport.WithTransport(c.Transport),
+				elastictransport.WithDisableRetry(), elastictransport.WithBasicAuth("user", "one"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ var elsewhere = []struct {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return search(client.Perform)
+			return search(client.Stream)
 		}},
 	{name: "openai-go", first: &place{path: "/v1/chat/completions", key: "one", model: `"model":"small"`}, serve: application,
 		second: &place{path: "/openai/v1/chat/completions", key: "two", model: `"model":"large"`},
