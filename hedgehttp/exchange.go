@@ -221,12 +221,18 @@ func (a *attempt) drop() {
 // deliver returns the winner's response. The attempt's context ends when the body has been read or
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
-	if a.err != nil || a.res == nil || a.hasNone() || a.res.ProtoMajor > 1 && a.res.ContentLength == 0 {
+	if a.err != nil || a.res == nil || a.hasNone() || a.endedWithItsHeaders() {
 		a.cancel(nil)
 	} else {
 		a.res.Body = &body{ReadCloser: a.res.Body, of: a}
 	}
 	return a.res, a.err
+}
+
+// endedWithItsHeaders reports whether a response over HTTP/2 ended with its headers, which net/http
+// shows by a length that the server has not sent. Otherwise trailers may follow, also after no body.
+func (a *attempt) endedWithItsHeaders() bool {
+	return a.res.ProtoMajor > 1 && a.res.ContentLength == 0 && a.res.Header.Get("Content-Length") == ""
 }
 
 // Run sends a hedge.

@@ -189,8 +189,9 @@ func (t *transport) begin(req *http.Request) call.Call {
 	return call.Begin(t.registry, ctx, target, name, nil, option)
 }
 
-// twice has what allows a request to be sent twice: nothing, an Idempotency-Key, nothing for a
-// subscription, or that it only reads; without and with a pattern that selects the request.
+// twice has the options of a request that is neither safe nor idempotent, of one with an
+// Idempotency-Key, of a subscription, and of a safe one; each without and with a pattern that selects
+// it. As an array, it saves each request an allocation.
 var twice = [4]struct{ http, selected call.HTTPOption }{
 	{call.HTTPOption{}, call.HTTPOption{Selected: true}},
 	{call.HTTPOption{Idempotent: true}, call.HTTPOption{Idempotent: true, Selected: true}},
@@ -201,5 +202,5 @@ var twice = [4]struct{ http, selected call.HTTPOption }{
 // subscribes reports whether a request may have no answer for long: only its name selects it.
 func (t *transport) subscribes(req *http.Request) bool {
 	return t.firstByte == nil && (req.Method == "" || req.Method == http.MethodGet) &&
-		strings.Contains(req.Header.Get("Accept"), eventStream)
+		strings.Contains(strings.ToLower(req.Header.Get("Accept")), eventStream)
 }

@@ -33,7 +33,7 @@ func TestHandler(t *testing.T) {
 			served: true},
 		{name: "a hedge whose primary has failed", header: []string{"Hedge-Attempt"}, status: 200, served: true},
 		{name: "a primary", status: 200, served: true},
-		{name: "a primary whose client is gone", ctx: gone, status: 200},
+		{name: "a primary whose context has ended", ctx: gone, status: 503},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b, served := newBound(t, tc.most), false

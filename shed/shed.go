@@ -174,7 +174,8 @@ func (h *hedge) SendMsg(m any) error {
 // returns. Put the handler outermost, but inside one that limits requests by client.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Err() != nil { // the client is gone
+		if err := r.Context().Err(); err != nil {
+			http.Error(w, "hedge: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		spare := rpc.PrimaryInFlightHTTP(r.Header)

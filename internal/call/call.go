@@ -308,7 +308,7 @@ func (c *Call) Teaches() bool { return c.Learns && !c.untaught }
 
 // Named reports whether a pattern or the method's descriptor selects the call, and not
 // hedge.WithAllMethods alone.
-func (c *Call) Named() bool { return c.settings.Named }
+func (c *Call) Named() bool { return c.settings.Named || c.http != nil && c.http.Selected }
 
 // Learner returns the learner that gives the call's delay: the class's or the method's.
 func (c *Call) Learner() *trigger.Learner {
