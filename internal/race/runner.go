@@ -182,7 +182,7 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
-	h.marks = rpc.HedgeContext(&lent{Context: x.ctx, x: x, n: n}, int(n), primaryInFlight)
+	h.marks = rpc.HedgeContext(&lent{Context: x.ctx, x: x, n: n, done: x.ctx.Done()}, int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
@@ -262,8 +262,11 @@ type lent struct {
 	context.Context
 	x      *runner
 	n      uint8
+	done   <-chan struct{}
 	values map[any]any // what the hedge has got; x.mu guards it
 }
+
+func (l *lent) Done() <-chan struct{} { return l.done }
 
 func (l *lent) Deadline() (at time.Time, ok bool) {
 	l.use(func() { at, ok = l.Context.Deadline() })

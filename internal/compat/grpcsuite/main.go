@@ -1,9 +1,9 @@
 // Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every
 // connection: plain, watching only, with the default options, and with hedges after 1 ms. Another mode,
 // elsewhere, sends such hedges over a second connection to the same target. It is not among the default
-// modes, because tests that count buffers or block in a filter fail in it. The tests are copied, with
-// the whole module, from the version of gRPC that this module requires, because they use gRPC's
-// internal packages.
+// modes, because tests that count channels or streams, or whose filter ignores its context, fail in it.
+// The tests are copied, with the whole module, from the version of gRPC that this module requires,
+// because they use gRPC's internal packages.
 //
 // In the first three modes no test may fail. known.txt lists the tests that fail in the others,
 // each with the reason why the failure is right. An unlisted failure is an error. A listed test
