@@ -198,13 +198,6 @@ var control = []struct {
 		io.WriteString(w, "body")
 		w.Header().Set("Sum", "17")
 	}, client: get},
-	{name: "trailers after no body", serve: func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "Sum")
-		w.Header().Set("Content-Length", "0")
-		w.(http.Flusher).Flush()
-		time.Sleep(5 * ms)
-		w.Header().Set("Sum", "17")
-	}, client: get},
 	{name: "Content-Length mismatch", serve: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "too short")
