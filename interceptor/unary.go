@@ -235,10 +235,9 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cc: u.cc, channel: u.call.Channel(n), cancel: cancel, req: u.copied,
-		reply: u.replies.Make()}
-	if h.channel != nil {
-		h.cc = h.channel.CC
+	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	if to := u.call.Channel(n); to != nil {
+		h.cc = to.CC
 	}
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then is Served called
@@ -253,7 +252,6 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 type unaryHedge struct {
 	unary      *unary
 	n          int
-	channel    *call.Channel // nil: the call's own
 	cc         *grpc.ClientConn
 	cancel     context.CancelCauseFunc
 	req, reply any
@@ -280,8 +278,8 @@ func (h *unaryHedge) Served() bool {
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.unary.call.HedgeContext(ctx, h.n)
 	var err error
-	if h.channel != nil {
-		err = h.channel.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+	if to := h.unary.call.Channel(h.n); to != nil {
+		err = to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
 	} else {
 		err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	}

@@ -41,7 +41,6 @@ func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientS
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	channel *call.Channel // of a hedge; nil: the call's own
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
 	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
@@ -66,8 +65,8 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	if m.channel != nil {
-		m.ClientStream, err = m.channel.NewStream(ctx, o.registry, o.desc, o.method, opts)
+	if to := m.stream.call.Channel(int(m.n)); to != nil {
+		m.ClientStream, err = to.NewStream(ctx, o.registry, o.desc, o.method, opts)
 	} else {
 		m.ClientStream, err = o.open(ctx, opts)
 	}
@@ -159,8 +158,8 @@ func (m *streamAttempt) Trailer() (md metadata.MD) {
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
 func (m *streamAttempt) cc() *grpc.ClientConn {
-	if m.channel != nil {
-		return m.channel.CC
+	if to := m.stream.call.Channel(int(m.n)); to != nil {
+		return to.CC
 	}
 	return m.stream.opener.cc
 }

@@ -129,7 +129,8 @@ func (k *contest) begin(into any) (was any) {
 // conclude takes the outcome of the race. was is the content of into before the race.
 func (k *contest) conclude(out race.Result, winner *streamAttempt, into, was any) {
 	c := k.stream
-	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) { // otherwise the message is to come
+	// Otherwise the message is to come.
+	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) {
 		e := call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt}
 		if err != nil {
 			e.Trailer = c.primary.Trailer()
@@ -174,7 +175,7 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: uint8(n), channel: k.Channel(n), goal: k.stream.primary.goal, cancel: cancel,
+	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.stream.primary.goal, cancel: cancel,
 		request: k.stream.kept.Load().Message()}
 	if h.request == nil {
 		return nil

@@ -82,7 +82,8 @@ func (c *Call) UseChannels(to *Channels) {
 	}
 }
 
-// Channel returns the channel of hedge n, which was admitted; nil for the call's own.
+// Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n = 0, the
+// primary. It may be called concurrently.
 func (c *Call) Channel(n int) *Channel {
 	to, _ := c.at(n).Conn.(*Channel)
 	return to

@@ -93,12 +93,12 @@ func (d *due) told() (pushedBack, turnedAway time.Duration) {
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last, delay := d.at(d.n-1), d.Delay
+	last := d.at(d.n - 1)
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.destination &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
 	}
-	if silent := last.Record.NoteLate(d.n, d.now, delay); silent != "" {
+	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
 		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
 	}
 }

@@ -68,7 +68,7 @@ type Backends struct {
 	known   atomic.Pointer[Known]
 }
 
-// inUse has the inUse in use, by target. Connections may share a target, and a connection may
+// inUse has the Backends in use, by target. Connections may share a target, and a connection may
 // have several policies.
 var inUse = struct {
 	count    atomic.Int64
