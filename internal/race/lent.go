@@ -1,0 +1,67 @@
+package race
+
+import (
+	"context"
+	"time"
+)
+
+// lent is the caller's context as the parent of hedge n's. A hedge that loses may run on after the
+// call, when the caller may use its context for something else. Therefore a loser asks it for
+// nothing once the race is over, and the call waits for a use that has begun. What a loser has got
+// before, it keeps: a stats handler reports the end of an attempt to what it found in the context at
+// the beginning.
+type lent struct {
+	context.Context
+	x      *runner
+	n      uint8
+	done   <-chan struct{}
+	values map[any]any // what the hedge has got; x.mu guards it
+}
+
+func lend(x *runner, n uint8) *lent {
+	return &lent{Context: x.ctx, x: x, n: n, done: x.ctx.Done(), values: map[any]any{}}
+}
+
+func (l *lent) Done() <-chan struct{} { return l.done }
+
+func (l *lent) Deadline() (at time.Time, ok bool) {
+	l.use(func() { at, ok = l.Context.Deadline() })
+	return at, ok
+}
+
+func (l *lent) Err() error {
+	err := context.Canceled
+	l.use(func() { err = l.Context.Err() })
+	return err
+}
+
+func (l *lent) Value(key any) (value any) {
+	asked := l.use(func() { value = l.Context.Value(key) })
+	l.x.mu.Lock()
+	defer l.x.mu.Unlock()
+	if !asked {
+		return l.values[key]
+	}
+	if value != nil {
+		l.values[key] = value
+	}
+	return value
+}
+
+// use calls f, unless hedge n has lost and the race is over. It reports whether it did.
+func (l *lent) use(f func()) bool {
+	l.x.mu.Lock()
+	over, won := l.x.over, l.x.machine.decided && l.x.machine.winner == l.n
+	if !over {
+		l.x.guests++
+	}
+	l.x.mu.Unlock()
+	switch {
+	case !over:
+		defer l.x.leave()
+		f()
+	case won:
+		f()
+	}
+	return !over || won
+}
