@@ -105,81 +105,79 @@ var cannot = map[stats.Reason]string{
 }
 
 // notes returns hints for an operator.
-func notes(t stats.Method, config *settings.Config, now time.Time) (notes []string) {
-	add := func(holds bool, format string, args ...any) {
-		if holds {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
+func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	g, r := t.Guard, t.Resets
-	add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])
-	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
+	n.add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])
+	n.add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
 		"The target's budget is exhausted: due hedges are held back.")
-	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
+	n.add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
 		t.ThrottleTokens, t.ThrottleMax)
-	add(t.Received > 0, "%s of calls to other targets went here, and the budgets of those targets paid.",
+	n.add(t.Received > 0, "%s of calls to other targets went here, and the budgets of those targets paid.",
 		plural(t.Received, "hedge"))
-	add(t.Failovers > 0, "%s replaced an attempt that had failed.", plural(t.Failovers, "hedge"))
-	add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
+	n.add(t.Failovers > 0, "%s replaced an attempt that had failed.", plural(t.Failovers, "hedge"))
+	n.add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
 		"WithOtherBackendOnly holds hedges back: "+
 			"no connection has a ready backend and the policy hedge_other_backend.")
-	add(g.Reason != stats.GuardNone,
+	n.add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is now %s.",
 		lasting(g.Since, now), g.Reason, percent(g.Share))
-	add(r.Learned > 0,
+	n.add(r.Learned > 0,
 		"The server closed a connection for too many resets, and each hedge makes one: "+
 			"at most %s per minute are sent. The limit rises over the next %s.",
 		plural(int64(r.Learned), "hedge"), short(r.Until.Sub(now).Round(time.Second)))
 	named := min(len(t.Silent), maxNamed)
 	for _, b := range t.Silent[:named] {
-		add(true, "%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
+		n.add(true, "%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
 			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
 	}
-	add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
-	add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
+	n.add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
+	n.add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
 	elsewhere := "package balancer"
 	if config.HTTP {
 		elsewhere = "hedgehttp.WithHedgeTransport"
 	}
-	add(t.SingleConnection && t.Connections != 1,
+	n.add(t.SingleConnection && t.Connections != 1,
 		"Hedges use the connection of the primary, so they reach the same slow backend: see %s.", elsewhere)
-	add(config.HTTP && !t.SingleConnection && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
+	n.add(config.HTTP && !t.SingleConnection && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
 		"Hedges go to the address of the primary. If one server listens there, they reach the same slow backend: see %s.",
 		elsewhere)
-	add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
+	n.add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
 		"Hedges answered %s of %s: a second attempt is hardly faster than waiting.", percent(t.WinRate()), decided(t.Counts))
-	add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,
+	n.add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,
 		"Servers turned %s of %s away, because they were busy. Such a hedge costs a tenth of one.",
 		count(t.TurnedAway), plural(t.Hedges, "hedge"))
-	return append(notes, effect(t)...)
+	n.addEffect(t)
+	return n
 }
 
-// effect has notes on the tail without hedging, measured or estimated.
-func effect(t stats.Method) (notes []string) {
-	add := func(holds bool, format string, args ...any) {
-		if holds {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
+type hints []string
+
+func (n *hints) add(holds bool, format string, args ...any) {
+	if holds {
+		*n = append(*n, fmt.Sprintf(format, args...))
 	}
+}
+
+// addEffect adds hints on the tail without hedging, measured or estimated.
+func (n *hints) addEffect(t stats.Method) {
 	if t.Gain != nil {
-		add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
+		n.add(t.Gain.Measured, "%v This includes the effect of hedges on the queues of servers.", t.Gain)
 		small, calls := "The control group is", t.Gain.Control
 		if t.Gain.Calls < calls {
 			small, calls = "The group that may be hedged is", t.Gain.Calls
 		}
-		add(!t.Gain.Measured && t.Gain.Over > 0, "%s still too small: %s in the last %s. "+
+		n.add(!t.Gain.Measured && t.Gain.Over > 0, "%s still too small: %s in the last %s. "+
 			"Measuring a gain takes at least ten minutes, and 500 calls of each group.",
 			small, plural(calls, "call"), short(t.Gain.Over))
-		return notes
+		return
 	}
 	cut := "none of them cut short"
 	if t.Choice.CutShort > 0 {
 		cut = fmt.Sprintf("%.1f%% of them cut short: a lower bound where requests differ", 100*t.Choice.CutShort)
 	}
-	add(t.Choice.CutShort > 0 || t.Choice.UnhedgedTail > 0,
+	n.add(t.Choice.CutShort > 0 || t.Choice.UnhedgedTail > 0,
 		"The tail without hedging is an estimate from primaries, %s. WithControl(1) measures it.", cut)
-	return notes
 }
 
 const maxNamed = 5
