@@ -86,8 +86,9 @@ var All = []Policy{
 
 	{Name: "retry", About: "no hedging; two retries of a call that fails with UNAVAILABLE",
 		Dial: dialing(grpc.WithChainUnaryInterceptor(countAttempts, retry, numberAttempt))},
-	{Name: "elsewhere", About: "this library: one hedge, for slow and failed calls, to the second destination; budget 100%",
-		Dial: Ours(), To: oursTo(), Budget: 100},
+	{Name: "elsewhere",
+		About: "this library: one hedge, for slow and failed calls, to the second destination; budget 100%",
+		Dial:  Ours(), To: oursTo(), Budget: 100},
 	{Name: "elsewhere-2s", About: "the same with NoLaterThan(2s)",
 		To: oursTo(hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2 * time.Second)))), Dial: Ours(), Budget: 100},
 	{Name: "failsafe-go-fallback",

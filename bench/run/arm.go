@@ -124,25 +124,6 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 	return a, nil
 }
 
-// dial returns the dial options of the policy, and starts the second destination if there is one.
-func (a *arm) dial(ctx context.Context) (dial []grpc.DialOption, err error) {
-	if a.Workload.Second {
-		if a.second, err = a.startCluster("second", a.targets[0], 1); err != nil {
-			return nil, err
-		}
-		other, err := connect(ctx, a.second, nil)
-		if err != nil {
-			return nil, err
-		}
-		if a.policy.To != nil {
-			dial, a.scheduler, err = a.policy.To(other, a.Options)
-			return dial, err
-		}
-	}
-	dial, a.scheduler, err = a.policy.Dial(a.Options)
-	return dial, err
-}
-
 // hedgesElsewhere is the service config of workloads with hedges to another backend.
 const hedgesElsewhere = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
 
@@ -165,26 +146,6 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 	}
 	t.clients = []*client{{TestServiceClient: c}}
 	return err
-}
-
-// startCluster starts the backends of a destination of t.
-func (a *arm) startCluster(name string, t *target, destination int) (*testserver.Cluster, error) {
-	wait := waitExactly
-	if a.Clock == workload.VirtualClock {
-		wait = nil
-	}
-	return testserver.Start(testserver.Config{
-		Wait:           wait,
-		Name:           name,
-		Backends:       a.Backends,
-		InMemory:       a.Clock == workload.VirtualClock,
-		Workers:        a.Workload.Workers,
-		StopsCancelled: a.Workload.Fleet != nil && a.Workload.Fleet.StopsCancelled,
-		Script:         a.script(t, destination),
-		Seed:           a.Seed,
-		DrawByID:       true,
-		CountsOnly:     !a.KeepRecords,
-	})
 }
 
 // script scripts the backends of a target's destination, and records the arrival of hedges.
@@ -399,12 +360,4 @@ func (a *arm) close() {
 	for _, cluster := range a.clusters() {
 		cluster.Close()
 	}
-}
-
-// clusters are the destinations that were started.
-func (a *arm) clusters() (all []*testserver.Cluster) {
-	for _, t := range a.targets {
-		all = append(all, t.cluster)
-	}
-	return slices.DeleteFunc(append(all, a.second), func(c *testserver.Cluster) bool { return c == nil })
 }

@@ -5,8 +5,26 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
+
+var regions = Workload{
+	Name: "regions", About: "100 calls a second of 5 ms to a region that stalls for 1 s in 5 in the second third of " +
+		"the run, and is down in the last; a second region is 20 ms further and well",
+	Distribution: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, Second: true, backends: 1,
+	Plan: planRegions, Arrivals: poissonSteps(100), Parts: phases, Virtual: Size{30_000, 1}, Real: Size{6_000, 1},
+	Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "failsafe-go-fallback"},
+}
+
+var providers = Workload{
+	// median 600 ms, sigma 0.4
+	Name: "providers", About: "the first tokens of two providers, 5 questions a second of 600 ms; each has slow " +
+		"starts, failures, a brown-out and a stall, at different times",
+	Distribution: "lognormal:650ms,270.8ms", Call: unary, AtOnce: true, Second: true, backends: 1,
+	Plan: planProviders, Arrivals: poissonSteps(5), Virtual: Size{10_000, 1}, Real: Size{600, 1},
+	Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "elsewhere-2s", "failsafe-go-fallback"},
+}
 
 // FailedTakes is the latency with which a failed call of a workload with two destinations counts.
 const FailedTakes = time.Minute

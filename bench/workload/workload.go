@@ -223,21 +223,7 @@ var All = []Workload{
 		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000,
 			1}, Policies: inTraffic("static-10ms"),
 	},
-	{
-		Name: "regions", About: "100 calls a second of 5 ms to a region that stalls for 1 s in 5 in the second third of " +
-			"the run, and is down in the last; a second region is 20 ms further and well",
-		Distribution: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, Second: true, backends: 1,
-		Plan: planRegions, Arrivals: poissonSteps(100), Parts: phases, Virtual: Size{30_000, 1}, Real: Size{6_000, 1},
-		Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "failsafe-go-fallback"},
-	},
-	{
-		// median 600 ms, sigma 0.4
-		Name: "providers", About: "the first tokens of two providers, 5 questions a second of 600 ms; each has slow starts, " +
-			"failures, a brown-out and a stall, at different times",
-		Distribution: "lognormal:650ms,270.8ms", Call: unary, AtOnce: true, Second: true, backends: 1,
-		Plan: planProviders, Arrivals: poissonSteps(5), Virtual: Size{10_000, 1}, Real: Size{600, 1},
-		Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "elsewhere-2s", "failsafe-go-fallback"},
-	},
+	regions, providers,
 	{
 		// median 5 ms, sigma 0.45
 		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long",
@@ -317,7 +303,8 @@ func (w Workload) Script(distribution testserver.Distribution, seed uint64, dest
 	backends := byArrival{numbers: map[int]int{}}
 	return func(a testserver.Attempt) testserver.Plan {
 		a.Backend = backends.number(a.Backend)
-		m := Moment{Attempt: a, Destination: destination, distribution: distribution, seed: seed, at: a.Arrival.Sub(began()), run: run}
+		m := Moment{Attempt: a, Destination: destination, distribution: distribution, seed: seed,
+			at: a.Arrival.Sub(began()), run: run}
 		if w.Plan != nil {
 			return w.Plan(m)
 		}
