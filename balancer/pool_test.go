@@ -55,8 +55,8 @@ func TestSilence_OfAPool(t *testing.T) {
 			all := pooled.traffic(t, nil, simulation.Client{Rate: rate, Lasts: to + 20*time.Second, Deadline: time.Second,
 				Seed: 1}, codes.DeadlineExceeded)
 			minute, row := all.Between(from, to), s.Methods()[0]
-			t.Logf("%s: %.1f%% of %d calls fail; %d primaries moved, %d hedges", tc.name, minute.Failed(), len(minute), row.Moved,
-				row.Hedges)
+			t.Logf("%s: %.1f%% of %d calls fail; %d primaries moved, %d hedges", tc.name, minute.Failed(), len(minute),
+				row.Moved, row.Hedges)
 			if f := minute.Failed(); f > tc.most {
 				t.Errorf("%.1f%% of the minute's calls fail, want at most %.1f", f, tc.most)
 			}

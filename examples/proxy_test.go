@@ -31,7 +31,8 @@ import (
 // addresses. Unary calls and server streams may run twice, as may requests to /read.
 func startProxy(t *testing.T, grpcTo, httpTo string) (onGRPC, onHTTP string) {
 	binary := filepath.Join(t.TempDir(), "proxy")
-	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./proxy").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./proxy")
+	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "-grpc", grpcTo, "-http", httpTo, "-requests", "POST /read",

@@ -45,7 +45,8 @@ func TestProxy_HTTP(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			r.Header.Get("Upgrade"))
 		_ = rw.Flush()
 		line, err := rw.ReadString('\n')
 		fmt.Fprint(rw, line, err)

@@ -557,7 +557,8 @@ func TestTransport_UnhedgedStatuses(t *testing.T) {
 // request was a loser, with that loser's cause. The request is sent again if HTTP allows it.
 func TestTransport_AConnectionOfALoser(t *testing.T) {
 	for _, tc := range []struct{ method, want string }{{"GET", "200 2"}, {"POST", rpc.ErrLost.Error()}} {
-		for name, s := range map[string]*hedge.Scheduler{"hedged": hedgetest.Fixed(t, time.Hour), "warm-up": hedgetest.All(t)} {
+		for name, s := range map[string]*hedge.Scheduler{
+			"hedged": hedgetest.Fixed(t, time.Hour), "warm-up": hedgetest.All(t)} {
 			sent := 0
 			rt := hedgehttp.Transport(s, roundTrip(func(req *http.Request) (*http.Response, error) {
 				if sent++; sent == 1 {

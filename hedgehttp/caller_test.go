@@ -43,9 +43,10 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 		http   hedgehttp.Option
 		closes bool
 	}{
-		"WithName":         {http: hedgehttp.WithName(func(*http.Request) string { panic("user") })},
-		"WithFirstByte":    {http: hedgehttp.WithFirstByte(func(*http.Response) bool { panic("user") })},
-		"WithHedgeRequest": {http: hedgehttp.WithHedgeRequest(func(int, *http.Request) (*http.Request, error) { panic("user") })},
+		"WithName":      {http: hedgehttp.WithName(func(*http.Request) string { panic("user") })},
+		"WithFirstByte": {http: hedgehttp.WithFirstByte(func(*http.Response) bool { panic("user") })},
+		"WithHedgeRequest": {http: hedgehttp.WithHedgeRequest(
+			func(int, *http.Request) (*http.Request, error) { panic("user") })},
 		"WithAcceptable": {opt: hedge.WithAcceptable(
 			func(context.Context, string, any, error) bool { panic("user") })},
 		"WithCost":  {opt: hedge.WithCost(func(context.Context, string, any) float64 { panic("user") })},

@@ -77,7 +77,8 @@ func TestWithHedgeRequest(t *testing.T) {
 		{name: "neither wants one", a: reply{status: 503, header: later}, b: reply{status: 503, header: later},
 			hedge: other, want: "POST /v1 a's body", from: "a", sent: 1},
 		{name: "no budget", a: is(503, 0), b: is(200, 0), hedge: other, opts: []hedge.Option{hedge.WithBudgetPercent(0.01),
-			hedge.WithCost(func(_ context.Context, _ string, _ any) float64 { return 100 })}, want: "POST /v1 a's body", from: "a"},
+			hedge.WithCost(func(_ context.Context, _ string, _ any) float64 { return 100 })},
+			want: "POST /v1 a's body", from: "a"},
 		{name: "an error", a: is(503, 0), hedge: func(int, *http.Request) (*http.Request, error) {
 			return nil, errors.New("no key")
 		}, want: "POST /v1 a's body", from: "a", fails: 1},

@@ -121,7 +121,8 @@ func TestShed_HTTP(t *testing.T) {
 		began := time.Now()
 		got := outcome(t, hedgehttp.Transport(s, base), req)
 		c := s.Stats()
-		if took := time.Since(began); got != "201 " || took != 13*ms || full.Shed() != 1 || c.Hedges != 2 || c.PushedBack != 1 {
+		if took := time.Since(began); got != "201 " || took != 13*ms || full.Shed() != 1 ||
+			c.Hedges != 2 || c.PushedBack != 1 {
 			t.Errorf("%q after %v, %d hedges turned away, %+v; want 201 after 13 ms", got, took, full.Shed(), c)
 		}
 	})

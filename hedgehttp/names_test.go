@@ -89,7 +89,8 @@ func TestTransport_Names(t *testing.T) {
 		{request: "GET /users/17", mux: "GET /users/{id}", opt: readOnly("GET /users/"), name: "GET /users/{id}"},
 		{request: "GET /users/17", mux: "/", opt: all, name: "GET"},
 		{request: "GET /users/17", mux: "/users/", opt: readOnly("GET /users/{id}"), name: "GET /users/{id}"},
-		{request: "POST /internal/17", mux: "/users/{id}", opt: readOnly("POST /users/{id}"), name: "/users/{id}", once: true},
+		{request: "POST /internal/17", mux: "/users/{id}", opt: readOnly("POST /users/{id}"), name: "/users/{id}",
+			once: true},
 		{request: "POST /internal/17", mux: "POST /users/{id}", opt: readOnly("POST /users/{id}"), name: "POST /users/{id}"},
 
 		{request: "POST /users/17", header: "Idempotency-Key: key", by: byKey, opt: all, name: "POST"},

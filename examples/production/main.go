@@ -180,8 +180,8 @@ func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Bu
 	return grpc.NewClient("replicas:///greeter", hedgeotel.DialOptions(s, plugin,
 		grpc.WithChainUnaryInterceptor(
 			logging.UnaryClientInterceptor(logger, logging.WithLogOnEvents(logging.FinishCall)),
-			retry.UnaryClientInterceptor(retry.WithMax(maxAttempts), retry.WithCodes(codes.Unavailable), retry.WithOnRetryCallback(
-				func(context.Context, uint, error) { seen.retries.Add(1) }))),
+			retry.UnaryClientInterceptor(retry.WithMax(maxAttempts), retry.WithCodes(codes.Unavailable),
+				retry.WithOnRetryCallback(func(context.Context, uint, error) { seen.retries.Add(1) }))),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(balancer.ServiceConfig), // hedges go to another replica
 		grpc.WithResolvers(replicas))...)                      // a real client has dns:/// and a name with several addresses

@@ -65,7 +65,8 @@ func run(w io.Writer) error {
 		}))
 
 	fmt.Fprintf(w, "%d questions, %d at a time. Of either provider, the first token takes 10 ms, 500 ms in one "+
-		"attempt of\ntwenty, and one in fifty fails. The first token is promised within %v.\n\n", calls, concurrency, promised)
+		"attempt of\ntwenty, and one in fifty fails. The first token is promised within %v.\n\n",
+		calls, concurrency, promised)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "time to first token\tp50\tp99\tfailed calls\tanswered by beta")
 	for _, client := range []struct {

@@ -49,13 +49,15 @@ import (
 )
 
 var (
-	grpcTo   = flag.String("grpc", "", "the target of the gRPC service, such as dns:///backend:50051")
-	methods  = flag.String("methods", "", "patterns of the gRPC methods that may run twice, such as /pkg.Svc/Get*,/pkg.Svc/List*")
+	grpcTo  = flag.String("grpc", "", "the target of the gRPC service, such as dns:///backend:50051")
+	methods = flag.String("methods", "",
+		"patterns of the gRPC methods that may run twice, such as /pkg.Svc/Get*,/pkg.Svc/List*")
 	httpTo   = flag.String("http", "", "the URL of the HTTP service, such as http://backend:8080")
-	requests = flag.String("requests", "", "patterns of requests besides GET that may run twice, such as 'POST /{index}/_search'")
-	onGRPC   = flag.String("listen-grpc", "localhost:0", "the address for gRPC")
-	onHTTP   = flag.String("listen-http", "localhost:0", "the address for HTTP")
-	onDebug  = flag.String("listen-debug", "localhost:0", "the address of the debug page")
+	requests = flag.String("requests", "",
+		"patterns of requests besides GET that may run twice, such as 'POST /{index}/_search'")
+	onGRPC  = flag.String("listen-grpc", "localhost:0", "the address for gRPC")
+	onHTTP  = flag.String("listen-http", "localhost:0", "the address for HTTP")
+	onDebug = flag.String("listen-debug", "localhost:0", "the address of the debug page")
 )
 
 // startProxy returns the addresses for gRPC, HTTP and the debug page.

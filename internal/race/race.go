@@ -139,9 +139,8 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 }
 
 // Decide makes the primary attempt, and sends hedges by the plan and the policy. It returns when the
-// call is decided and the primary has returned. Begin must have been called.
-//
-// If the primary panics after a hedge has won, the panic is dropped and counted as a loser's.
+// call is decided and the primary has returned. Begin must have been called. If the primary panics after
+// a hedge has won, the panic is dropped and counted as a loser's.
 func (r *Race) Decide() (out Result) {
 	returned := false
 	defer func() {
@@ -265,10 +264,8 @@ func (r *Race) ensureRunnerLocked() *runner {
 // hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
 // call. It returns false once the outcome is delivered, because the policy may be booking that
 // outcome. If it returns true and a hedge was ever due, it first calls decided with the report so
-// far, under the race's lock.
-//
-// Commit may be called on any goroutine, before, during and after Run. It waits for a hedge that is
-// being prepared.
+// far, under the race's lock. Commit may be called on any goroutine, before, during and after Run. It
+// waits for a hedge that is being prepared.
 func (r *Race) Commit(decided func(*Report)) bool {
 	r.mu.Lock()
 	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
@@ -318,9 +315,8 @@ type Waiter struct {
 	earlier, later *Waiter
 }
 
-// maxSteps bounds the search of Set for the place of a new waiter, from the end of the list. Calls
-// of one method have nearly the same delay, so that place is near the end, unless the delay has
-// just become much shorter.
+// maxSteps bounds the search of Set, from the end of the list, for the place of a new waiter. It is near
+// the end: calls of one method have nearly the same delay, unless that has just become much shorter.
 const maxSteps = 8
 
 // Set makes w.Wake run at the time at, which is delay from now. It returns false, and does not add

@@ -109,7 +109,8 @@ func TestRoutes_Thousands(t *testing.T) {
 	}
 	name, request := bytes(4_000)
 	if n, r := bytes(40); name > n || request > 0 || r > 0 {
-		t.Errorf("%v allocations for a new name with 4,000 routes, and %v with 40; %v and %v for a request", name, n, request, r)
+		t.Errorf("%v allocations for a new name with 4,000 routes, and %v with 40; %v and %v for a request",
+			name, n, request, r)
 	}
 }
 

@@ -73,7 +73,8 @@ func TestAuto_ANearDeadline(t *testing.T) {
 		return share
 	}
 	best := math.Inf(1)
-	for _, p := range []worlds.Policy{worlds.Never, {Quantile: .9}, {Quantile: .95}, {Medians: 1.5}, {Medians: 2}, {Medians: 2.5}} {
+	for _, p := range []worlds.Policy{worlds.Never, {Quantile: .9}, {Quantile: .95},
+		{Medians: 1.5}, {Medians: 2}, {Medians: 2.5}} {
 		best = min(best, failed(p))
 	}
 	if got := failed(worlds.Auto); got > 1.1*best {

@@ -43,8 +43,8 @@ var (
 		"how often a test that failed must pass alone, or as often as without interceptors, for its failure not to "+
 			"count; gRPC's own tests fail now and then on a busy machine")
 	spare = flag.Int("unlisted", 0,
-		"how many failures in the modes 1ms and elsewhere may be missing from the list; which tests a hedge disturbs is a matter "+
-			"of timing")
+		"how many failures in the modes 1ms and elsewhere may be missing from the list; which tests a hedge disturbs is "+
+			"a matter of timing")
 	keep = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
 )
 

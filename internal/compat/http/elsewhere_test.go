@@ -79,14 +79,15 @@ var elsewhere = []struct {
 		second: &place{path: "/index/_search", key: "two"},
 		dial: func(t *testing.T, c *http.Client, at string) caller {
 			u, _ := url.Parse(at)
-			client, err := opensearchtransport.New(opensearchtransport.Config{Context: t.Context(), URLs: []*url.URL{u}, Transport: c.Transport,
-				DisableRetry: true, Username: "user", Password: "one"})
+			client, err := opensearchtransport.New(opensearchtransport.Config{Context: t.Context(), URLs: []*url.URL{u},
+				Transport: c.Transport, DisableRetry: true, Username: "user", Password: "one"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return search(client.Stream)
 		}},
-	{name: "openai-go", first: &place{path: "/v1/chat/completions", key: "one", model: `"model":"small"`}, serve: application,
+	{name: "openai-go", serve: application,
+		first:  &place{path: "/v1/chat/completions", key: "one", model: `"model":"small"`},
 		second: &place{path: "/openai/v1/chat/completions", key: "two", model: `"model":"large"`},
 		dial: func(_ *testing.T, c *http.Client, url string) caller {
 			client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("one"), option.WithHTTPClient(c),
@@ -97,7 +98,8 @@ var elsewhere = []struct {
 
 func search(perform func(*http.Request) (*http.Response, error)) caller {
 	return func(ctx context.Context, n int) error {
-		req, err := http.NewRequestWithContext(ctx, "POST", "/index/_search", strings.NewReader(fmt.Sprintf(`{"size":%d}`, n)))
+		query := strings.NewReader(fmt.Sprintf(`{"size":%d}`, n))
+		req, err := http.NewRequestWithContext(ctx, "POST", "/index/_search", query)
 		if err != nil {
 			return err
 		}
@@ -170,8 +172,9 @@ func TestElsewhere(t *testing.T) {
 			t.Logf("| %s | %d | %d | %d | %d, %d |", tc.name, 3*third, answered[0], answered[1], c.Hedges, c.Failovers)
 			// On a busy machine a call may be hedged before it fails, and a hedge be canceled before it is received.
 			if answered[0] > third || answered[1] != 3*third || c.Failovers == 0 || tc.second.asked.Load() > c.Hedges {
-				t.Errorf("%d calls answered, plain %d, with %d hedges, %d of them after a failure, %d received; want %d, at most %d, "+
-					"and hedges after failures", answered[1], answered[0], c.Hedges, c.Failovers, tc.second.asked.Load(), 3*third, third)
+				t.Errorf("%d calls answered, plain %d, with %d hedges, %d of them after a failure, %d received; "+
+					"want %d, at most %d, and hedges after failures",
+					answered[1], answered[0], c.Hedges, c.Failovers, tc.second.asked.Load(), 3*third, third)
 			}
 		})
 	}

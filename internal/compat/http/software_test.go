@@ -87,8 +87,8 @@ func TestSoftware(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			var failed [2][]int
-			s := hedgetest.Fixed(t, 2*time.Millisecond, hedge.WithMinDelay(0), hedge.WithReadOnlyMethods("/any/*", "/test.Blobs/*"),
-				hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, 2*time.Millisecond, hedge.WithMinDelay(0), hedge.WithMaxHedges(1),
+				hedge.WithReadOnlyMethods("/any/*", "/test.Blobs/*"))
 			for i, scheduler := range []*hedge.Scheduler{nil, s} {
 				site := &site{app: tc.serve(t), rpc: tc.rpc, hedged: i == 1, refused: make(chan struct{})}
 				client, url := site.start(t, scheduler, tc.http2)
@@ -223,9 +223,12 @@ func serveMCP(t *testing.T) http.Handler {
 func dialMCP(t *testing.T, c *http.Client, url string) caller {
 	notes := make(chan string, 10)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test"}, &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { notes <- r.Params.Message },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			notes <- r.Params.Message
+		},
 	})
-	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: c, MaxRetries: -1}, nil)
+	transport := &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: c, MaxRetries: -1}
+	session, err := client.Connect(t.Context(), transport, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,9 @@ type roundTrips func(*http.Request) (*http.Response, error)
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // dialHTTP is dialGRPC for a GET request.
-func dialHTTP(t *testing.T, s *hedge.Scheduler, address string, http2 bool, away *atomic.Int64) func(context.Context) error {
+func dialHTTP(
+	t *testing.T, s *hedge.Scheduler, address string, http2 bool, away *atomic.Int64,
+) func(context.Context) error {
 	base := &http.Transport{Protocols: new(http.Protocols), MaxIdleConnsPerHost: 100}
 	base.Protocols.SetHTTP1(!http2)
 	base.Protocols.SetUnencryptedHTTP2(http2)
