@@ -102,22 +102,29 @@ type observed struct {
 }
 
 // kept returns the expected share of the predicted savings, 0 to 1, of a first hedge at age for each
-// point. The prior trusts the prediction.
+// point. The prior trusts the prediction. The shares are the same for any number of hedges, and are
+// computed once for each age.
 func (s *search) kept(age time.Duration) []float64 {
-	saved, predicted := make([]float64, len(s.points)), make([]float64, len(s.points))
-	for _, o := range s.observed {
+	if known := s.shares[age]; known != nil {
+		return known
+	}
+	near := make([]float64, len(s.observed))
+	for k, o := range s.observed {
 		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
-		if near := 1 - apart/unrelated; near > 0 {
-			for i := range s.points {
-				saved[i] += near * o.saved[i]
-				predicted[i] += near * o.predicted[i]
-			}
+		if n := 1 - apart/unrelated; n > 0 {
+			near[k] = n
 		}
 	}
-	for i := range saved {
-		saved[i] = min(max((assumed+saved[i])/(assumed+predicted[i]), 0), 1)
+	shares := make([]float64, len(s.points))
+	for i := range shares {
+		saved, predicted := 0.0, 0.0
+		for k, o := range s.observed {
+			saved, predicted = saved+near[k]*o.saved[i], predicted+near[k]*o.predicted[i]
+		}
+		shares[i] = min(max((assumed+saved)/(assumed+predicted), 0), 1)
 	}
-	return saved
+	s.shares[age] = shares
+	return shares
 }
 
 // observe compares the measured calls with the predicted latency without hedges, and with hedges that are

@@ -109,14 +109,15 @@ type option struct {
 }
 
 func (s *search) option(n int, delay time.Duration, hedges int) option {
-	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: 1, hidden: s.kept(delay)}
-	var kept, predicted float64
+	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: 1,
+		hidden: make([]float64, len(s.points))}
+	shares, kept, predicted := s.kept(delay), 0.0, 0.0
 	for i, p := range s.points {
 		answered := 0.0
 		if p.at > delay {
 			answered = s.answered(delay, hedges, p.at)
 		}
-		o.hidden[i] *= answered
+		o.hidden[i] = shares[i] * answered
 		kept, predicted = kept+p.width*o.hidden[i], predicted+p.width*answered
 	}
 	if predicted > 0 {
@@ -186,6 +187,7 @@ type search struct {
 	unhedged float64 // tail of unhedged calls
 	most     float64 // the most load of a plan: Load, or more if Latest costs more
 	observed []observed
+	shares   map[time.Duration][]float64 // see kept
 }
 
 // point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
@@ -197,7 +199,7 @@ type point struct {
 }
 
 func (p Problem) search() *search {
-	s := &search{Problem: p}
+	s := &search{Problem: p, shares: map[time.Duration][]float64{}}
 	s.Latest = cmp.Or(s.Latest, Never)
 	median := 0 // of primaries or of hedges, whichever are faster
 	for median < p.Primary.Last && min(p.Primary.Beyond(median), p.Hedge.Beyond(median)) > 0.5 {
