@@ -111,8 +111,8 @@ func WithReadOnlyMethods(patterns ...string) Option {
 //     which * matches any characters but a slash.
 //   - "GET /users/{id}/orders", "/_search" and "POST api.example.com/v1/{rest...}" match the HTTP
 //     requests of package hedgehttp. They are the patterns of [net/http.ServeMux]: a method, a host
-//     and a path, of which only the path is required. A path of two parts without a wildcard has
-//     the first form, which matches HTTP requests of any method.
+//     and a path. Only the path is required. A path of two parts without a wildcard has the first
+//     form, which matches HTTP requests of any method.
 //
 // New returns an error if two patterns of the second form conflict, as ServeMux defines it.
 func WithMethods(patterns ...string) Option {

@@ -120,7 +120,7 @@ func TestWithHedgeRequest(t *testing.T) {
 	}
 }
 
-// TestWithHedgeRequest_TwoDestinations has requests to a of which 5% are slow, with hedges to b, and then
+// TestWithHedgeRequest_TwoDestinations has requests to a, 5% of them slow, with hedges to b, and then
 // to c. What hedges to one destination teach, and its quota, are that destination's.
 func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
 	for _, tc := range []struct {

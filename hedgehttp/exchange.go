@@ -23,7 +23,7 @@ type exchange struct {
 	*transport
 	caller  *http.Request
 	upload  []byte // the body that was read ahead; nil: none
-	again   bool   // the request may be sent again
+	again   bool   // the request may be sent again: see send
 	race    race.Race
 	call    call.Call
 	primary attempt
@@ -162,7 +162,7 @@ type attempt struct {
 	ctx    context.Context         // of a hedge; it has the caller's end, and no value
 	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
 	req    *http.Request           // a copy: the transport may break the contract and write to its headers
-	made   bool                    // the request is that of WithHedgeRequest
+	made   bool                    // WithHedgeRequest made the request
 
 	res     *http.Response
 	err     error  // of the transport

@@ -140,7 +140,7 @@ type transport struct {
 	hedgeRequest func(n int, r *http.Request) (*http.Request, error) // nil: copies of the caller's
 }
 
-// target is the name of a target. A transport keeps that of its first request: most have no other.
+// target is the name of a target. A transport keeps its first request's: most have no other.
 type target struct{ scheme, host, name string }
 
 func (t *transport) targetOf(u *url.URL) string {

@@ -116,13 +116,13 @@ func newMarkAway(ctx context.Context, r *registry.Registry, method string) *Mark
 }
 
 // Mark is the context of an attempt while the attempt is being made: it tells an interceptor of the
-// same scheduler, installed a second time on the connection or on that of a hedge's destination, that
-// the call is hedged already.
+// same scheduler, installed a second time on the connection or on one to a hedge's destination, that the
+// call is hedged already.
 type Mark struct {
 	context.Context
 	registry *registry.Registry
 	conn     Conn
-	away     bool // the connection is that of a hedge's destination, and conn is not set
+	away     bool // the connection leads to a hedge's destination, and conn is not set
 	method   string
 	over     atomic.Bool // a later call under this context is a call of its own
 }
@@ -159,8 +159,8 @@ func (m *Mark) Value(key any) any {
 	return m.Context.Value(key)
 }
 
-// IsAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on
-// that of a hedge's destination, and of the same method.
+// IsAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
+// to a hedge's destination, and of the same method.
 func IsAttempt(ctx context.Context, r *registry.Registry, target, method string, conn Conn) bool {
 	m, ok := ctx.Value(markKey{r}).(*Mark)
 	if !ok || !m.away && m.conn != conn || m.method != method || m.over.Load() || !r.Made() {

@@ -99,7 +99,7 @@ type Ending interface {
 	Trailer() metadata.MD
 	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
 	// called if Rules.Judged is set, at most once, on the attempt's goroutine, while the race is
-	// undecided, and not for a failure that cannot end it; the call does not return meanwhile. If
+	// undecided, and not for a failure that cannot end it; the call waits for it. If
 	// ok is false, open reports whether the attempt needs its context for as long as it may still
 	// win: a stream does, and a value of hedge.Do may.
 	Accepts(err error) (ok, open bool)

@@ -179,7 +179,7 @@ func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answer
 	to.hedges.Load().Record(now, d, answered)
 }
 
-// elsewhere is a destination of which nothing is known.
+// elsewhere is an unknown destination.
 var elsewhere Learner
 
 // HedgesGoElsewhere records that hedges have a destination of their own. It reports whether the
@@ -196,9 +196,9 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 	}
 }
 
-// hedgeLatency returns the latency that a plan assumes for hedges: that of hedges to their
-// destination, and as a prior that of primaries there, of which d has the call's own. It returns nil
-// if too little is known about another destination.
+// hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
+// and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
+// nil if too little is known about another one.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
 	to := l.away.Load()
 	switch to {
