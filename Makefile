@@ -18,6 +18,7 @@ TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
 OFHTTP   = dashboard.json alerts.yml
 API      = cd tools && $(GO) run ./api .. ../otel
+FIELDS   = cd tools && $(GO) run ./options | $(GOFMT)
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
@@ -94,11 +95,13 @@ lint: ## gofmt, go vet and staticcheck over every module; the exported names are
 		echo "== $$m: go vet, staticcheck"; (cd $$m && $(GO) vet ./... && $$staticcheck ./...); done
 	@cd tools && $(GO) run ./figures -check
 	@($(API)) | diff api/v0.txt - || { echo 'the API differs from api/v0.txt: if you mean it, run "make generate" and commit what it writes'; exit 1; }
+	@($(FIELDS)) | diff config/fields.go - || { echo 'run "make generate" and commit what it writes'; exit 1; }
 	@set -e; cd tools; for f in $(OFHTTP); do $(GO) run ./httpnames ../otel/$$f | diff ../otel/$${f%.*}-http.$${f##*.} - || \
 		{ echo 'run "make generate" and commit what it writes'; exit 1; }; done
 
-generate: ## rewrite the stubs of proto/, with the pinned buf and plugins, the list of exported names, and the dashboard and alerts of HTTP
+generate: ## rewrite the stubs of proto/, with the pinned buf and plugins, the fields of package config, the list of exported names, and the dashboard and alerts of HTTP
 	@cd proto && $(BUF) lint && $(BUF) generate
+	@($(FIELDS)) >config/fields.go
 	@($(API)) >api/v0.txt
 	@cd tools && for f in $(OFHTTP); do $(GO) run ./httpnames ../otel/$$f >../otel/$${f%.*}-http.$${f##*.}; done
 

@@ -12,13 +12,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge"
@@ -36,7 +36,7 @@ func Parse(data []byte) ([]hedge.Option, error) {
 	if err := protojson.Unmarshal(data, m); err != nil {
 		return nil, fmt.Errorf("hedge: config: %w", err)
 	}
-	opts, err := options(m, 0)
+	opts, err := options(m.ProtoReflect(), 0)
 	if err == nil {
 		_, err = hedge.New(append(opts, hedge.WithAllMethods())...) // which finds values out of range
 	}
@@ -48,52 +48,63 @@ func Parse(data []byte) ([]hedge.Option, error) {
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the
 // number of enclosing rules. Rules nested deeper than two are an error anyway, and are not read.
-func options(m *configpb.Options, depth int) ([]hedge.Option, error) {
-	var p parsed
-	p.add(m.GetAllMethods(), hedge.WithAllMethods)
-	p.add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
-	p.patterns(m.Methods, hedge.WithMethods)
-	p.patterns(m.ReadOnlyMethods, hedge.WithReadOnlyMethods)
-	p.patterns(m.SingleRequest, hedge.WithSingleRequest)
-	p.patterns(m.WaitForMessage, hedge.WithWaitForMessage)
-	p.add(m.ServiceConfig != nil, func() hedge.Option {
-		return hedge.WithServiceConfig(protojson.MarshalOptions{}.Format(m.ServiceConfig))
-	})
-	p.add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
-	p.add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
-	p.add(m.MinDelay != nil, func() hedge.Option { return hedge.WithMinDelay(p.duration("minDelay", *m.MinDelay)) })
-	p.add(m.Warmup != nil, func() hedge.Option {
-		calls, delay := int32(20), "0s" // the defaults
-		if m.Warmup.Calls != nil {
-			calls = *m.Warmup.Calls
+func options(m protoreflect.Message, depth int) ([]hedge.Option, error) {
+	p := parsed{depth: depth}
+	for i, all := 0, m.Descriptor().Fields(); i < all.Len(); i++ {
+		if f := all.Get(i); m.Has(f) {
+			p.read(f.JSONName(), m.Get(f), fields[string(f.Name())])
 		}
-		if m.Warmup.Delay != nil {
-			delay = *m.Warmup.Delay
-		}
-		return hedge.WithWarmup(int(calls), p.duration("warmup.delay", delay))
-	})
-	p.flag(m.OtherBackendOnly, hedge.WithOtherBackendOnly)
-	p.flag(m.Guard, hedge.WithGuard)
-	p.flag(m.Off, hedge.WithOff)
-	p.flag(m.DryRun, hedge.WithDryRun)
-	p.add(m.Control != nil, func() hedge.Option { return hedge.WithControl(*m.Control) })
-	p.add(m.HedgeLimit != nil, func() hedge.Option {
-		return hedge.WithHedgeLimit(int(m.HedgeLimit.GetHedges()), p.duration("hedgeLimit.per", m.HedgeLimit.GetPer()))
-	})
-	p.add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(p.duration("window", *m.Window)) })
-	p.add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
-	p.statuses("nonFatalCodes", m.NonFatalCodes, hedge.WithNonFatalCodes)
-	p.statuses("failover", m.Failover, hedge.WithFailover)
-	p.trigger(m.Trigger)
-	p.rules("methodOptions", m.MethodOptions, depth, hedge.WithMethodOptions)
-	p.rules("targetOptions", m.TargetOptions, depth, hedge.WithTargetOptions)
+	}
 	return p.opts, p.err
 }
 
 // parsed is the options that were read, and their errors.
 type parsed struct {
-	opts []hedge.Option
-	err  error
+	opts  []hedge.Option
+	err   error
+	depth int
+}
+
+// read reads the value of a field. with is the option's function.
+func (p *parsed) read(field string, value protoreflect.Value, with any) {
+	var opt hedge.Option
+	switch with := with.(type) {
+	case func() hedge.Option:
+		if value.Bool() {
+			opt = with()
+		}
+	case func(bool) hedge.Option:
+		opt = with(value.Bool())
+	case func(int) hedge.Option:
+		opt = with(int(value.Int()))
+	case func(float64) hedge.Option:
+		opt = with(value.Float())
+	case func(time.Duration) hedge.Option:
+		opt = with(p.duration(field, value.String()))
+	case func(int, time.Duration) hedge.Option:
+		m := value.Message()
+		n, d := m.Descriptor().Fields().Get(0), m.Descriptor().Fields().Get(1)
+		opt = with(int(m.Get(n).Int()), p.duration(field+"."+d.JSONName(), m.Get(d).String()))
+	case func(string) hedge.Option:
+		opt = with(protojson.MarshalOptions{}.Format(value.Message().Interface()))
+	case func(...string) hedge.Option:
+		var all []string
+		for i := range value.List().Len() {
+			all = append(all, value.List().Get(i).String())
+		}
+		opt = with(all...)
+	case func(...codes.Code) hedge.Option:
+		opt = with(p.statuses(field, value.Message().Interface().(*structpb.ListValue))...)
+	case func(hedge.Trigger) hedge.Option:
+		opt = with(p.trigger(value.Message().Interface().(*configpb.Trigger)))
+	case func(string, ...hedge.Option) hedge.Option:
+		p.rules(field, value.Map(), with)
+	default:
+		panic(fmt.Sprintf("hedge: config: %s: %T has no form in JSON", field, with))
+	}
+	if opt != nil {
+		p.opts = append(p.opts, opt)
+	}
 }
 
 func (p *parsed) wrong(format string, args ...any) {
@@ -108,64 +119,48 @@ func (p *parsed) duration(field, text string) time.Duration {
 	return d
 }
 
-func (p *parsed) add(given bool, make func() hedge.Option) {
-	if given {
-		p.opts = append(p.opts, make())
-	}
-}
-
-func (p *parsed) flag(value *bool, with func(bool) hedge.Option) {
-	p.add(value != nil, func() hedge.Option { return with(*value) })
-}
-
-func (p *parsed) patterns(list []string, with func(...string) hedge.Option) {
-	p.add(list != nil, func() hedge.Option { return with(list...) })
-}
-
-func (p *parsed) statuses(field string, list *structpb.ListValue, with func(...codes.Code) hedge.Option) {
-	all := make([]codes.Code, len(list.GetValues()))
-	for i, v := range list.GetValues() {
+func (p *parsed) statuses(field string, list *structpb.ListValue) []codes.Code {
+	all := make([]codes.Code, len(list.Values))
+	for i, v := range list.Values {
 		text := protojson.Format(v)
 		if err := all[i].UnmarshalJSON([]byte(text)); err != nil {
 			p.wrong(`%s: %v is not a status such as "UNAVAILABLE"`, field, text)
 		}
 	}
-	p.add(list != nil, func() hedge.Option { return with(all...) })
+	return all
 }
 
-func (p *parsed) trigger(m *configpb.Trigger) {
-	var t hedge.Trigger
+func (p *parsed) trigger(m *configpb.Trigger) hedge.Trigger {
 	switch kind := m.GetKind().(type) {
 	case *configpb.Trigger_Auto:
-		var auto []hedge.AutoOption
-		if kind.Auto.NoLaterThan != nil {
-			auto = append(auto, hedge.NoLaterThan(p.duration("trigger.auto.noLaterThan", *kind.Auto.NoLaterThan)))
+		if kind.Auto.NoLaterThan == nil {
+			return hedge.Auto()
 		}
-		t = hedge.Auto(auto...)
+		return hedge.Auto(hedge.NoLaterThan(p.duration("trigger.auto.noLaterThan", *kind.Auto.NoLaterThan)))
 	case *configpb.Trigger_Percentile:
-		t = hedge.Percentile(kind.Percentile)
+		return hedge.Percentile(kind.Percentile)
 	case *configpb.Trigger_Fixed:
-		t = hedge.Fixed(p.duration("trigger.fixed", kind.Fixed))
-	default:
-		if m != nil {
-			p.wrong(`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`)
-		}
-		return
+		return hedge.Fixed(p.duration("trigger.fixed", kind.Fixed))
 	}
-	p.opts = append(p.opts, hedge.WithTrigger(t))
+	p.wrong(`trigger: must have one of "auto": {}, "percentile": 0.9 and "fixed": "10ms"`)
+	return hedge.Trigger{}
 }
 
-func (p *parsed) rules(
-	field string, all map[string]*configpb.Options, depth int, with func(string, ...hedge.Option) hedge.Option,
-) {
-	for _, pattern := range slices.Sorted(maps.Keys(all)) {
-		var of []hedge.Option
-		if depth < 2 {
+func (p *parsed) rules(field string, of protoreflect.Map, with func(string, ...hedge.Option) hedge.Option) {
+	var patterns []string
+	for key := range of.Range {
+		patterns = append(patterns, key.String())
+	}
+	slices.Sort(patterns)
+	for _, pattern := range patterns {
+		var opts []hedge.Option
+		if p.depth < 2 {
 			var err error
-			if of, err = options(all[pattern], depth+1); err != nil {
+			rule := of.Get(protoreflect.ValueOf(pattern).MapKey())
+			if opts, err = options(rule.Message(), p.depth+1); err != nil {
 				p.wrong("%s[%q]: %w", field, pattern, err)
 			}
 		}
-		p.opts = append(p.opts, with(pattern, of...))
+		p.opts = append(p.opts, with(pattern, opts...))
 	}
 }

@@ -72,7 +72,7 @@ var stops = map[string]stats.Reason{
 // Every option in every scope, with every way to give call options: Off overrides them all, and
 // After overrides the options that choose methods and delays.
 func TestRule20_EveryOptionAndACall(t *testing.T) {
-	for _, o := range everyOption {
+	for _, o := range everyOption(t) {
 		selects := o.call == "After" && !o.target
 		method := "/s/M"
 		base := []hedge.Option{hedge.WithServiceConfig("{}")}

@@ -7,14 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
@@ -22,14 +24,14 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/proto/configpb"
 )
 
-// steered is an option, two of its values, what shows which is in force, and whether it can be set
-// for a target and a method, and by which call option for a call.
+// steered is an option of hedge.New, with two of its values. b is nil if it has only one. The row of the
+// option in docs/options.md has the scopes, and the call option that overrides it.
 type steered struct {
 	name           string
 	a, b           hedge.Option
-	shows          func(settings.Config) any
 	target, method bool
 	call           string
 }
@@ -66,81 +68,107 @@ func accepting(all bool) func(context.Context, string, any, error) bool {
 	return func(context.Context, string, any, error) bool { return all }
 }
 
-var everyOption = []steered{
-	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)),
-		func(c settings.Config) any { return c.Trigger }, true, true, "After"},
-	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3),
-		func(c settings.Config) any { return c.MaxHedges }, true, true, ""},
-	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3),
-		func(c settings.Config) any { return c.BudgetPercent }, true, true, ""},
-	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2),
-		func(c settings.Config) any { return c.MinDelay }, true, true, "After"},
-	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4),
-		func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
-	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(),
-		func(c settings.Config) any { return c.Final }, true, true, ""},
-	{"WithFailover", hedge.WithFailover(), hedge.WithFailover(codes.Internal),
-		func(c settings.Config) any { return c.Failover }, true, true, ""},
-	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c settings.Config) any {
-		if c.Class == nil {
-			return ""
-		}
-		return c.Class(nil, "", nil)
-	}, true, true, ""},
-	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c settings.Config) any {
-		if c.Cost == nil {
-			return 1.
-		}
-		return c.Cost(nil, "", nil)
-	}, true, true, ""},
-	{"WithAcceptable", hedge.WithAcceptable(accepting(true)), hedge.WithAcceptable(accepting(false)),
-		func(c settings.Config) any {
-			if c.Acceptable == nil {
-				return ""
-			}
-			return c.Acceptable(nil, "", nil, nil)
-		}, true, true, ""},
-	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control },
-		true, true, ""},
-	{"WithDryRun", hedge.WithDryRun(true), hedge.WithDryRun(false),
-		func(c settings.Config) any { return c.DryRun }, true, true, ""},
-	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(true), hedge.WithOtherBackendOnly(false),
-		func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
-	{"WithOff", hedge.WithOff(true), hedge.WithOff(false), func(c settings.Config) any { return c.Off }, true,
-		true, "Off"},
-	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1),
-		func(c settings.Config) any { return cmp.Diff(c.Throttling(), (*rpc.Throttle)(nil)) }, true, false, ""},
-	{"WithHedgeLimit", hedge.WithHedgeLimit(1, time.Second), hedge.WithHedgeLimit(2, time.Second),
-		func(c settings.Config) any { return fmt.Sprintf("%+v", c.HedgeLimit) }, true, false, ""},
-	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil,
-		func(c settings.Config) any { return c.Off }, true, false, ""},
+// values has two values of each option that has no field in JSON, or a field of its own form.
+var values = map[string][2]hedge.Option{
+	"WithTrigger":       {hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1))},
+	"WithWarmup":        {hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4)},
+	"WithServiceConfig": {hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1)},
+	"WithHedgeLimit":    {hedge.WithHedgeLimit(1, time.Second), hedge.WithHedgeLimit(2, time.Second)},
+	"WithMethodOptions": {hedge.WithMethodOptions("/s/M", hedge.WithOff(true))},
+	"WithTargetOptions": {hedge.WithTargetOptions("t", hedge.WithOff(true))},
+	"WithClass":         {hedge.WithClass(constant("a")), hedge.WithClass(constant("b"))},
+	"WithCost":          {hedge.WithCost(costing(2)), hedge.WithCost(costing(3))},
+	"WithAcceptable":    {hedge.WithAcceptable(accepting(false)), hedge.WithAcceptable(accepting(true))},
+	"WithTrace":         {hedge.WithTrace(&hedge.Trace{})},
+	"WithLogger":        {hedge.WithLogger(slog.Default())},
+	"WithSnapshot":      {hedge.WithSnapshot(nothingLearned())},
+	"WithTargetName":    {hedge.WithTargetName(strings.ToLower)},
+}
 
-	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff(true)), nil,
-		func(c settings.Config) any { return c.Off }, false, false, ""},
-	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c settings.Config) any { return c.All }, false, false, "After"},
-	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false,
-		false, "After"},
-	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil,
-		func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
-	{"WithWaitForMessage", hedge.WithWaitForMessage("/s/*"), nil,
-		func(c settings.Config) any { return len(c.WaitForMessage) }, false, false, ""},
-	{"WithSingleRequest", hedge.WithSingleRequest("/s/*"), nil,
-		func(c settings.Config) any { return len(c.SingleRequest) }, false, false, ""},
-	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil,
-		func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
-	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
-	{"WithMaxMethods", hedge.WithMaxMethods(1000), nil, func(c settings.Config) any { return c.MaxMethods },
-		false, false, ""},
-	{"WithGuard", hedge.WithGuard(false), hedge.WithGuard(true), func(c settings.Config) any { return c.Guard },
-		true, true, ""},
-	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) },
-		false, false, ""},
-	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) },
-		false, false, ""},
-	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false,
-		false, ""},
-	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil,
-		func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
+// valuesOf returns two values of an option, the first not the default; nil for an option that has
+// neither a field of a common type nor a row in values.
+func valuesOf(t *testing.T, name string) (a, b hedge.Option) {
+	t.Helper()
+	if two, ok := values[name]; ok {
+		return two[0], two[1]
+	}
+	field := fieldOf(name)
+	if field == nil {
+		return nil, nil
+	}
+	var texts []string
+	switch kind := field.Kind(); {
+	case field.IsList():
+		texts = []string{`["/s/*"]`}
+	case kind == protoreflect.BoolKind && field.JSONName() == "guard":
+		texts = []string{"false", "true"}
+	case kind == protoreflect.BoolKind:
+		texts = []string{"true", "false"}
+	case kind == protoreflect.StringKind:
+		texts = []string{`"1h"`, `"2h"`}
+	case kind == protoreflect.MessageKind && field.Message().Name() == "ListValue":
+		texts = []string{`["INTERNAL"]`, `[]`}
+	case kind != protoreflect.MessageKind:
+		texts = []string{"1", "3"}
+	}
+	var two [2]hedge.Option
+	for i, text := range texts {
+		opts, err := config.Parse(fmt.Appendf(nil, `{%q: %s}`, field.JSONName(), text))
+		if err != nil {
+			t.Fatalf("%s: %s in JSON: %v", name, text, err)
+		}
+		if len(opts) > 0 {
+			two[i] = opts[0]
+		}
+	}
+	return two[0], two[1]
+}
+
+// rowOf returns the last cell of the row of an option in docs/options.md, with what the option is also
+// for; nil without a row.
+func rowOf(t *testing.T, name string) (also []string) {
+	t.Helper()
+	cell := regexp.MustCompile("(?m)^\\| `" + name + `\(.*\| (.*) \|$`).FindSubmatch(read(t, "../../docs/options.md"))
+	if cell == nil {
+		return nil
+	}
+	return strings.Split(string(cell[1]), ", ")
+}
+
+// everyOption returns the options of package hedge, except those that
+// TestDocs_EveryOptionIsInTheTable reports.
+func everyOption(t *testing.T) (all []steered) {
+	t.Helper()
+	for _, name := range exportedOptions(t) {
+		a, b := valuesOf(t, name)
+		if also := rowOf(t, name); a != nil && also != nil {
+			o := steered{name: name, a: a, b: b, target: slices.Contains(also, "targets"),
+				method: slices.Contains(also, "methods")}
+			if last := also[len(also)-1]; last[0] == '`' {
+				o.call = strings.Trim(last, "`")
+			}
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// shown is what can be compared in a configuration for a method.
+func shown(c settings.Config) any {
+	class, cost, accepts := "", 1.0, true
+	if c.Class != nil {
+		class = c.Class(nil, "", nil)
+	}
+	if c.Cost != nil {
+		cost = c.Cost(nil, "", nil)
+	}
+	if c.Acceptable != nil {
+		accepts = c.Acceptable(nil, "", nil, nil)
+	}
+	named := c.TargetName != nil
+	c.Class, c.Cost, c.Acceptable, c.TargetName, c.Traces = nil, nil, nil, nil, nil
+	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.OwnBudget = nil, nil, nil, nil, false
+	return []any{c, class, cost, accepts, named}
 }
 
 // TestCompared_EveryOption: a control group is compared with calls under the same settings. So each
@@ -152,7 +180,7 @@ func TestCompared_EveryOption(t *testing.T) {
 		return (*registry.Registry)(hedgetest.New(t, opts...)).Method("t", "/s/M", time.Now()).Settings().Compared()
 	}
 	plain := compared()
-	for _, o := range everyOption {
+	for _, o := range everyOption(t) {
 		if o.name == "WithControl" || !o.target && o.name != "WithWaitForMessage" { // a control group knows its share
 			continue
 		}
@@ -186,14 +214,17 @@ var scopes = []scope{
 func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
 		t.Helper()
-		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithServiceConfig("{}")}, opts...)...)
+		s, err := hedge.New(append([]hedge.Option{hedge.WithServiceConfig("{}")}, opts...)...)
 		if err != nil {
 			t.Fatalf("%s: %v", o.name, err)
 		}
-		return o.shows(configFor(s, "t", "/s/M"))
+		return shown(configFor(s, "t", "/s/M"))
 	}
-	for _, o := range everyOption {
+	for _, o := range everyOption(t) {
 		alone := made(t, o, o.a)
+		if reflect.DeepEqual(alone, made(t, o)) && o.name != "WithSnapshot" { // which is not a setting
+			t.Errorf("%s has no effect on the settings", o.name)
+		}
 		for i, wide := range scopes {
 			if !wide.may(o) {
 				_, err := hedge.New(hedge.WithAllMethods(), wide.at(o.a))
@@ -202,7 +233,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 				}
 				continue
 			}
-			if got := made(t, o, wide.at(o.a)); !cmp.Equal(got, alone) {
+			if got := made(t, o, wide.at(o.a)); !reflect.DeepEqual(got, alone) {
 				t.Errorf("%s for the %s: %v, want %v", o.name, wide.name, got, alone)
 			}
 			for _, narrow := range scopes[i+1:] {
@@ -211,7 +242,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 				}
 				want := made(t, o, o.b)
 				for _, opts := range [][]hedge.Option{{wide.at(o.a), narrow.at(o.b)}, {narrow.at(o.b), wide.at(o.a)}} {
-					if got := made(t, o, opts...); !cmp.Equal(got, want) {
+					if got := made(t, o, opts...); !reflect.DeepEqual(got, want) {
 						t.Errorf("%s for the %s and the %s: %v, want %v", o.name, wide.name, narrow.name, got, want)
 					}
 				}
@@ -220,51 +251,26 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	}
 }
 
-// fieldOf is the name that an option's field in JSON has, if it has one.
-func fieldOf(option string) string {
-	return strings.ToLower(option[4:5]) + option[5:]
+// fieldOf returns the field of an option in the schema of package config; nil if there is none.
+func fieldOf(option string) protoreflect.FieldDescriptor {
+	return new(configpb.Options).ProtoReflect().Descriptor().Fields().ByJSONName(strings.ToLower(option[4:5]) + option[5:])
 }
 
-func hasField(option string) bool {
-	_, err := config.Parse([]byte(`{"` + fieldOf(option) + `": 0}`))
-	return err == nil || !strings.Contains(err.Error(), "unknown field")
-}
-
-// No option is missing above and in docs/options.md, and each cell there matches the code.
+// TestDocs_EveryOptionIsInTheTable names the places that an option lacks. The other tests of this file
+// compare the row in docs/options.md with the code.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/options.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	without := regexp.MustCompile(`(?s)has no field in JSON: (.*?)\.`).FindString(string(page))
+	without := regexp.MustCompile(`(?s)has no field in JSON: (.*?)\.`).Find(read(t, "../../docs/options.md"))
 	for _, name := range exportedOptions(t) {
-		i := slices.IndexFunc(everyOption, func(o steered) bool { return o.name == name })
-		if i < 0 {
-			t.Errorf("%s is missing in everyOption", name)
-			continue
+		listed, field := bytes.Contains(without, []byte("`"+name+"`")), fieldOf(name)
+		if listed == (field != nil) {
+			t.Errorf("%s must have either a field in proto/configpb/config.proto, with what make generate writes, "+
+				"or a mention in docs/options.md as an option without one", name)
 		}
-		var also []string
-		if o := everyOption[i]; o.target {
-			also = append(also, "targets")
+		if rowOf(t, name) == nil {
+			t.Errorf("%s must have a row in docs/options.md", name)
 		}
-		if everyOption[i].method {
-			also = append(also, "methods")
-		}
-		if call := everyOption[i].call; call != "" {
-			also = append(also, "`"+call+"`")
-		}
-		if also == nil {
-			also = []string{"–"}
-		}
-		want := "| " + strings.Join(also, ", ") + " |"
-		rows := regexp.MustCompile("(?m)^\\| `"+name+`\(.*$`).FindAllString(string(page), -1)
-		for _, row := range rows {
-			if !strings.HasSuffix(row, want) {
-				t.Errorf("docs/options.md has %q, want it to end in %q", row, want)
-			}
-		}
-		if len(rows) == 0 || hasField(name) == strings.Contains(without, "`"+name+"`") {
-			t.Errorf("docs/options.md has %d rows for %s, or a wrong JSON field", len(rows), name)
+		if a, _ := valuesOf(t, name); a == nil && (listed || field != nil) {
+			t.Errorf("%s must have two values in the table values of this test", name)
 		}
 	}
 }
@@ -272,18 +278,28 @@ func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 // exportedOptions returns the names of the functions of package hedge that return an Option.
 func exportedOptions(t *testing.T) (names []string) {
 	t.Helper()
-	api, err := os.ReadFile("../../api/v0.txt")
+	files, err := filepath.Glob("../../*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range regexp.MustCompile(
-		`(?m)^pkg github.com/grpchedge/hedge, func (With\w+)\(.* Option$`).FindAllSubmatch(api, -1) {
-		names = append(names, string(f[1]))
+	for _, file := range files {
+		for _, f := range regexp.MustCompile(`(?m)^func (With\w+)\(.*\) Option \{$`).FindAllSubmatch(read(t, file), -1) {
+			names = append(names, string(f[1]))
+		}
 	}
 	if len(names) == 0 {
 		t.Fatal("there are no options")
 	}
 	return names
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // configFor is the configuration in force for a method of a target.

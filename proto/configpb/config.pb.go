@@ -432,12 +432,18 @@ func (x *Auto) GetNoLaterThan() string {
 type Warmup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of calls.
-	Calls *int32 `protobuf:"varint,1,opt,name=calls" json:"calls,omitempty"`
+	Calls *int32 `protobuf:"varint,1,opt,name=calls,def=20" json:"calls,omitempty"`
 	// Their delay, a duration; 0s for no hedge.
-	Delay         *string `protobuf:"bytes,2,opt,name=delay" json:"delay,omitempty"`
+	Delay         *string `protobuf:"bytes,2,opt,name=delay,def=0s" json:"delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
+
+// Default values for Warmup fields.
+const (
+	Default_Warmup_Calls = int32(20)
+	Default_Warmup_Delay = string("0s")
+)
 
 func (x *Warmup) Reset() {
 	*x = Warmup{}
@@ -473,14 +479,14 @@ func (x *Warmup) GetCalls() int32 {
 	if x != nil && x.Calls != nil {
 		return *x.Calls
 	}
-	return 0
+	return Default_Warmup_Calls
 }
 
 func (x *Warmup) GetDelay() string {
 	if x != nil && x.Delay != nil {
 		return *x.Delay
 	}
-	return ""
+	return Default_Warmup_Delay
 }
 
 // HedgeLimit is a limit of the hedges of a target.
@@ -587,10 +593,10 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\x05fixed\x18\x03 \x01(\tH\x00R\x05fixedB\x06\n" +
 	"\x04kind\"*\n" +
 	"\x04Auto\x12\"\n" +
-	"\rno_later_than\x18\x01 \x01(\tR\vnoLaterThan\"4\n" +
-	"\x06Warmup\x12\x14\n" +
-	"\x05calls\x18\x01 \x01(\x05R\x05calls\x12\x14\n" +
-	"\x05delay\x18\x02 \x01(\tR\x05delay\"6\n" +
+	"\rno_later_than\x18\x01 \x01(\tR\vnoLaterThan\"<\n" +
+	"\x06Warmup\x12\x18\n" +
+	"\x05calls\x18\x01 \x01(\x05:\x0220R\x05calls\x12\x18\n" +
+	"\x05delay\x18\x02 \x01(\t:\x020sR\x05delay\"6\n" +
 	"\n" +
 	"HedgeLimit\x12\x16\n" +
 	"\x06hedges\x18\x01 \x01(\x05R\x06hedges\x12\x10\n" +
