@@ -86,7 +86,7 @@ var elsewhere = []struct {
 			}
 			return search(client.Stream)
 		}},
-	{name: "openai-go", serve: application,
+	{name: "openai-go", serve: serveOpenAI,
 		first:  &place{path: "/v1/chat/completions", key: "one", model: `"model":"small"`},
 		second: &place{path: "/openai/v1/chat/completions", key: "two", model: `"model":"large"`},
 		dial: func(_ *testing.T, c *http.Client, url string) caller {
