@@ -5,18 +5,31 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // WithTrigger sets the trigger, which chooses when calls are hedged: [Auto], [Percentile] or
 // [Fixed]. The default is Auto().
 func WithTrigger(t Trigger) Option {
-	return option("WithTrigger", anywhere, t.validate(), func(c *settings.Config) { c.Trigger = t.in })
+	return option("WithTrigger", anywhere, t.validate(), func(c *settings.Config) {
+		c.Auto, c.Fixed, c.Quantile, c.Latest, c.Delay = t.auto, t.fixed, settings.Fallback, race.Longest, t.delay
+		switch {
+		case t.auto:
+			c.Latest = min(t.delay, race.Longest)
+		case !t.fixed:
+			c.Quantile = t.quantile
+		}
+	})
 }
 
 // Trigger determines the delay after which calls are hedged. Make one with [Auto], [Percentile] or
 // [Fixed]. The zero Trigger is invalid.
-type Trigger struct{ in settings.Trigger }
+type Trigger struct {
+	auto, fixed bool
+	quantile    float64       // of Percentile
+	delay       time.Duration // of Fixed, and the latest of Auto
+}
 
 // Auto chooses the delay, the probability and the number of hedges of each method within the
 // budget. It makes the slower half of calls faster by the greatest factor, from the median to p99.9
@@ -31,7 +44,7 @@ type Trigger struct{ in settings.Trigger }
 // scheduler together use at most about 1% of a core: with thousands of methods, choices are less
 // frequent.
 func Auto(opts ...AutoOption) Trigger {
-	t := Trigger{settings.Auto}
+	t := Trigger{auto: true, delay: race.Longest}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&t)
@@ -47,41 +60,35 @@ type AutoOption func(*Trigger)
 // a promised time to the first token. d must be positive; there is no default. It bounds the delay of
 // the warm-up and [WithMinDelay] too. The budget pays for these hedges, and whatever holds back a
 // hedge at any other delay holds them back.
-func NoLaterThan(d time.Duration) AutoOption { return func(t *Trigger) { t.in.Latest = d } }
+func NoLaterThan(d time.Duration) AutoOption { return func(t *Trigger) { t.delay = d } }
 
 // Percentile hedges a call once its age exceeds the quantile q, 0 < q < 1, of the latencies of the
 // method's primaries within [WithWindow]. Hedges are due for about a share 1-q of the calls. If the
 // budget pays for fewer, hedges are sent for a random sample of these calls.
-func Percentile(q float64) Trigger {
-	return Trigger{settings.Trigger{Kind: settings.PercentileTrigger, Quantile: q}}
-}
+func Percentile(q float64) Trigger { return Trigger{quantile: q} }
 
 // Fixed hedges a call at age d, starting with the first call of a method. d must not be negative,
 // and may be below [WithMinDelay]. With 0 all hedges are sent at once.
-func Fixed(d time.Duration) Trigger {
-	return Trigger{settings.Trigger{Kind: settings.FixedTrigger, Delay: d}}
-}
+func Fixed(d time.Duration) Trigger { return Trigger{fixed: true, delay: d} }
 
 func (t Trigger) validate() error {
-	switch q := t.in.Quantile; t.in.Kind {
-	case settings.PercentileTrigger:
-		return refuse(!(q > 0 && q < 1), "WithTrigger(%v): quantile must be between 0 and 1, exclusive", t)
-	case settings.AutoTrigger:
-		return refuse(t.in.Latest <= 0, "NoLaterThan(%v): must be positive", t.in.Latest)
-	default:
-		return refuse(t.in.Delay < 0, "WithTrigger(%v): delay must not be negative", t)
+	switch {
+	case t.auto:
+		return refuse(t.delay <= 0, "NoLaterThan(%v): must be positive", t.delay)
+	case t.fixed:
+		return refuse(t.delay < 0, "WithTrigger(%v): delay must not be negative", t)
 	}
+	return refuse(!(t.quantile > 0 && t.quantile < 1), "WithTrigger(%v): quantile must be between 0 and 1, exclusive", t)
 }
 
 func (t Trigger) String() string {
 	switch {
-	case t.in.Kind == settings.FixedTrigger:
-		return fmt.Sprintf("Fixed(%v)", t.in.Delay)
-	case t.in.Kind == settings.PercentileTrigger:
-		return fmt.Sprintf("Percentile(%v)", t.in.Quantile)
-	}
-	if t.in.Latest != settings.Auto.Latest {
-		return fmt.Sprintf("Auto(NoLaterThan(%v))", t.in.Latest)
+	case t.fixed:
+		return fmt.Sprintf("Fixed(%v)", t.delay)
+	case !t.auto:
+		return fmt.Sprintf("Percentile(%v)", t.quantile)
+	case t.delay != race.Longest:
+		return fmt.Sprintf("Auto(NoLaterThan(%v))", t.delay)
 	}
 	return "Auto()"
 }
@@ -90,7 +97,7 @@ func (t Trigger) String() string {
 // minimum, scheduling noise would cause hedges of methods with latencies of microseconds.
 func WithMinDelay(d time.Duration) Option {
 	err := refuse(d < 0, "WithMinDelay(%v): must not be negative", d)
-	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = d })
+	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = min(d, race.Longest) })
 }
 
 // WithWarmup sets how many calls of a method are observed before its learned delay is used, and the

@@ -215,7 +215,7 @@ func (d *due) holdBack(why stats.Reason) (race.Event, stats.Reason) {
 }
 
 // latest returns the age from which the plan does not hold the hedge back: see hedge.NoLaterThan.
-func (d *due) latest() time.Duration { return time.Duration(d.turn) * d.settings.Learning.Latest }
+func (d *due) latest() time.Duration { return time.Duration(d.turn) * d.settings.Latest }
 
 // usable reports whether a hedge can be sent on a connection in a state. A hedge that replaces a
 // failed attempt, or has a connection of its own, may wait for the connection.
@@ -265,7 +265,7 @@ func (d *due) patientDelay() time.Duration {
 	if !d.slow || d.turn != 1 || d.estimate == nil {
 		return 0
 	}
-	limit := d.settings.Learning.Latest
+	limit := d.settings.Latest
 	if deadline, ok := d.Context.Deadline(); ok {
 		limit = min(limit, deadline.Sub(d.Start)/4)
 	}
@@ -282,14 +282,14 @@ func draw(c *Call) bool {
 }
 
 // late returns the delay of a call that is hedged later than others.
-func (c *Call) late() time.Duration { return min(c.estimate.Late, c.settings.Learning.Latest) }
+func (c *Call) late() time.Duration { return min(c.estimate.Late, c.settings.Latest) }
 
 // keep returns the share of the budget's reserve that must remain, and the age at which that share
 // becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice
 // the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
 // them.
 func (d *due) keep() (share float64, until time.Duration) {
-	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Learning.Auto {
+	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Auto {
 		return 0, 0
 	}
 	until = min(2*d.Delay, d.latest())

@@ -18,7 +18,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -141,13 +140,13 @@ func setMode(c *Call, o options) {
 		c.Learns, c.why = false, stats.NotSelected
 	case s.Policy != nil:
 		hedgeAfter(c, s.Policy.Delay)
-	case s.Trigger.Kind == settings.FixedTrigger:
-		hedgeAfter(c, s.Trigger.Delay)
+	case s.Fixed:
+		hedgeAfter(c, s.Delay)
 	case learnedDelay(c):
 		hedgeAfter(c, c.Delay)
-	case s.WarmupDelay > 0 || s.Learning.Latest < race.Longest:
+	case s.WarmupDelay > 0 || s.Latest < race.Longest:
 		m.Counters.Warmup.Add(1)
-		hedgeAfter(c, min(cmp.Or(s.WarmupDelay, race.Longest), s.Learning.Latest))
+		hedgeAfter(c, min(cmp.Or(s.WarmupDelay, race.Longest), s.Latest))
 	default:
 		m.Counters.Warmup.Add(1)
 		if s.Failover != 0 && !s.DryRun { // no delay, but failures send hedges
@@ -183,7 +182,7 @@ func learnedDelay(c *Call) bool {
 	if e == nil {
 		return false
 	}
-	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), c.settings.Learning.Latest)
+	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), c.settings.Latest)
 	return true
 }
 
@@ -286,7 +285,7 @@ func (c *Call) Plan() race.Plan {
 	if !policy { // gRPC defines when a hedgingPolicy sends hedges
 		p.Before = runqueue.ReadArrived
 	}
-	if (p.Judged || s.Failover != 0 || s.Learning.Latest < race.Longest) && !policy { // Admit knows the trigger's maximum
+	if (p.Judged || s.Failover != 0 || s.Latest < race.Longest) && !policy { // Admit knows the trigger's maximum
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.why == stats.Warmup {

@@ -12,7 +12,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -373,7 +372,7 @@ func (d *ended) learnHedges() {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
-	if c.settings.Trigger.Kind != settings.AutoTrigger {
+	if !c.settings.Auto {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {

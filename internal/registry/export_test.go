@@ -32,6 +32,7 @@ func MakeTriggerPanic(r *Registry) (undo func()) {
 			m.Learner.Config().MaxHedges = hedges
 		}
 	}
+	before := r.config.Load().MaxHedges
 	set(1000) // more than a plan has room for
-	return func() { set(r.config.Load().MaxHedges) }
+	return func() { set(before) }
 }

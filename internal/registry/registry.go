@@ -250,9 +250,9 @@ func (m *Method) update(to *settings.Settings) {
 	m.Target.registry.mu.Lock()
 	defer m.Target.registry.mu.Unlock()
 	s := m.complete(to)
-	m.Learner.Configure(s.Learning)
+	m.Learner.Configure(&s.Config.Config)
 	for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
-		c.Learner.Configure(s.Learning)
+		c.Learner.Configure(&s.Config.Config)
 	}
 	m.settings.Store(s)
 }

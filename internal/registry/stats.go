@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -90,8 +89,8 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	switch {
 	case s.Policy != nil:
 		row.Delay = s.Policy.Delay
-	case s.Trigger.Kind == settings.FixedTrigger:
-		row.Delay = s.Trigger.Delay
+	case s.Fixed:
+		row.Delay = s.Delay
 	}
 	if s.DryRun {
 		row.Forecasts, row.Gain = m.Learner.Forecasts(now), nil

@@ -162,7 +162,7 @@ func (r *Registry) newMethod(target, name string, with *settings.Settings) *Meth
 	m.names.Store(&stats.Names{})
 	s := m.complete(with)
 	m.settings.Store(s)
-	m.learn(s.Learning, &m.Learner)
+	m.learn(&s.Config.Config, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
 	r.insert(m)

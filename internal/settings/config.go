@@ -27,8 +27,9 @@ type Config struct {
 
 	// How they are hedged.
 
-	trigger.Config   // MaxHedges, BudgetPercent, MinDelay, WarmupCalls and Window; the rest is for learning to set
-	Trigger          Trigger
+	trigger.Config                 // the delay is learned, unless Fixed
+	Fixed            bool          // the delay is Delay
+	Delay            time.Duration // if Fixed
 	DryRun           bool
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            rpc.Codes
@@ -75,50 +76,17 @@ const MaxBudgetPercent = 400
 func DefaultConfig() Config {
 	return Config{
 		Config: trigger.Config{
+			Quantile: Fallback, Auto: true, Latest: race.Longest,
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
-		Trigger:    Auto,
 		Final:      rpc.Answers,
 		Guard:      true,
 		MaxMethods: 5_000,
 	}
 }
 
-// Trigger chooses the delay after which calls are hedged.
-type Trigger struct {
-	Kind     TriggerKind
-	Quantile float64       // of a PercentileTrigger
-	Delay    time.Duration // of a FixedTrigger
-	Latest   time.Duration // of an AutoTrigger: see hedge.NoLaterThan
-}
-
-// Auto is hedge.Auto without options.
-var Auto = Trigger{Kind: AutoTrigger, Latest: race.Longest}
-
-// TriggerKind selects the fields of a [Trigger] that are used.
-type TriggerKind uint8
-
-const (
-	PercentileTrigger TriggerKind = iota
-	FixedTrigger
-	AutoTrigger
-)
-
-const fallback = 0.90 // the quantile of an AutoTrigger with too few calls for a choice
-
-// learning returns the part of the configuration that package trigger needs.
-func (c *Config) learning() *trigger.Config {
-	l := c.Config
-	l.Quantile, l.Auto, l.Latest = fallback, c.Trigger.Kind == AutoTrigger, race.Longest
-	switch c.Trigger.Kind {
-	case PercentileTrigger:
-		l.Quantile = c.Trigger.Quantile
-	case AutoTrigger:
-		l.Latest = min(c.Trigger.Latest, race.Longest)
-	}
-	l.MinDelay = min(c.MinDelay, race.Longest)
-	return &l
-}
+// Fallback is the quantile that is the delay where the trigger has too few calls for a choice.
+const Fallback = 0.90
 
 // Traces receive events: those of hedge.Trace, and the ones below.
 type Traces []func(event any)
@@ -159,7 +127,6 @@ type Settings struct {
 	*Config         // with the rules for the target and the method applied
 	Target  *Config // with the rules for the target applied
 
-	Learning *trigger.Config
 	Selected bool // the options select it for hedging
 	Named    bool // by a pattern or its descriptor, not by WithAllMethods or a hedgingPolicy alone
 
@@ -191,10 +158,9 @@ func (c *Config) For(targetName, method string) *Settings {
 	s.SingleRequest = uses&singleRequest != 0
 	s.Selected, s.Described = r.selects(method, uses)
 	s.Named = s.Selected && (r.IdempotentOnly || uses&(readOnly|methods) != 0)
-	s.Learning = r.learning()
 	if policy != nil {
 		r.Final, r.Failover = rpc.CodesBut(policy.NonFatal), 0
-		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
+		r.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s
 }
@@ -212,7 +178,7 @@ func (s *Settings) Compared() string {
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.Index, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil
-	return fmt.Sprint(c, *s.Learning, s.Policy, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
+	return fmt.Sprint(c, s.Policy, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
