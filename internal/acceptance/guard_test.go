@@ -102,14 +102,9 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 	}
 	plain, _ := run(unhedged...)
 	hedged, row := run()
-	unguarded, _ := run(hedge.WithGuard(false))
-	t.Logf("failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p98 %v, hedged %v, without the guard %v; held "+
-		"back %d", plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.98), hedged.Tail(0.98),
-		unguarded.Tail(0.98), row.Guarded)
-	// Which of two attempts ends first at the same moment is chance, and learning amplifies it.
-	if plain.Failed() < 0.5 || row.Guarded > 0 || hedged.Failed() > unguarded.Failed()+0.1 ||
-		float64(hedged.Tail(0.98)) > 1.1*float64(unguarded.Tail(0.98)) {
-		t.Error("the guard held hedges back, or no call failed")
+	t.Logf("failed %.2f%%, hedged %.2f%%; held back %d", plain.Failed(), hedged.Failed(), row.Guarded)
+	if plain.Failed() < 4 || row.Guarded > 0 || hedged.Failed() > plain.Failed()/2 {
+		t.Error("want more than 4% failed without hedging, less than half as many with it, and no hedge held back")
 	}
 }
 
