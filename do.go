@@ -14,9 +14,8 @@ import (
 )
 
 // Do hedges any function the way the interceptors hedge gRPC calls. attempt makes one attempt. Do
-// returns the value and the error of the attempt that decided the call. The scheduler learns
-// latencies by target and method, with one budget per target. The options that select methods, such
-// as [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
+// returns the value and the error of the attempt that decided the call. The options that select
+// methods, such as [WithMethods], apply to method. An error without a gRPC status is non-fatal: see
 // [WithNonFatalCodes]. If s is nil, Do only calls attempt. Do may be called concurrently.
 //
 // With functions in hedges, hedge n calls the n-th of them, such as a request to another provider;
@@ -78,7 +77,7 @@ func Do[T any](
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 
-// doCall is a call of Do, and its primary. It implements [race.Entrant].
+// doCall is a call of Do, and its primary.
 type doCall[T any] struct {
 	doAttempt[T]
 	race   race.Race
@@ -110,15 +109,14 @@ func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Accepts implements [race.Ending]. It reports open because a value may depend on its attempt's
-// context.
+// Accepts reports open because a value may depend on its attempt's context.
 func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
 	return a.call.Accepts(a.value, err), err == nil
 }
 
 func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
 
-// Served implements [race.Attempt]. Only fn knows the origin of its error.
+// Served returns true: only fn knows the origin of its error.
 func (a *doAttempt[T]) Served() bool { return true }
 
 // weakChild returns a child of ctx that ctx refers to only weakly, so that it need not be canceled:

@@ -30,11 +30,10 @@ import (
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
 // counts the hedges that it held back. A backend is reported, by address, after ten seconds of
-// silence. "hedges share a backend" is logged once per HTTP target, after 15 hedges in a row that went
-// to the address of their primary: they do not help if one server listens there. For "method
-// unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method
-// selected" is logged once per target, if the options select none of its first 100 calls. It lists
-// up to ten methods; more counts the rest.
+// silence. "hedges share a backend" is logged once per HTTP target, after 15 hedges in a row that
+// went to the address of their primary. For "method unhedgeable", logged once, see
+// [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the options select
+// none of its first 100 calls. It lists up to ten methods; more counts the rest.
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records
 // in ten seconds; suppressed, in the next record, counts the rest. The logger is called
@@ -67,15 +66,11 @@ type journal struct {
 
 type stateKey struct {
 	target string
-	reason stats.Reason // why hedges are held back, or one of the following
+	reason stats.Reason // why hedges are held back, silent, or the message of a settings.Notice
 	of     string       // the silent backend, or the unhedgeable method; "" for all of the target
 }
 
-const (
-	silent      stats.Reason = "silent"
-	unhedgeable stats.Reason = "unhedgeable" // does not end
-	sameBackend stats.Reason = "same backend"
-)
+const silent stats.Reason = "silent"
 
 type state struct {
 	last     time.Time // when a hedge was last held back
@@ -100,36 +95,18 @@ var heldBack = map[stats.Reason]struct {
 // note handles an event of settings.Traces.
 func (j *journal) note(event any) {
 	switch e := event.(type) {
-	case settings.NothingSelected:
-		if j.heldBack(stateKey{target: e.Target, reason: stats.NotSelected}) {
-			attrs := []any{"target", e.Target, "reason", e.Why, "methods", e.Methods}
-			if e.More > 0 {
-				attrs = append(attrs, "more", e.More)
-			}
-			j.log(slog.LevelWarn, "no method selected", attrs...)
-		}
-	case settings.Unhedgeable:
-		if j.heldBack(stateKey{e.Target, unhedgeable, e.Method}) {
-			j.log(slog.LevelWarn, "method unhedgeable", "target", e.Target, "method", e.Method, "reason", string(e.Reason))
-		}
-	case settings.SameBackend:
-		if j.heldBack(stateKey{target: e.Target, reason: sameBackend}) {
-			j.log(slog.LevelInfo, "hedges share a backend", "target", e.Target, "backend", e.Address)
-		}
-	case settings.InstalledTwice:
-		j.log(slog.LevelWarn, "hedging installed twice", "target", e.Target)
+	case settings.Notice:
+		j.begins(stateKey{e.Target, stats.Reason(e.Message), e.Method}, e.Level, e.Message, e.Attrs...)
 	case settings.SilentBackend:
-		j.heldBack(stateKey{target: e.Target, reason: silent}) // ends for all backends at once
-		if j.heldBack(stateKey{e.Target, silent, e.Address}) {
-			j.log(slog.LevelWarn, heldBack[silent].begins, "target", e.Target, "backend", e.Address)
-		}
+		j.heldBack(stateKey{e.Target, silent, ""}) // ends for all backends at once
+		j.begins(stateKey{e.Target, silent, e.Address}, slog.LevelWarn, heldBack[silent].begins, "backend", e.Address)
 	case stats.HedgeHeldBack:
-		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{target: e.Target, reason: e.Reason}) {
-			j.log(slog.LevelWarn, text.begins, "target", e.Target, "method", e.Method)
+		if text, ok := heldBack[e.Reason]; ok {
+			j.begins(stateKey{e.Target, e.Reason, ""}, slog.LevelWarn, text.begins, "method", e.Method)
 		}
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
-			if n, ended := j.sent(stateKey{target: e.Target, reason: reason}); ended {
+			if n, ended := j.sent(stateKey{e.Target, reason, ""}); ended {
 				attrs := []any{"target", e.Target, "held_back", n}
 				if reason == silent {
 					attrs = attrs[:2]
@@ -137,6 +114,13 @@ func (j *journal) note(event any) {
 				j.log(slog.LevelInfo, text.ends, attrs...)
 			}
 		}
+	}
+}
+
+// begins logs the start of a state of a target.
+func (j *journal) begins(key stateKey, level slog.Level, message string, attrs ...any) {
+	if j.heldBack(key) {
+		j.log(level, message, append([]any{"target", key.target}, attrs...)...)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error for a value out of
-// range.
+// range. docs/options.md has them in tables.
 type Option interface {
 	apply(*config) error
 }
@@ -92,14 +92,10 @@ func refuse(outOfRange bool, format string, args ...any) error {
 	return fmt.Errorf("hedge: "+format, args...)
 }
 
-// Options that select methods.
-
 // WithReadOnlyMethods hedges the methods that match one of the patterns, and declares that they have
-// no side effects, as idempotency_level = NO_SIDE_EFFECTS does in a .proto file. Patterns
-// have the syntax of [WithMethods]. With both options, the methods of both are hedged.
-//
-// A hedge of a read-only method may end the call with a final status, such as the NOT_FOUND of a
-// replica that lags behind: see [WithNonFatalCodes].
+// no side effects. Patterns have the syntax of [WithMethods]. With both options, the methods of both
+// are hedged. A hedge of a read-only method may end the call with a final status, such as the
+// NOT_FOUND of a replica that lags behind: see [WithNonFatalCodes].
 func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
@@ -150,9 +146,8 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
 // hedged even if its caller calls Header first, as Bigtable's client does. By default such a stream
-// cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. The next RecvMsg returns
-// that message. The option applies to the full methods that match one of the patterns, with the
-// syntax of [WithMethods]. At least one pattern is required. Repeated options add their patterns.
+// cannot be hedged if headers arrive early: see stats.Counts.EarlyHeaders. Patterns of full methods
+// have the syntax of [WithMethods]. At least one is required. Repeated options add their patterns.
 //
 // Do not use the option if the server sends its first message only after the client has acted on
 // the headers: Header would never return. The option has no effect on methods with a hedgingPolicy.
@@ -182,15 +177,12 @@ func WithSingleRequest(patterns ...string) Option {
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC
 // defines it: see docs/configuration.md. New returns an error for a value that gRPC rejects. Pass
 // the same JSON to grpc.WithDefaultServiceConfig, which reads the other fields. The last of repeated
-// options applies.
+// options applies. Alone, the option selects the methods with a policy. With another option that
+// selects methods, only its methods are hedged, with a learned delay if they have no policy.
 //
-// Alone, the option selects the methods with a policy. With another option that selects methods,
-// only its methods are hedged, with a learned delay if they have no policy.
-//
-// A method with a policy has up to maxAttempts attempts, primary included, at most 5;
-// [WithMaxHedges] does not apply. [After] replaces the policy's hedgingDelay. The budget, the
-// throttle and [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only
-// the policy limits them, as in gRPC.
+// [WithMaxHedges] does not apply to a method with a policy. The budget, the throttle and
+// [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only the policy
+// limits them, as in gRPC.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -198,8 +190,6 @@ func WithServiceConfig(json string) Option {
 	}
 	return option("WithServiceConfig", notForMethods, err, func(c *settings.Config) { c.ServiceConfig = parsed })
 }
-
-// Options that limit the number of hedges.
 
 // WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. With 0 no call
 // is hedged, and latencies are still learned. A call that fails because its server closed the
@@ -243,8 +233,6 @@ func WithOff(off bool) Option {
 	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off })
 }
 
-// Options that hold hedges back, or decide how a race ends.
-
 // WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used.
 // The default is false. The connection must use the load-balancing policy hedge_other_backend of
 // package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
@@ -268,9 +256,7 @@ func WithGuard(on bool) Option {
 // FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. New
 // returns an error for OK, and for codes that gRPC does not define. A hedgingPolicy has its own set.
 //
-// A primary that fails with a non-fatal status while a hedge is in flight does not end the race. A
-// primary that fails before any hedge was sent returns its error at once, unless [WithFailover]
-// names its status.
+// A primary that fails with a non-fatal status while a hedge is in flight does not end the race.
 //
 // A hedge of a read-only method can also end the race with a final status that a gRPC server sent.
 // A hedge of any other method can end it only with OK: its NOT_FOUND may be the effect of the
@@ -322,13 +308,12 @@ func WithHedgeLimit(n int, per time.Duration) Option {
 	return option("WithHedgeLimit", notForMethods, err, func(c *settings.Config) { c.HedgeLimit = limit })
 }
 
-const minWindow = 10 * time.Millisecond
-
 // WithWindow sets the window, the time for which latencies are remembered: 10 ms or more; the
 // default is 30 s. The last 1,000 calls of a method are remembered for up to 720 windows. A shorter
 // window follows changes faster, but estimates quantiles from fewer calls.
 func WithWindow(d time.Duration) Option {
-	err := refuse(d < minWindow, "WithWindow(%v): must be at least %v", d, minWindow)
+	const least = 10 * time.Millisecond
+	err := refuse(d < least, "WithWindow(%v): must be at least %v", d, least)
 	return option("WithWindow", forScheduler, err, func(c *settings.Config) { c.Window = d })
 }
 

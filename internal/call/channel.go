@@ -3,6 +3,7 @@ package call
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,7 +169,8 @@ func IsAttempt(ctx context.Context, r *registry.Registry, target, method string,
 	}
 	if !m.away && !r.Nested.Swap(true) {
 		s := r.Method(target, method, time.Now()).Settings()
-		settings.Emit(s.Traces, settings.InstalledTwice{Target: target})
+		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "hedging installed twice",
+			Target: target})
 	}
 	return true
 }

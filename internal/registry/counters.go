@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -156,8 +157,7 @@ func unhedgeable(c *stats.Counts, s *InForce) (why stats.Reason, seen int64) {
 	return why, early + late
 }
 
-// NoteUnhedgeable reports Unhedgeable, once per method, if most calls of the method cannot be
-// hedged.
+// NoteUnhedgeable emits a notice, once per method, if most calls of the method cannot be hedged.
 func (m *Method) NoteUnhedgeable() {
 	s := m.Settings()
 	if len(s.Traces) == 0 || m.notedUnhedgeable.Load() {
@@ -165,7 +165,8 @@ func (m *Method) NoteUnhedgeable() {
 	}
 	c := m.Counters.read(false)
 	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.notedUnhedgeable.Swap(true) {
-		settings.Emit(s.Traces, settings.Unhedgeable{Target: m.Target.Name, Method: m.Name, Reason: why})
+		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "method unhedgeable", Target: m.Target.Name,
+			Method: m.Name, Attrs: []any{"method", m.Name, "reason", string(why)}})
 	}
 }
 

@@ -33,7 +33,7 @@ type Registry struct {
 	pause  atomic.String // see Pause
 
 	keepsHistory atomic.Bool // histories are kept
-	Nested       atomic.Bool // settings.InstalledTwice was emitted
+	Nested       atomic.Bool // it was reported that a connection is hedged twice
 
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it

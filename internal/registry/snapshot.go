@@ -180,41 +180,37 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 	return nil
 }
 
-// WriteSnapshot writes the latencies of every method, one target after the other.
+// WriteSnapshot writes the latencies of every method.
 func (r *Registry) WriteSnapshot(to io.Writer) error {
-	var all []*Method
+	known := &snapshotpb.Snapshot{}
 	if r.Made() {
-		all = r.all()
-	}
-	bytes, targets := 0, uint32(0)
-	write := func(part *snapshotpb.Snapshot) error { // concatenated messages are one merged message
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
-		if err != nil {
-			return err
-		}
-		if bytes += len(b); bytes > maxSnapshot {
-			return fmt.Errorf("larger than %d bytes", maxSnapshot)
-		}
-		_, err = to.Write(b)
-		return err
-	}
-	for len(all) > 0 {
-		t := all[0].Target
-		message := &snapshotpb.Target{Name: t.Name}
-		for ; len(all) > 0 && all[0].Target == t; all = all[1:] {
-			if known := all[0].message(time.Now()); known != nil {
-				message.Methods = append(message.Methods, known)
+		for _, m := range r.all() {
+			message := m.message(time.Now())
+			if message == nil || isInvalid(m.Target.Name) {
+				continue
 			}
-		}
-		if len(message.Methods) == 0 || isInvalid(t.Name) {
-			continue
-		}
-		targets++
-		if err := write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}}); err != nil {
-			return err
+			last := len(known.Targets) - 1
+			if last < 0 || known.Targets[last].Name != m.Target.Name {
+				known.Targets = append(known.Targets, &snapshotpb.Target{Name: m.Target.Name})
+				last++
+			}
+			known.Targets[last].Methods = append(known.Targets[last].Methods, message)
 		}
 	}
-	return write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{targets}})
+	// Concatenated messages are one merged message. The end comes last, so that no part is a snapshot.
+	end := &snapshotpb.Snapshot{Version: 1, Complete: []uint32{uint32(len(known.Targets))}}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(known)
+	if err == nil {
+		b, err = proto.MarshalOptions{}.MarshalAppend(b, end)
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(b) > maxSnapshot:
+		return fmt.Errorf("larger than %d bytes", maxSnapshot)
+	}
+	_, err = to.Write(b)
+	return err
 }
 
 func isInvalid(name string) bool { return name == "" || !utf8.ValidString(name) }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"log/slog"
 	"maps"
 	"net"
 	"reflect"
@@ -216,29 +217,41 @@ func (r *Registry) forgetNames() {
 
 const (
 	firstCallsSeen = 100     // of a target, before NothingSelected is reported
-	maxSeen        = 10      // methods in NothingSelected
+	maxSeen        = 10      // methods in Unselected
 	selectedOnce   = 1 << 30 // the smallest count if a call was selected
 )
 
-// CallBegins records a call. It reports NothingSelected, once, if none of the first firstCallsSeen
-// calls was selected.
+// CallBegins records a call. It emits a notice, once, if none of the first firstCallsSeen calls was
+// selected.
 func (t *Target) CallBegins(selected bool) {
 	switch n := t.unselected.Load(); {
 	case n >= selectedOnce:
 	case selected:
 		t.unselected.Store(selectedOnce)
 	case n < firstCallsSeen && t.unselected.Add(1) == firstCallsSeen:
-		if n, nothing := t.NothingSelected(); nothing {
-			settings.Emit(t.registry.config.Load().Traces, n)
+		if u, nothing := t.NothingSelected(); nothing {
+			attrs := []any{"reason", u.Why, "methods", u.Methods}
+			if u.More > 0 {
+				attrs = append(attrs, "more", u.More)
+			}
+			settings.Emit(t.registry.config.Load().Traces, settings.Notice{Level: slog.LevelWarn,
+				Message: "no method selected", Target: t.Name, Attrs: attrs})
 		}
 	}
 }
 
+// Unselected are the methods of a target's first calls, none of which the options select.
+type Unselected struct {
+	Why     string   // a clause with the cause and the remedy
+	Methods []string // sorted; a few of them
+	More    int      // methods that are left out
+}
+
 // NothingSelected reports whether the target had at least firstCallsSeen calls, none of them
 // selected by the options.
-func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
+func (t *Target) NothingSelected() (u Unselected, nothing bool) {
 	if seen := t.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
-		return n, false
+		return u, false
 	}
 	c, why := t.registry.config.Load(), "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
@@ -247,15 +260,15 @@ func (t *Target) NothingSelected() (n settings.NothingSelected, nothing bool) {
 	if settings.IsHTTP(t.Name) {
 		why = "no option selects a request of the first 100: " + settings.HTTPRule
 	}
-	n.Target, n.Why = t.Name, why
+	u.Why = why
 	t.methods.Range(func(name, _ any) bool {
-		n.Methods = append(n.Methods, name.(string))
+		u.Methods = append(u.Methods, name.(string))
 		return true
 	})
-	slices.Sort(n.Methods)
-	n.More = max(len(n.Methods)-maxSeen, 0)
-	n.Methods = n.Methods[:len(n.Methods)-n.More]
-	return n, true
+	slices.Sort(u.Methods)
+	u.More = max(len(u.Methods)-maxSeen, 0)
+	u.Methods = u.Methods[:len(u.Methods)-u.More]
+	return u, true
 }
 
 // NoteNames records the names of the method and its target for metrics: see stats.Names. conn is
@@ -336,7 +349,7 @@ func (o *oneConnection) again(same bool) {
 }
 
 // HedgeConn records the connections of an HTTP hedge and of its primary. It reports whether their
-// remote addresses are the same, and emits SameBackend after sameInARow such hedges.
+// remote addresses are the same, and emits a notice after sameInARow such hedges.
 func (t *Target) HedgeConn(primary, hedge net.Conn) (same bool) {
 	from, to := primary.RemoteAddr(), hedge.RemoteAddr()
 	same = from != nil && to != nil && from.String() == to.String()
@@ -349,7 +362,8 @@ func (t *Target) HedgeConn(primary, hedge net.Conn) (same bool) {
 	report := o.sameBackend == sameInARow
 	o.mu.Unlock()
 	if report {
-		settings.Emit(t.registry.config.Load().Traces, settings.SameBackend{Target: t.Name, Address: to.String()})
+		settings.Emit(t.registry.config.Load().Traces, settings.Notice{Level: slog.LevelInfo,
+			Message: "hedges share a backend", Target: t.Name, Attrs: []any{"backend", to.String()}})
 	}
 	return same
 }

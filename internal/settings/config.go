@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -14,7 +15,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/trigger"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // Config holds the values that the options of package hedge set. The options check them; nothing
@@ -102,24 +102,11 @@ func Emit[E any](to Traces, event E) {
 // SilentBackend reports a late call at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
-// SameBackend reports that HTTP hedges go to the backend of their primary.
-type SameBackend struct{ Target, Address string }
-
-// InstalledTwice reports that a scheduler hedges a connection twice, once per scheduler.
-type InstalledTwice struct{ Target string }
-
-// Unhedgeable reports that most calls of a selected method cannot be hedged.
-type Unhedgeable struct {
-	Target, Method string
-	Reason         stats.Reason
-}
-
-// NothingSelected reports that the options select no method of a target's first calls.
-type NothingSelected struct {
-	Target  string
-	Why     string   // a clause with the cause and the remedy
-	Methods []string // that were seen, sorted; a few of them
-	More    int      // methods that are left out
+// Notice is a state that does not end: a record of a log, with attributes besides the target.
+type Notice struct {
+	Level                   slog.Level
+	Message, Target, Method string // Method: "" for all of the target
+	Attrs                   []any
 }
 
 // Settings are a configuration's values for one method of one target. They never change.
