@@ -107,26 +107,3 @@ func TestDemo(t *testing.T) {
 		"All 2,400 tokens arrived intact and in order, those of each stream from one attempt\\.", ".*"+path)
 	read(t, path)
 }
-
-// TestCompareRepeats runs workloads twice in virtual time. All files are the same, but for the time
-// that the runs took.
-func TestCompareRepeats(t *testing.T) {
-	longtest.Computation(t)
-	folders := [2]string{t.TempDir(), t.TempDir()}
-	for _, folder := range folders {
-		runTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy none,adaptive "+
-			"-calls 600 -out "+folder)
-	}
-	files, err := filepath.Glob(filepath.Join(folders[0], "*"))
-	if err != nil || len(files) < 15 {
-		t.Fatalf("only %d files, %v", len(files), err)
-	}
-	took := regexp.MustCompile(`it took [^;.]*\.?[^;.]*\.\n`)
-	for _, path := range files {
-		name := filepath.Base(path)
-		first, again := read(t, path), read(t, folders[1], name)
-		if took.ReplaceAllString(first, "") != took.ReplaceAllString(again, "") {
-			t.Errorf("%s differs from run to run", name)
-		}
-	}
-}

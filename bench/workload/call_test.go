@@ -1,14 +1,11 @@
 package workload
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -38,53 +35,4 @@ func TestTokensChecked(t *testing.T) {
 			t.Errorf("%s: %v, a wrong reply: %v; want %q, %v", tc.name, err, got, tc.err, tc.wrong)
 		}
 	}
-}
-
-// TestTokensOfTwoAttempts checks that a stream is wrong if its messages come from two attempts,
-// each message being right.
-func TestTokensOfTwoAttempts(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	conn, err := cluster.Client(
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-			method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			primary, err := streamer(ctx, desc, cc, method, opts...)
-			if err != nil {
-				return nil, err
-			}
-			hedge, err := streamer(metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", "1"), desc,
-				cc, method, opts...)
-			return &mixedStream{ClientStream: primary, hedge: hedge}, err
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = tokens(t.Context(), testpb.NewTestServiceClient(conn), 1)
-	if want := "stream 1: message 2 is of attempt 1, those before of 0"; !errors.As(err, new(WrongReply)) ||
-		err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
-	}
-}
-
-// mixedStream is one attempt up to its second message and another from then on.
-type mixedStream struct {
-	grpc.ClientStream
-	hedge    grpc.ClientStream
-	received int
-}
-
-func (s *mixedStream) SendMsg(m any) error {
-	return errors.Join(s.ClientStream.SendMsg(m), s.hedge.SendMsg(m))
-}
-
-func (s *mixedStream) CloseSend() error {
-	return errors.Join(s.ClientStream.CloseSend(), s.hedge.CloseSend())
-}
-
-func (s *mixedStream) RecvMsg(m any) error {
-	s.received++
-	err := s.hedge.RecvMsg(m)
-	if s.received <= 2 {
-		err = s.ClientStream.RecvMsg(m)
-	}
-	return err
 }

