@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -210,16 +211,31 @@ func around(outside, inside chain) chain {
 func both(c chain) chain { return around(c, c) }
 
 // TestInside plays scenes of interceptors, options and contexts of other libraries by plain gRPC and
-// hedged. The caller and the server see the same in both, and a hedge can win wherever the call
-// leaves the client.
+// hedged. The caller and the server see the same in both, all parts of an outcome are of one attempt,
+// and a hedge can win wherever the call leaves the client.
 func TestInside(t *testing.T) {
 	check := validator.UnaryClientInterceptor()
 	failure := status.Error(codes.FailedPrecondition, "not here")
 	for name, sc := range map[string]struct {
-		chain chain
-		opts  []grpc.CallOption
-		local bool // no call leaves the client
+		chain   chain
+		opts    []grpc.CallOption
+		request *testpb.Request
+		local   bool // no call leaves the client
 	}{
+		"nothing else":          {},
+		"logging on both sides": {chain: both(chain{inside: unaries(logUnary), insideStream: streams(logStream)})},
+		"all on both sides": {chain: around(
+			chain{inside: unaries(timeoutUnary, logUnary, retryUnary), insideStream: streams(logStream, retryStream)},
+			chain{inside: unaries(retryUnary, logUnary, timeoutUnary), insideStream: streams(retryStream, logStream)})},
+		"retryPolicy": {chain: chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}}},
+		"credentials of the connection": {
+			chain: chain{dial: []grpc.DialOption{grpc.WithPerRPCCredentials(token{})}}},
+		"stats.Handler": {chain: chain{dial: []grpc.DialOption{grpc.WithStatsHandler(nothing{})},
+			server: []grpc.ServerOption{grpc.StatsHandler(nothing{})}}},
+		"a codec of the call": {opts: []grpc.CallOption{grpc.CallContentSubtype("json")}},
+		"large messages": {chain: chain{server: []grpc.ServerOption{grpc.MaxRecvMsgSize(16 << 20)}},
+			opts:    []grpc.CallOption{grpc.MaxCallRecvMsgSize(16 << 20)},
+			request: &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 5 << 20, Payload: make([]byte, 1000<<10)}},
 		"filters in place":     {chain: inner(filter), opts: []grpc.CallOption{tag{name: "a"}, grpc.WaitForReady(true)}},
 		"filters, many":        {chain: inner(filter), opts: slices.Repeat([]grpc.CallOption{tag{name: "a"}}, 20)},
 		"filters twice":        {chain: both(inner(filter)), opts: []grpc.CallOption{tag{name: "a"}, tag{name: "b"}}},
@@ -275,7 +291,7 @@ func TestInside(t *testing.T) {
 								w.client = headerFirst{w.client}
 							}
 							ctx := metadata.AppendToOutgoingContext(t.Context(), "caller", "1")
-							got[i] = call(w, ctx, request(), slices.Clone(sc.opts)...)
+							got[i] = call(w, ctx, cmp.Or(sc.request, request()), slices.Clone(sc.opts)...)
 							synctest.Wait()
 							all := map[string]bool{}
 							for _, r := range w.RecordsOf(7) {
@@ -289,6 +305,10 @@ func TestInside(t *testing.T) {
 							if want := len(plans) - 1; i == 1 && !sc.local && w.scheduler.Stats().Hedges != int64(want) {
 								t.Errorf("%d hedges, want %d: %+v", w.scheduler.Stats().Hedges, want, w.scheduler.Stats())
 							}
+						}
+						if h := got[1]; h.err == nil && h.header != nil && (h.header.Get("attempt")[0] != fmt.Sprint(h.reply.Attempt) ||
+							h.trailer.Get("attempt")[0] != fmt.Sprint(h.reply.Attempt)) {
+							t.Errorf("the reply is of attempt %d, with the header %v and the trailer %v", h.reply.Attempt, h.header, h.trailer)
 						}
 						if seen[0] != seen[1] {
 							t.Errorf("the server saw %s, by plain gRPC %s", seen[1], seen[0])
