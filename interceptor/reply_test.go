@@ -2,7 +2,6 @@ package interceptor_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -20,63 +18,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
-
-// note has the methods of an older message, and goes over the wire as JSON.
-type note struct {
-	Text string `protobuf:"bytes,1,opt"`
-}
-
-func (m *note) Reset()         { *m = note{} }
-func (m *note) String() string { return m.Text }
-func (*note) ProtoMessage()    {}
-
-// jsonCodec keeps the content of a message that it does not overwrite.
-type jsonCodec struct{}
-
-func init() { encoding.RegisterCodec(jsonCodec{}) }
-
-func (jsonCodec) Name() string                       { return "json" }
-func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
-
-// TestReplies_ThatInterceptorsChange compares with plain gRPC if an interceptor inside changes the
-// reply, and chooses another codec. The caller's reply may hold content that the codec keeps. The
-// tests of internal/compat/messages have the codecs that a call chooses.
-func TestReplies_ThatInterceptorsChange(t *testing.T) {
-	for was, hedged := range map[string]int64{"": 1, "a default": 0} {
-		hedgetest.Run(t, was, func(t *testing.T) {
-			echo := func(_ any, st grpc.ServerStream) error {
-				m := new(note)
-				if err := st.RecvMsg(m); err != nil {
-					return err
-				}
-				if hedge.PreviousAttempts(st.Context()) == 0 {
-					time.Sleep(50 * ms)
-				}
-				return st.SendMsg(m)
-			}
-			call := func(s *hedge.Scheduler) string {
-				conn := testserver.HandlerT(t, echo, append(hedgetest.Interceptors(s),
-					grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-						invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						err := invoker(ctx, method, req, reply, cc, append(opts, grpc.CallContentSubtype("json"))...)
-						reply.(*note).Text += ", changed"
-						return err
-					}))...)
-				reply := &note{was}
-				err := conn.Invoke(t.Context(), "/a/B", &note{"hello"}, reply)
-				return fmt.Sprint(reply, err)
-			}
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			if got, want := call(s), call(nil); got != want {
-				t.Errorf("%s, by plain gRPC %s", got, want)
-			}
-			if got := s.Stats(); got.HedgeWins != hedged || got.NotReplayable != 1-hedged {
-				t.Errorf("%+v", got)
-			}
-		})
-	}
-}
 
 // TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside
 // plain gRPC.

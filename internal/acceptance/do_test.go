@@ -298,20 +298,3 @@ func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 		t.Errorf("%d calls, %d KiB more on the heap", calls, grown>>10)
 	}
 }
-
-// TestDo_WithHedgeLimit makes 60 calls a minute that are all late, of which the limit lets 10 be hedged.
-func TestDo_WithHedgeLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithHedgeLimit(10, time.Minute))
-		for n, before := 0, int64(0); n < 5; n++ {
-			for range 60 {
-				hedgetest.Call(t, s, target, "/s/M", time.Second)
-			}
-			hedges := s.Stats().Hedges
-			if sent := hedges - before; sent > 10 || sent < 5 {
-				t.Errorf("%d hedges in minute %d, want 5 to 10", sent, n)
-			}
-			before = hedges
-		}
-	})
-}

@@ -41,25 +41,6 @@ func TestNilScheduler(t *testing.T) {
 	}
 }
 
-func TestLearning_EachMethodByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithDryRun(true))
-		for range 100 {
-			hedgetest.Call(t, s, target, "/pkg.Svc/Lookup", ms)
-			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)
-		}
-		for i, row := range s.Methods() {
-			want := []time.Duration{900 * ms, ms}[i]
-			p90, _ := s.Latency(target, row.Method, 0.9)
-			for _, got := range []time.Duration{row.P50, row.P90, row.P99, p90, row.Delay} {
-				if !within(got, want, 0.021) || row.Calls != 100 || row.Delay < want { // rounded up, never down
-					t.Errorf("%v, want %v; %+v", got, want, row)
-				}
-			}
-		}
-	})
-}
-
 func within(got, want time.Duration, share float64) bool {
 	return float64(got) >= float64(want)*(1-share) && float64(got) <= float64(want)*(1+share)
 }
