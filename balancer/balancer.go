@@ -21,20 +21,15 @@
 // connections to each address, the same connection number. Backends that gRPC's retries use count
 // as used.
 //
-// # Silence
-//
-// A connection is silent after two late calls with no answer between them, until its next answer.
-// All connections of a scheduler's target to one address share this knowledge. A share of its
-// primaries, unhedged calls included, then goes to other connections that the child returns. The
-// rest stay, and probe it. If hedging is paused or off for a call, the child alone places the call.
-// The field "silence": false turns this off.
-//
-// # Several connections
+// A connection is silent after two late calls with no answer between them, until its next answer. A
+// share of its primaries, unhedged calls included, then goes to other connections that the child
+// returns. If hedging is paused or off for a call, the child alone places the call. The field
+// "silence": false turns this off.
 //
 // With "connections": n, 2 to 8, the policy runs n copies of the child, each with its own
 // connections. Primaries use the first copy that is ready, or all in turn with "spread": true. A
 // hedge goes to another address if the child returns one, and otherwise over a connection that its
-// call has not used, which counts as another backend. Set a keepalive.
+// call has not used, which counts as another backend.
 //
 // docs/other-backends.md has the details.
 package balancer
@@ -91,8 +86,6 @@ const maxConnections = 8
 // MarshalJSON returns the JSON that was parsed, for parents such as random_subsetting.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
-// ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false,
-// "silence": true}.
 func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	c := &config{Connections: 1, Silence: true, js: slices.Clone(js)}
 	if err := json.Unmarshal(js, c); err != nil {

@@ -12,8 +12,7 @@
 //		fmt.Println("one call in ten takes longer than", p90)
 //	}
 //
-// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable
-// Quantile Sketch with Relative-Error Guarantees", VLDB 2019).
+// The buckets are those of DDSketch (Masson, Rim and Lee, VLDB 2019).
 package sketch
 
 import (
@@ -33,7 +32,7 @@ import (
 // two windows behind the latest means that the clock was set back; the window then follows it. An
 // empty window takes 180 bytes, any window at most 140 KB.
 //
-// All methods are safe for concurrent use, without a lock. Create a window with [New].
+// All methods are safe for concurrent use, without a lock.
 type Window struct{ in *inner.Window }
 
 // New returns an empty window. Observations begin to leave it at the given age, at least a
@@ -51,8 +50,7 @@ func (w *Window) Snapshot(now time.Time) *Distribution { return &Distribution{w.
 
 // Distribution is an immutable estimate of the latency distribution. It is the product-limit
 // estimate (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations", 1958), which
-// counts a call that was cut short as one that would have lasted longer. Get one from
-// [Window.Snapshot] or [FromDDSketch].
+// counts a call that was cut short as one that would have lasted longer.
 type Distribution struct{ in *inner.Distribution }
 
 // Count returns the number of answered calls and the number of calls with only a lower bound.

@@ -19,8 +19,7 @@ type Counts struct {
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer. Over HTTP it is the
 	// number of hedges whose connection has the remote address of their primary's, if the transport
-	// reports connections to package httptrace, as http.Transport does. A load balancer at that address
-	// may send them to another server.
+	// reports connections to package httptrace, as http.Transport does.
 	SameBackend int64
 	// Repeated is the number of hedges that repeated a call after its server had closed the
 	// connection for too many resets: see [Resets]. Hedges includes them.

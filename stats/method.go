@@ -30,9 +30,8 @@ type Method struct {
 	Resets Resets // shared by all methods of the target
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
 	// select it: [UnknownOption], [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear]
-	// or [OfHedge].
-	// Choice then predicts no effect, and Forecasts is nil. It is empty if most calls can be
-	// hedged.
+	// or [OfHedge]; empty if most can be. With a reason, Choice predicts no effect, and Forecasts is
+	// nil.
 	Unhedgeable Reason
 	// Rules are the matching patterns of hedge.WithTargetOptions and hedge.WithMethodOptions. If
 	// two set the same option, the later one is in force.
@@ -84,10 +83,9 @@ type Backends struct {
 	// connection since its connections were made.
 	Moved int64
 	// SingleConnection reports whether hedges use the connection of their primary, as with gRPC's
-	// default pick_first: they meet the same slow backend. With the policy, it means that no
-	// ClientConn has more than one ready connection. Without, it means that at least the last 15
-	// hedges each used the same connection as the previous hedge on its ClientConn. Over HTTP it means
-	// that each of the last 15 hedges used the connection of its primary.
+	// default pick_first: they meet the same slow backend. With the policy, no ClientConn then has
+	// more than one ready connection. Without, the last 15 hedges each used the connection of the
+	// previous hedge on its ClientConn, or over HTTP that of its primary.
 	SingleConnection bool
 }
 
@@ -104,9 +102,8 @@ type Names struct {
 	// Target is the name from hedge.WithTargetName or hedge.Do, or else the result of
 	// grpc.ClientConn.CanonicalTarget for the first connection of the target.
 	Target string
-	// Method is the full method without its leading slash. It is "other" until a call of the method
-	// has the option grpc.StaticMethod, which generated code sets. Calls of hedge.Do and HTTP
-	// requests do not need the option.
+	// Method is the full method without its leading slash. For gRPC it is "other" until a call of the
+	// method has the option grpc.StaticMethod, which generated code sets.
 	Method string
 }
 
@@ -190,9 +187,8 @@ type Resets struct {
 	// connection again.
 	//
 	// If the server reports the reason (ENHANCE_YOUR_CALM), Learned starts at half of the hedges of
-	// the minute before, and doubles in an hour. Two closes within a minute without a reason, each
-	// at five hedges per second or more, set Learned to half the rate of the second before. It then
-	// doubles in four minutes.
+	// the minute before, and doubles in an hour. After two closes within a minute without a reason,
+	// it starts at half the rate of the second before, and doubles in four minutes.
 	Learned      int
 	Since, Until time.Time
 }
