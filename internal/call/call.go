@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -161,7 +162,7 @@ func setMode(c *Call, o options) {
 
 // selected reports whether the options of hedge.New select a call of a method with the given
 // settings. For HTTP requests see hedgehttp.Transport.
-func (o options) selected(s *registry.InForce) bool {
+func (o options) selected(s *settings.Settings) bool {
 	switch {
 	case o.http == nil:
 		return s.Selected

@@ -25,7 +25,7 @@ type destination struct {
 	Record *place.Record // the backends that attempts have used; nil without a policy of package balancer
 
 	method   *registry.Method
-	settings *registry.InForce // in force when it was chosen
+	settings *settings.Settings // in force when it was chosen
 }
 
 // GoElsewhere sends hedge n of a hedged call to of(n), which Admit calls for each hedge that is due. It

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -126,7 +125,7 @@ const fewUnhedgeable = 10
 
 // unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
 // if most can be. seen is the number of calls that cannot be hedged.
-func unhedgeable(c *stats.Counts, s *InForce) (why stats.Reason, seen int64) {
+func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen int64) {
 	var late, most, early int64
 	for _, reason := range prevents {
 		n := *countOf[reason](c)
@@ -168,50 +167,4 @@ func (m *Method) NoteUnhedgeable() {
 		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "method unhedgeable", Target: m.Target.Name,
 			Method: m.Name, Attrs: []any{"method", m.Name, "reason", string(why)}})
 	}
-}
-
-// Throttle limits the hedges of a target while many of its attempts fail, by gRPC's retryThrottling:
-// a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
-// is left. A nil Throttle limits nothing. It is safe for concurrent use.
-type Throttle struct {
-	rpc.Throttle
-	tokens atomic.Int64 // thousandths
-}
-
-// throttleFor returns the throttle for a configuration: old, if it has the same one.
-func throttleFor(c *rpc.Throttle, old *Throttle) *Throttle {
-	switch {
-	case c == nil:
-		return nil
-	case old != nil && old.Throttle == *c:
-		return old
-	}
-	t := &Throttle{Throttle: *c}
-	t.tokens.Store(t.MilliTokens)
-	return t
-}
-
-// Throttles reports whether no hedge may be sent.
-func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.MilliTokens }
-
-func (t *Throttle) Failed() { t.add(-1000) }
-
-func (t *Throttle) Succeeded() { t.add(t.MilliRatio) }
-
-func (t *Throttle) add(d int64) {
-	for {
-		old := t.tokens.Load()
-		count := min(max(old+d, 0), t.MilliTokens)
-		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
-			return
-		}
-	}
-}
-
-// Tokens returns the count and its maximum, in tokens; 0 without a throttle.
-func (t *Throttle) Tokens() (tokens, most float64) {
-	if t == nil {
-		return 0, 0
-	}
-	return float64(t.tokens.Load()) / 1000, float64(t.MilliTokens) / 1000
 }

@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -199,15 +198,8 @@ func (r *Registry) remove(m *Method) (target bool) {
 
 func (m *Method) Names() stats.Names { return *m.names.Load() }
 
-// InForce are the settings in force for a method, with the state that belongs to them. They never change.
-type InForce struct {
-	settings.Settings
-	Throttle *Throttle       // of the target; nil: none
-	Groups   *control.Groups // nil: no control group
-	Own      *budget.Bucket  // of the method alone, always in a dry run; nil: none
-}
-
-func (m *Method) Settings() *InForce { return m.settings.Load() }
+// Settings returns the settings in force for calls that begin now.
+func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
 // Unhedged returns the reason why the settings in force hedge no call of the method, as
 // stats.Outcome would have it, or NoReason. counts are the method's: whether an HTTP request is
@@ -249,21 +241,20 @@ func (r *Registry) Update(c settings.Config) {
 func (m *Method) update(to *settings.Settings) {
 	m.Target.registry.mu.Lock()
 	defer m.Target.registry.mu.Unlock()
-	s := m.complete(to)
-	m.Learner.Configure(&s.Config.Config)
+	m.complete(to)
+	m.Learner.Configure(&to.Config.Config)
 	for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
-		c.Learner.Configure(&s.Config.Config)
+		c.Learner.Configure(&to.Config.Config)
 	}
-	m.settings.Store(s)
+	m.settings.Store(to)
 }
 
-// complete adds the state that belongs to the settings of the method, and sets the budget's share
-// and the reset limit of its target. r.mu must be held.
-func (m *Method) complete(to *settings.Settings) *InForce {
-	s := &InForce{Settings: *to}
-	m.Target.Budget.SetPercent(s.Settings.Target.BudgetPercent)
-	m.Target.Resets.SetLimit(s.Settings.Target.HedgeLimit)
-	m.Target.throttle = throttleFor(s.Throttling(), m.Target.throttle)
+// complete adds the state that belongs to settings of the method, and sets the budget's share and the
+// reset limit of its target. r.mu must be held.
+func (m *Method) complete(s *settings.Settings) {
+	m.Target.Budget.SetPercent(s.Target.BudgetPercent)
+	m.Target.Resets.SetLimit(s.Target.HedgeLimit)
+	m.Target.throttle = guard.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
 	m.groups = control.For(s.Control/100, s.Compared(), m.groups)
 	s.Groups = m.groups
@@ -274,7 +265,6 @@ func (m *Method) complete(to *settings.Settings) *InForce {
 		m.own.SetPercent(s.BudgetPercent)
 		s.Own = m.own
 	}
-	return s
 }
 
 // Traffic is the guard's measure of calls. A costly call of the target counts as several.

@@ -35,7 +35,7 @@ type Target struct {
 
 	registry *Registry
 	guard    guard.Shared
-	throttle *Throttle // nil: none; guarded by Registry.mu
+	throttle *guard.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
 	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see CallBegins
@@ -59,11 +59,11 @@ type Method struct {
 
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
-	settings atomic.Pointer[InForce]     // in force for calls that begin now
-	names    atomic.Pointer[stats.Names] // see NoteNames
-	own      *budget.Bucket              // nil if it never had one; guarded by Registry.mu, as is groups
-	groups   *control.Groups             // the last in settings
-	classes  classes                     // of requests
+	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
+	names    atomic.Pointer[stats.Names]       // see NoteNames
+	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu, as is groups
+	groups   *control.Groups                   // the last in settings
+	classes  classes                           // of requests
 	history  history
 	entry    entry
 
@@ -161,9 +161,9 @@ func (r *Registry) newMethod(target, name string, with *settings.Settings) *Meth
 	m.Counters.departed = &r.departed
 	m.Guard.Target = &t.guard
 	m.names.Store(&stats.Names{})
-	s := m.complete(with)
-	m.settings.Store(s)
-	m.learn(&s.Config.Config, &m.Learner)
+	m.complete(with)
+	m.settings.Store(with)
+	m.learn(&with.Config.Config, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
 	r.insert(m)

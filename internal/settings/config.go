@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -109,7 +111,8 @@ type Notice struct {
 	Attrs                   []any
 }
 
-// Settings are a configuration's values for one method of one target. They never change.
+// Settings are a configuration's values for one method of one target, with the state that belongs to
+// them. They never change.
 type Settings struct {
 	*Config         // with the rules for the target and the method applied
 	Target  *Config // with the rules for the target applied
@@ -122,6 +125,12 @@ type Settings struct {
 	SingleRequest   bool
 	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *rpc.HedgingPolicy // the service config's; nil: none
+
+	// Set by package registry.
+
+	Throttle *guard.Throttle // of the target; nil: none
+	Groups   *control.Groups // nil: no control group
+	Own      *budget.Bucket  // of the method alone, always in a dry run; nil: none
 }
 
 // For returns the settings of a method, by the rules that match it and its target.

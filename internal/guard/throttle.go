@@ -1,0 +1,53 @@
+package guard
+
+import (
+	"sync/atomic"
+
+	"github.com/grpchedge/hedge/internal/rpc"
+)
+
+// Throttle limits the hedges of a target while many of its attempts fail, by gRPC's retryThrottling:
+// a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
+// is left. A nil Throttle limits nothing. It is safe for concurrent use.
+type Throttle struct {
+	rpc.Throttle
+	tokens atomic.Int64 // thousandths
+}
+
+// ThrottleFor returns the throttle for a configuration: old, if it has the same one; nil for none.
+func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
+	switch {
+	case c == nil:
+		return nil
+	case old != nil && old.Throttle == *c:
+		return old
+	}
+	t := &Throttle{Throttle: *c}
+	t.tokens.Store(t.MilliTokens)
+	return t
+}
+
+// Throttles reports whether no hedge may be sent.
+func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.MilliTokens }
+
+func (t *Throttle) Failed() { t.add(-1000) }
+
+func (t *Throttle) Succeeded() { t.add(t.MilliRatio) }
+
+func (t *Throttle) add(d int64) {
+	for {
+		old := t.tokens.Load()
+		count := min(max(old+d, 0), t.MilliTokens)
+		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
+			return
+		}
+	}
+}
+
+// Tokens returns the count and its maximum, in tokens; 0 without a throttle.
+func (t *Throttle) Tokens() (tokens, most float64) {
+	if t == nil {
+		return 0, 0
+	}
+	return float64(t.tokens.Load()) / 1000, float64(t.MilliTokens) / 1000
+}
