@@ -45,7 +45,7 @@ func Do[T any](
 	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil, nil, nil)
-	if !d.call.Hedged() {
+	if !d.call.Hedged {
 		value, err := attempt(ctx)
 		d.call.End(call.Completion{Err: err})
 		return value, err

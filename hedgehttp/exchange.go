@@ -53,10 +53,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}()
 	x.call = t.begin(req)
 	x.call.Inspect(req, nil, nil)
-	if x.call.Hedged() || x.call.Teaches() {
+	if x.call.Hedged || x.call.Teaches() {
 		x.primary.req = x.readAhead()
 	}
-	hedged, ctx := x.call.Hedged(), req.Context()
+	hedged, ctx := x.call.Hedged, req.Context()
 	x.again = (hedged || settings.IsSafe(req.Method)) && (isNone(req.Body) || x.upload != nil)
 	if hedged {
 		ctx, x.primary.cancel = context.WithCancelCause(ctx)

@@ -63,13 +63,15 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 		u := unaries.Get().(*unary)
 		u.method, u.cc, u.invoker, u.registry, u.req, u.reply, u.opts = method, cc, invoker, r, req, reply, opts
 		u.begin(caller, target, conn)
-		if !u.call.Hedged() {
+		if !u.call.Hedged {
 			return u.conclude(race.Result{Err: u.Primary(), Untouched: true})
 		}
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
-		u.ctx = u.call.PrimaryContext(ctx, target)
-		u.call.UseChannels(channels)
+		u.ctx = u.call.PrimaryContext(ctx, target, req, attempt.Replayable)
+		if channels != nil {
+			u.call.GoElsewhere(channels.Of, true)
+		}
 		u.beginRace(caller, cancel)
 		return u.conclude(u.race.Decide())
 	}
@@ -80,7 +82,7 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 func (u *unary) begin(caller context.Context, target string, conn call.Conn) {
 	u.call = call.Begin(u.registry, caller, target, u.method, conn, u.opts...)
 	u.call.Inspect(u.req, nil, nil)
-	if u.call.Hedged() || u.call.WouldBeHedged() {
+	if u.call.Hedged || u.call.WouldBeHedged {
 		u.options = attempt.NewOptions(append(u.memory[:0], u.opts...))
 		var ok bool
 		if u.replies, ok = u.options.Reply(u.reply); u.options.Unknown {
@@ -89,13 +91,12 @@ func (u *unary) begin(caller context.Context, target string, conn call.Conn) {
 			u.call.NotReplayable()
 		}
 	}
-	if !u.call.Hedged() {
+	if !u.call.Hedged {
 		u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(u.opts), u.trailerOptions()...)
 	}
 }
 
 func (u *unary) beginRace(caller context.Context, cancel context.CancelCauseFunc) {
-	u.call.Record.SetRequest(u.req, attempt.Replayable)
 	// Without a trailer, the primary has the caller's options: hedges have copies of their own.
 	if extra := u.trailerOptions(); u.options.Writes || extra != nil {
 		u.opts, u.results = u.options.Attempt(extra...)
@@ -123,7 +124,7 @@ func (u *unary) conclude(out race.Result) error {
 	if !out.Untouched {
 		return out.Err
 	}
-	if u.call.WouldBeHedged() && u.call.Overdue() && u.options.Copy(u.req) == nil {
+	if u.call.WouldBeHedged && u.call.Overdue() && u.options.Copy(u.req) == nil {
 		u.call.NotReplayable()
 	}
 	u.call.End(call.Completion{Err: out.Err, Trailer: u.Trailer()})
@@ -171,8 +172,7 @@ func (u *unary) Primary() error {
 
 // invoke makes an attempt under its mark.
 func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	_, conn := call.ConnOf(u.cc)
-	mark := call.NewMark(ctx, u.registry, conn, u.method)
+	mark := call.NewMark(ctx, u.registry, u.call.Conn, u.method)
 	defer mark.Over()
 	return u.invoker(mark, u.method, req, reply, u.cc, opts...)
 }
@@ -180,7 +180,7 @@ func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOpti
 // trailerOptions returns the options that keep the primary's trailer for a throttle or a
 // hedgingPolicy.
 func (u *unary) trailerOptions() []grpc.CallOption {
-	if !u.call.TracksFailures() {
+	if !u.call.TracksFailures {
 		return nil
 	}
 	kept := new(struct { // not in u, which is reused, because an interceptor may keep the options

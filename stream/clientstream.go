@@ -61,7 +61,7 @@ type clientStream struct {
 func (c *clientStream) open(target string) error {
 	bound, cancel := context.WithCancelCause(c.call.Context)
 	c.primary.cancel = cancel
-	ctx := c.call.PrimaryContext(bound, target)
+	ctx := c.call.PrimaryContext(bound, target, nil, nil)
 	err := c.primary.open(ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
 	mayBeSaved := err != nil && c.mayBeSaved(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {

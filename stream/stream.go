@@ -65,13 +65,13 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 			return attempt.CodecOf(opts) == nil && described(method) != nil
 		})
 		var options attempt.Options
-		if c.Hedged() || c.WouldBeHedged() {
+		if c.Hedged || c.WouldBeHedged {
 			if options = attempt.NewOptions(slices.Clone(opts)); options.Unknown {
 				c.UnknownOption()
 			}
 		}
 		o := opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options, registry: r}
-		if !c.Hedged() {
+		if !c.Hedged {
 			return openUnhedged(ctx, &c, waits, o, opts)
 		}
 		st := &clientStream{}
@@ -80,7 +80,9 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 			st.single, st.bidi, st.unsent = &singleRequest{}, true, true
 		}
 		st.primary.stream = st
-		c.UseChannels(channels)
+		if channels != nil {
+			c.GoElsewhere(channels.Of, true)
+		}
 		st.setCall(&c)
 		st.opener = o
 		if err := st.open(target); err != nil {
@@ -95,10 +97,10 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts []grpc.CallOption,
 ) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
-	if !c.Learns && !c.TracksFailures() {
+	if !c.Learns && !c.TracksFailures {
 		return o.open(ctx, opts)
 	}
-	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged()}
+	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged}
 	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
 	st.setCall(c)
 	st.primary.cancel, st.opener.options = func(error) {}, o.options

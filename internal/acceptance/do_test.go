@@ -77,7 +77,7 @@ func TestNewContext(t *testing.T) {
 	} {
 		c := hcall.Begin((*registry.Registry)(hedgetest.All(t)), tc.ctx, target, method, nil)
 		delay := time.Duration(-1)
-		if c.Hedged() {
+		if c.Hedged {
 			delay = c.Plan().Due
 		}
 		if delay != tc.want {

@@ -158,7 +158,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 			}
 			before := s.Stats()
 			c := hcall.Begin((*registry.Registry)(s), cmp.Or(tc.ctx, t.Context()), target, method, tc.conn, tc.call)
-			if c.Hedged() {
+			if c.Hedged {
 				plan := c.Plan()
 				if plan.Due != 10*ms || plan.Delay != 10*ms {
 					t.Errorf("plan %+v", plan)
@@ -250,8 +250,8 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 		for _, name := range names {
 			s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 			c := hcall.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
-			if got := s.Stats(); got != want || c.Hedged() != (want.Warmup > 0) {
-				t.Errorf("%q: hedged %v, %+v, want %+v", name, c.Hedged(), got, want)
+			if got := s.Stats(); got != want || c.Hedged != (want.Warmup > 0) {
+				t.Errorf("%q: hedged %v, %+v, want %+v", name, c.Hedged, got, want)
 			}
 		}
 	}

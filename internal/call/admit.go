@@ -30,7 +30,7 @@ type due struct {
 // hedges that were considered, including hedge n. A hedge that is admitted is paid for and counted.
 func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	catchUp(c, soFar)
-	if !c.Hedged() {
+	if !c.Hedged {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
@@ -109,7 +109,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.Throttled)
 	}
 	// An answer after the median latency would miss the deadline.
-	if !d.ByPolicy() && deadlineNear(d.Call, d.n, d.now) {
+	if d.settings.Policy == nil && deadlineNear(d.Call, d.n, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 	return admit()
@@ -127,7 +127,7 @@ func early(d *due) (race.Event, stats.Reason) {
 		return holdUntil(until)
 	}
 	// The answer may lie unread in this process, and reading it comes first.
-	if !d.ByPolicy() && d.busy {
+	if d.settings.Policy == nil && d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
 	// The plan hedges a share of the calls later.
@@ -144,7 +144,7 @@ func early(d *due) (race.Event, stats.Reason) {
 
 // unreachable has the reasons for which the destination cannot have the hedge now.
 func unreachable(d *due) (race.Event, stats.Reason) {
-	plain, away := !d.ByPolicy(), d.to != &d.destination
+	plain, away := d.settings.Policy == nil, d.to != &d.destination
 	// The destination has pushed back.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {

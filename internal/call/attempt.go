@@ -51,21 +51,18 @@ func (c *Call) failsOver(err error) bool {
 	return c.http != nil && status.Code(err) == codes.DeadlineExceeded || c.OffWire && errors.As(err, &broken)
 }
 
-// TracksFailures reports whether the interceptor must pass on the trailers of failures: the target
-// has a throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
-func (c *Call) TracksFailures() bool {
-	s := c.settings
-	return s != nil && (s.Policy != nil || s.Throttle != nil || s.Failover != 0)
-}
-
 // PrimaryContext returns the context of the primary on a connection with the given target, with the
 // call's record if the process has a policy of package balancer. It must be called before the race.
-func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
+// For request and replayable see [place.Record.SetRequest].
+func (c *Call) PrimaryContext(
+	ctx context.Context, target string, request any, replayable func(any) bool,
+) context.Context {
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
 	}
 	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend, c.settings.OtherBackendOnly)
 	c.Record.Share(c.method.Target.Backends)
+	c.Record.SetRequest(request, replayable)
 	return ctx
 }
 
@@ -182,16 +179,4 @@ func traceRace(c *Call, r *race.Report) {
 	settings.Emit(traces, stats.CallDecided{
 		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
 	})
-}
-
-// reportUnhedged fills in the outcome of hedge.Report that FillOutcome replaces if the call races.
-func reportUnhedged(c *Call) {
-	if c.report == nil {
-		return
-	}
-	o := stats.Outcome{Attempts: 1, Reason: c.why}
-	if c.Hedged() {
-		o.Delay = c.Delay
-	}
-	c.report(o)
 }

@@ -25,8 +25,8 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// An interceptor calls Begin, then Inspect with the request. If Hedged returns true, it races
-// attempts by the Plan, with the Call as the race's policy, and the race calls Ended. The interceptor
+// An interceptor calls Begin, then Inspect with the request. If Hedged is set, it races attempts by the
+// Plan, with the Call as the race's policy, and the race calls Ended. The interceptor
 // must call End after an untouched race, and for a call without a race.
 type Call struct {
 	Context     context.Context
@@ -35,9 +35,16 @@ type Call struct {
 	Delay       time.Duration // after which the first hedge is due
 	Learns      bool          // its latency is to be learned
 	OffWire     bool          // its attempts do not use the streams of its target's connections
-	untaught    bool          // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
-	group       control.Group
-	mode        mode
+
+	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry run
+	// keeps the call from that.
+	Hedged, WouldBeHedged bool
+	// TracksFailures means that the interceptor must pass on the trailers of failures: the target has a
+	// throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
+	TracksFailures bool
+
+	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
+	group    control.Group
 
 	class   *registry.Class // of its request; nil: none
 	payment payment
@@ -54,15 +61,6 @@ type Call struct {
 	report func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
-// mode is the treatment of a call's due hedges.
-type mode uint8
-
-const (
-	unhedged  mode = iota
-	dryRun         // counted, and not sent
-	hedgeable      // considered: see Admit
-)
-
 // hedges is the state of a call's hedges.
 type hedges struct {
 	heldBack  stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
@@ -75,43 +73,30 @@ type hedges struct {
 	dropped   uint8 // hedges that were paid for, not sent, and refunded
 }
 
-// Conn is the connection that a call uses. *grpc.ClientConn implements it.
-type Conn interface {
-	GetState() connectivity.State
-}
-
-// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
-// that passes its own invoker.
-func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
-	if cc != nil {
-		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
-	}
-	return target, conn
-}
-
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
 // conn counts as always ready. Begin uses the options of this package, in opts and ctx.
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
-	if !r.Made() {
+	now := time.Now()
+	m := r.Method(target, method, now)
+	if m == nil {
 		c := Call{report: o.report}
 		reportUnhedged(&c)
 		return c
 	}
-	now := time.Now()
-	m := r.Method(target, method, now)
-	m.NoteNames(conn, o.static)
+	s, paused := m.Begins(conn, o.static)
 	m.Counters.Calls.Add(1)
-	s := m.Settings()
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{Conn: conn, method: m, settings: s}
+	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
 	c.payment = payment{buckets: [2]*budget.Bucket{s.Own, m.Target.Budget}, cost: 1, priced: s.Cost == nil}
-	if !s.Off {
-		m.Target.CallBegins(o.after || o.selected(s))
-	}
-	setMode(&c, o)
-	if c.Learns && (!c.Hedged() || c.estimate == nil) {
+	selected := o.after || o.selected(s)
+	setMode(&c, o, paused, selected)
+	if c.Learns && (!c.Hedged || c.estimate == nil) {
 		c.untaught = c.untaught || !isReady(conn)
+	}
+	if !s.Off {
+		m.Target.CallBegins(selected)
 	}
 	m.Counters.Flush()
 	reportUnhedged(&c)
@@ -122,13 +107,13 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 func isReady(conn Conn) bool { return conn == nil || conn.GetState() == connectivity.Ready }
 
 // setMode decides whether the call may be hedged, and after which delay, or counts why not.
-func setMode(c *Call, o options) {
+func setMode(c *Call, o options, paused, selected bool) {
 	m, s := c.method, c.settings
 	switch {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
 		c.untaught, c.why = o.off, stats.SwitchedOff
-	case m.Paused():
+	case paused:
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
@@ -136,7 +121,7 @@ func setMode(c *Call, o options) {
 	case !s.Described && o.http == nil:
 		m.Counters.NoDescriptor.Add(1)
 		c.Learns, c.why = false, stats.NoDescriptor
-	case !o.selected(s):
+	case !selected:
 		m.Counters.NotSelected.Add(1)
 		c.Learns, c.why = false, stats.NotSelected
 	case s.Policy != nil:
@@ -206,13 +191,25 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	case c.maxHedges == 0 || s.BudgetPercent == 0:
 		c.why = stats.NoHedgesConfigured
 	case s.DryRun:
-		c.mode, c.why = dryRun, stats.DryRun
+		c.WouldBeHedged, c.why = true, stats.DryRun
 	default:
-		c.mode, c.group = hedgeable, s.Groups.Draw()
-		if c.group == control.Unhedged {
-			c.mode, c.why = unhedged, stats.InControlGroup
+		c.group = s.Groups.Draw()
+		if c.Hedged = c.group != control.Unhedged; !c.Hedged {
+			c.why = stats.InControlGroup
 		}
 	}
+}
+
+// reportUnhedged fills in the outcome of hedge.Report that FillOutcome replaces if the call races.
+func reportUnhedged(c *Call) {
+	if c.report == nil {
+		return
+	}
+	o := stats.Outcome{Attempts: 1, Reason: c.why}
+	if c.Hedged {
+		o.Delay = c.Delay
+	}
+	c.report(o)
 }
 
 // Inspects reports whether Inspect calls a function of the user.
@@ -260,9 +257,6 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	}
 }
 
-// Hedged reports whether the call may be hedged.
-func (c *Call) Hedged() bool { return c.mode == hedgeable }
-
 // ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
 func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
 
@@ -298,9 +292,6 @@ func (c *Call) Plan() race.Plan {
 	return p
 }
 
-// WouldBeHedged reports whether only a dry run keeps the call from being hedged.
-func (c *Call) WouldBeHedged() bool { return c.mode == dryRun }
-
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // Teaches reports whether the method learns the latency of the call.
@@ -320,21 +311,21 @@ func (c *Call) Learner() *trigger.Learner {
 
 func (c *Call) Overdue() bool { return c.Age() > c.Delay }
 
-// NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged
-// return false afterwards.
+// NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged are
+// false afterwards.
 func (c *Call) NotReplayable() { c.unhedgeable(stats.NotReplayable, &c.method.Counters.NotReplayable) }
 
 // UnknownOption is NotReplayable for a call with options that attempts cannot share.
 func (c *Call) UnknownOption() { c.unhedgeable(stats.UnknownOption, &c.method.Counters.UnknownOption) }
 
 func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
-	was := c.mode
-	if c.mode = unhedged; was == unhedged {
+	was, dry := c.Hedged, c.WouldBeHedged
+	if c.Hedged, c.WouldBeHedged = false, false; !was && !dry {
 		return
 	}
 	count.Add(1)
 	c.method.Counters.Flush()
-	if was == hedgeable {
+	if was {
 		noteHeldBack(c, 1, why)
 		reportUnhedged(c)
 	}
@@ -343,7 +334,8 @@ func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 
 // IsSingleRequest reports whether hedge.WithSingleRequest names a method.
 func IsSingleRequest(r *registry.Registry, target, method string) bool {
-	return r.Made() && r.Method(target, method, time.Now()).Settings().SingleRequest
+	m := r.Method(target, method, time.Now())
+	return m != nil && m.Settings().SingleRequest
 }
 
 // SendsOne marks the call as a stream of a method of hedge.WithSingleRequest.
@@ -367,17 +359,17 @@ func PassThrough(
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
-	if !r.Made() {
+	m := r.Method(target, method, time.Now())
+	if m == nil {
 		return ctx
 	}
-	m := r.Method(target, method, time.Now())
-	m.NoteNames(conn, o.static)
+	s, paused := m.Begins(conn, o.static)
 	m.Counters.PassedThrough.Add(1)
 	m.Counters.Flush()
-	c := Call{destination: destination{settings: m.Settings()}}
-	if o.off || c.settings.Off {
+	c := Call{}
+	if o.off || s.Off {
 		c.why = stats.SwitchedOff
-	} else if m.Paused() {
+	} else if paused {
 		c.why = stats.Paused
 	}
 	return c.UnhedgedContext(ctx)

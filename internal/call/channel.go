@@ -15,11 +15,24 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Channels are the connections that hedges use in place of their call's own. A nil *Channels has
-// none.
+// Conn is the connection that a call uses. *grpc.ClientConn implements it.
+type Conn interface {
+	GetState() connectivity.State
+}
+
+// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
+// that passes its own invoker.
+func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
+	if cc != nil {
+		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
+	}
+	return target, conn
+}
+
+// Channels are the connections that hedges use in place of their call's own.
 type Channels struct {
 	list []Channel
-	of   func(n int) Destination // saves an allocation for each call
+	Of   func(n int) Destination // of hedge n: see Call.GoElsewhere
 }
 
 // Channel is one of the connections.
@@ -55,7 +68,7 @@ func ChannelsOf(conns []grpc.ClientConnInterface) *Channels {
 	if len(c.list) == 0 {
 		return nil
 	}
-	c.of = func(n int) Destination {
+	c.Of = func(n int) Destination {
 		to := c.at(n)
 		return Destination{to.target, to}
 	}
@@ -74,13 +87,6 @@ func (c *Channels) at(n int) *Channel {
 		}
 	}
 	return &c.list[turn]
-}
-
-// UseChannels sends the hedges of a call by channels. It must be called before the race.
-func (c *Call) UseChannels(to *Channels) {
-	if to != nil {
-		c.GoElsewhere(to.of, true)
-	}
 }
 
 // Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n = 0, the

@@ -32,7 +32,7 @@ type destination struct {
 // must be called before the race. If the call is not hedged, it is a no-op. atOnce allows a call of of
 // now, for plans that are made before the first hedge.
 func (c *Call) GoElsewhere(of func(n int) Destination, atOnce bool) {
-	if !c.Hedged() {
+	if !c.Hedged {
 		return
 	}
 	c.elsewhere = of
@@ -74,6 +74,21 @@ func (c *Call) at(n int) *destination {
 		return &c.destination
 	}
 	return c.to[n]
+}
+
+// Teach calls lesson with each learner that learns from the call, the method's and the class's, and
+// with the same one at the destination of attempt n.
+func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
+	to := c.at(n).method
+	lesson(&c.method.Learner, &to.Learner)
+	if c.class == nil {
+		return
+	}
+	class := c.class
+	if to != c.method {
+		class = to.Class(c.class.Name, c.Start)
+	}
+	lesson(&c.class.Learner, &class.Learner)
 }
 
 // told returns the ages until which the destination of the hedge wants no attempt of the call: by its

@@ -56,7 +56,7 @@ func (c *Call) End(e Completion) {
 		countRace(c, e.Race)
 	}
 	if e.Early {
-		c.mode = unhedged // a stream that headers have decided has no hedge
+		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
@@ -64,22 +64,22 @@ func (c *Call) End(e Completion) {
 	if d.Race == nil {
 		d.countUnraced()
 	}
-	d.tellBackend()
-	d.learn()
 	d.tellThrottle()
 	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
 		d.reportExhausted()
 	}
-	if answered := rpc.Answers.HasStatus(e.Err); c.Learns && d.known && (answered || d.gone) {
-		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, answered)
+	d.tellBackend()
+	d.learn()
+	if c.Learns && d.known && (d.answered || d.gone) {
+		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, d.answered)
 	}
 }
 
 // ending describes a call at its end.
 func (c *Call) ending(e Completion) ended {
-	d := ended{Completion: e, call: c, headers: c.byHeaders != nil}
+	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, answered: rpc.Answers.HasStatus(e.Err)}
 	if e.Age == 0 {
-		d.Age = c.Age()
+		d.Age = time.Since(c.Start)
 	}
 	d.gone = e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if d.headers {
@@ -90,7 +90,9 @@ func (c *Call) ending(e Completion) ended {
 	d.known = d.gone || d.Age >= 2*e.AskedAt
 	switch {
 	case d.Race == nil:
-		d.primary = primary{known: true, err: e.Err, age: d.Age, gone: d.gone, askedLate: !d.known}
+		d.primary = primary{
+			known: true, err: e.Err, answers: d.answered, age: d.Age, gone: d.gone, askedLate: !d.known,
+		}
 	case d.Race.Panicked: // latencies are unknown
 		d.known = false
 	default:
@@ -124,10 +126,11 @@ func (d *ended) tellThrottle() {
 type ended struct {
 	Completion
 	call    *Call
-	headers bool // response headers decided Race; Err and Age describe the first message
-	gone    bool // the caller had gone
-	known   bool // the latency is known: the caller waited from the start, and no attempt panicked
-	primary primary
+	headers  bool // response headers decided Race; Err and Age describe the first message
+	answered bool // Err is of a server that has looked at the request, or nil
+	gone     bool // the caller had gone
+	known    bool // the latency is known: the caller waited from the start, and no attempt panicked
+	primary  primary
 }
 
 // primary describes how the primary of a call ended. Age is the call's.
@@ -135,13 +138,14 @@ type primary struct {
 	known     bool // the primary has ended, and its end is known
 	cutShort  bool // a hedge won at age, before the primary answered; a stream answers with its first message
 	err       error
+	answers   bool // err is of a server that has looked at the request, or nil
 	age       time.Duration
 	gone      bool // the caller had gone by then
 	askedLate bool // the primary of a stream may have ended long before the caller asked
 }
 
 func (p *primary) answered() bool {
-	return p.known && (p.err == nil || !p.gone && !p.askedLate && rpc.Answers.HasStatus(p.err))
+	return p.known && (p.err == nil || !p.gone && !p.askedLate && p.answers)
 }
 
 // reportExhausted reports RESOURCE_EXHAUSTED to the guards of the attempts' destinations, except of
@@ -172,11 +176,11 @@ func isExhausted(a race.AttemptReport) bool {
 // had.
 func (d *ended) countUnraced() {
 	c := d.call
-	if d.Err != nil && !d.gone && c.TracksFailures() {
+	if d.Err != nil && !d.gone && c.TracksFailures {
 		failure := c.Failure(0, d.Err, d.Trailer)
 		countFailure(c, 0, failure.End, failure.Pushback)
 	}
-	if !c.WouldBeHedged() || !d.known || d.Age <= c.Delay {
+	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
 	}
 	if why := prevented(c); why != stats.NoReason {
@@ -222,6 +226,7 @@ func (d *ended) primaryOfRace() primary {
 	case d.headers && a.Err == nil: // its first message was still to come
 		return primary{cutShort: true, age: r.DecidedAt}
 	}
+	p.answers = rpc.Answers.HasStatus(p.err)
 	p.askedLate = !p.gone && p.age < 2*d.AskedAt
 	return p
 }
@@ -329,7 +334,7 @@ func (c *Call) LoserPanicked() {
 // learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
-	if !c.Teaches() {
+	if !c.Learns || c.untaught {
 		return
 	}
 	if r := d.Race; r != nil && r.FirstNotTurnedAway() > 0 {
@@ -340,24 +345,9 @@ func (d *ended) learn() {
 	}
 	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
-	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && rpc.Answers.HasStatus(p.err) {
+	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && p.answers {
 		c.Teach(0, func(l, _ *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
-}
-
-// Teach calls lesson with each learner that learns from the call, the method's and the class's, and
-// with the same one at the destination of attempt n.
-func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
-	to := c.at(n).method
-	lesson(&c.method.Learner, &to.Learner)
-	if c.class == nil {
-		return
-	}
-	class := c.class
-	if to != c.method {
-		class = to.Class(c.class.Name, c.Start)
-	}
-	lesson(&c.class.Learner, &class.Learner)
 }
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges

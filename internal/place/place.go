@@ -63,11 +63,9 @@ func Elsewhere(target string, again *atomic.Int64, k *Known) *Record {
 func (r *Record) Share(k *Known) { r.known = k }
 
 // SetRequest sets the request of a unary call, before the call's first pick, and the function that
-// reports whether a hedge could send it. r may be nil.
+// reports whether a hedge could send it. A stream has neither.
 func (r *Record) SetRequest(request any, replayable func(any) bool) {
-	if r != nil {
-		r.request, r.replayable = request, replayable
-	}
+	r.request, r.replayable = request, replayable
 }
 
 // Hedge returns the context of a hedge of r's call.

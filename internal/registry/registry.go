@@ -15,7 +15,6 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/internal/control"
-	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -102,8 +101,6 @@ func (r *Registry) Pause() *atomic.String {
 	}
 	return &r.pause
 }
-
-func (m *Method) Paused() bool { return m.Target.registry.pause.Load() != "" }
 
 // A method without a call for idleAfter is removed: once in sweepEvery, a call searches for them.
 const (
@@ -196,11 +193,6 @@ func (r *Registry) remove(m *Method) (target bool) {
 	return false
 }
 
-func (m *Method) Names() stats.Names { return *m.names.Load() }
-
-// Settings returns the settings in force for calls that begin now.
-func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
-
 // Unhedged returns the reason why the settings in force hedge no call of the method, as
 // stats.Outcome would have it, or NoReason. counts are the method's: whether an HTTP request is
 // selected depends on the request.
@@ -265,9 +257,4 @@ func (m *Method) complete(s *settings.Settings) {
 		m.own.SetPercent(s.BudgetPercent)
 		s.Own = m.own
 	}
-}
-
-// Traffic is the guard's measure of calls. A costly call of the target counts as several.
-func (m *Method) Traffic() guard.Traffic {
-	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }

@@ -91,8 +91,11 @@ func find[T any](in *sync.Map, name string) *T {
 }
 
 // Method returns the entry of a method, for a call that begins at now. It makes a missing entry,
-// which may displace another, and removes idle entries.
+// which may displace another, and removes idle entries. It returns nil for an empty registry.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
+	if r == nil || r.config.Load() == nil {
+		return nil
+	}
 	target := r.nameOf(connection)
 	m := r.Find(target, methodName)
 	if m == nil {
@@ -271,10 +274,27 @@ func (t *Target) NothingSelected() (u Unselected, nothing bool) {
 	return u, true
 }
 
-// NoteNames records the names of the method and its target for metrics: see stats.Names. conn is
-// nil for hedge.Do. static reports whether the call has the option grpc.StaticMethod.
-func (m *Method) NoteNames(conn any, static bool) {
-	static = static || conn == nil
+// Begins returns the settings in force for a call that begins, and whether hedging is paused. It records
+// the names of the method and its target for metrics: see stats.Names. conn is nil for hedge.Do. static
+// reports whether the call has the option grpc.StaticMethod.
+func (m *Method) Begins(conn any, static bool) (s *settings.Settings, paused bool) {
+	m.noteNames(conn, static || conn == nil)
+	return m.settings.Load(), m.Paused()
+}
+
+// Settings returns the settings in force for calls that begin now.
+func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
+
+func (m *Method) Paused() bool { return m.Target.registry.pause.Load() != "" }
+
+// Traffic is the guard's measure of calls. A costly call of the target counts as several.
+func (m *Method) Traffic() guard.Traffic {
+	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
+}
+
+func (m *Method) Names() stats.Names { return *m.names.Load() }
+
+func (m *Method) noteNames(conn any, static bool) {
 	known := m.names.Load()
 	if known.Method != "" && (!static || known.Method != "other") {
 		return

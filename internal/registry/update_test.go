@@ -72,7 +72,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 						name := fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods)
 						c := call.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
 						c.Inspect(i, nil, nil)
-						if c.Hedged() {
+						if c.Hedged {
 							hedgetest.Admit(&c, 1)
 						}
 						time.Sleep(took)

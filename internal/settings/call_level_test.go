@@ -55,7 +55,7 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 	c := call.Begin((*registry.Registry)(s), ctx, "t", method, nil, opts...)
 	c.Inspect(nil, nil, nil)
 	var plan race.Plan
-	if c.Hedged() {
+	if c.Hedged {
 		plan = c.Plan()
 	}
 	return plan.Delay, o.Reason
