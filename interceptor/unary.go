@@ -235,10 +235,11 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: cancel, req: u.copied, reply: u.replies.Make()}
-	if to := u.call.Channel(n); to != nil {
-		h.cc = to.CC
+	h := &unaryHedge{unary: u, n: n, cc: u.cc, to: u.call.Channel(n), cancel: cancel, req: u.copied}
+	if h.to != nil {
+		h.cc = h.to.CC
 	}
+	h.reply = u.replies.Make()
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then is Served called
 		own = append(own, grpc.Header(&h.header))
@@ -253,6 +254,7 @@ type unaryHedge struct {
 	unary      *unary
 	n          int
 	cc         *grpc.ClientConn
+	to         *call.Channel // nil: the connection of the call
 	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
@@ -278,8 +280,8 @@ func (h *unaryHedge) Served() bool {
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.unary.call.HedgeContext(ctx, h.n)
 	var err error
-	if to := h.unary.call.Channel(h.n); to != nil {
-		err = to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+	if h.to != nil {
+		err = h.to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
 	} else {
 		err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	}

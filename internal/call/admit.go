@@ -35,7 +35,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{Call: c, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
-	d.slow = soFar.Rejected() == 0 && !soFar.Repeated && !soFar.Failover
+	d.slow = soFar.Rejected == 0 && !soFar.Repeated && !soFar.Failover
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
@@ -99,9 +99,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
 	if rpc.MadeForHedge(d.Context) {
-		if !d.settings.Unbudgeted() {
-			d.payment.forfeit()
-		}
+		d.payment.forfeit()
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
@@ -170,7 +168,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 func unpaid(d *due) (race.Event, stats.Reason) {
 	s, m := d.settings, d.to.method
 	// Hedges use up a rate limit.
-	if s.Guard && !s.Unbudgeted() && !isOnlyHope(d.race, d.n) &&
+	if s.Guard && d.payment.buckets[1] != nil && !isOnlyHope(d.race, d.n) &&
 		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -184,7 +182,7 @@ func unpaid(d *due) (race.Event, stats.Reason) {
 	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
 	// the call fails.
 	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if keep, until := d.keep(); !s.Unbudgeted() && !d.payment.pay(d.now, d.n, keep, again) {
+	if keep, until := d.keep(); !d.payment.pay(d.now, d.n, keep, again) {
 		if keep > 0 {
 			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}

@@ -7,10 +7,8 @@ import (
 	"net"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
@@ -66,15 +64,6 @@ func (c *Call) PrimaryContext(
 	return ctx
 }
 
-// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently after
-// PrimaryContext.
-func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
-	if r := c.at(n).Record; r != nil {
-		return r.Hedge(ctx)
-	}
-	return ctx
-}
-
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
 // the call, a policy of package balancer lets its child choose the backend. A call under a stream's
 // context is not placed as an attempt of the stream.
@@ -94,14 +83,6 @@ func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 func HedgeAnswered(ctx context.Context) {
 	if h, ok := ctx.(*place.Hedge); ok {
 		h.Answered()
-	}
-}
-
-// HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
-// elsewhere. It may be called at any time, concurrently.
-func (c *Call) HedgePeer(n int, p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && ok && conn != nil {
-		c.method.Target.HedgePeer(conn, p, c.Record)
 	}
 }
 
@@ -143,9 +124,10 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy].
 func (c *Call) Sent(n int) {
-	settings.Emit(c.settings.Traces, stats.HedgeSent{
-		Call: traced(c), Hedge: n, Age: c.Age(), Destination: c.at(n).method.Target.Name,
-	})
+	if traces := c.settings.Traces; len(traces) > 0 {
+		to := c.at(n).method.Target.Name
+		settings.Emit(traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age(), Destination: to})
+	}
 }
 
 // noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
@@ -167,10 +149,10 @@ func (c *Call) FillOutcome(r *race.Report) {
 
 func traceRace(c *Call, r *race.Report) {
 	c.FillOutcome(r)
-	if r.Hedges == 0 {
+	traces := c.settings.Traces
+	if r.Hedges == 0 || len(traces) == 0 {
 		return
 	}
-	traces := c.settings.Traces
 	for n := range r.Hedges + 1 {
 		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
 			settings.Emit(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})

@@ -89,7 +89,10 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
-	c.payment = payment{buckets: [2]*budget.Bucket{s.Own, m.Target.Budget}, cost: 1, priced: s.Cost == nil}
+	c.payment = payment{cost: 1, priced: true}
+	if !s.Unbudgeted() {
+		c.payment.buckets, c.payment.priced = [2]*budget.Bucket{s.Own, m.Target.Budget}, s.Cost == nil
+	}
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
@@ -177,9 +180,7 @@ func learnedDelay(c *Call) bool {
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
-	if !s.Unbudgeted() { // calls with free hedges must not pay for other hedges
-		c.payment.earn(c.Start)
-	}
+	c.payment.earn(c.Start)
 	c.maxHedges = s.MaxHedges
 	switch {
 	case s.Policy != nil:

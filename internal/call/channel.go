@@ -89,13 +89,6 @@ func (c *Channels) at(n int) *Channel {
 	return &c.list[turn]
 }
 
-// Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n = 0, the
-// primary. It may be called concurrently.
-func (c *Call) Channel(n int) *Channel {
-	to, _ := c.at(n).Conn.(*Channel)
-	return to
-}
-
 // Invoke makes a hedge of a unary call.
 func (c *Channel) Invoke(
 	ctx context.Context, r *registry.Registry, method string, req, reply any, opts []grpc.CallOption,

@@ -1,8 +1,12 @@
 package call
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -89,6 +93,30 @@ func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 		class = to.Class(c.class.Name, c.Start)
 	}
 	lesson(&c.class.Learner, &class.Learner)
+}
+
+// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently after
+// PrimaryContext.
+func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
+	if r := c.at(n).Record; r != nil {
+		return r.Hedge(ctx)
+	}
+	return ctx
+}
+
+// HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
+// elsewhere. It may be called at any time, concurrently.
+func (c *Call) HedgePeer(n int, p *peer.Peer) {
+	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && ok && conn != nil {
+		c.method.Target.HedgePeer(conn, p, c.Record)
+	}
+}
+
+// Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n = 0, the
+// primary. It may be called concurrently.
+func (c *Call) Channel(n int) *Channel {
+	to, _ := c.at(n).Conn.(*Channel)
+	return to
 }
 
 // told returns the ages until which the destination of the hedge wants no attempt of the call: by its

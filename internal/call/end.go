@@ -125,7 +125,7 @@ func (d *ended) tellThrottle() {
 // ended is a call that has ended.
 type ended struct {
 	Completion
-	call    *Call
+	call     *Call
 	headers  bool // response headers decided Race; Err and Age describe the first message
 	answered bool // Err is of a server that has looked at the request, or nil
 	gone     bool // the caller had gone
@@ -160,16 +160,15 @@ func (d *ended) reportExhausted() {
 	}
 	var reported [race.MaxAttempts]*registry.Method
 	for n := range r.Hedges + 1 {
-		a, m := r.Attempts[n], c.at(n).method
-		if isExhausted(a) && (n == 0 || a.Pushback == race.NoPushback) && !slices.Contains(reported[:n], m) {
+		a := &r.Attempts[n]
+		if !a.HasEnded || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !rpc.Exhausted(a.Err) {
+			continue
+		}
+		if m := c.at(n).method; !slices.Contains(reported[:n], m) {
 			reported[n] = m
 			m.Guard.Exhausted(time.Now(), m.Traffic(), n > 0)
 		}
 	}
-}
-
-func isExhausted(a race.AttemptReport) bool {
-	return a.HasEnded && !a.CutShort && rpc.Exhausted(a.Err)
 }
 
 // countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
@@ -192,7 +191,7 @@ func (d *ended) countUnraced() {
 		switch {
 		case !draw(c) && d.Age <= c.late():
 			s.NotDrawn++
-		case !c.settings.Unbudgeted() && !c.payment.pretend(c.Start.Add(c.Delay)):
+		case !c.payment.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++
@@ -248,23 +247,23 @@ func countRace(c *Call, r *race.Report) {
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
-	rejected, hedged := r.Rejected(), r.FirstNotTurnedAway() > 0 && !r.Panicked
+	hedged := r.Hedges > r.TurnedAway && !r.Panicked
 	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	won := r.Winner > 0 && good
 	// If the caller gave up, the value of hedges is unknown. A failover that wins shows nothing about
 	// the hedges of slow calls, for which savings are kept.
-	if hedged && (good || !r.GaveUp) && !(won && r.Failovers() > 0) {
+	if hedged && (good || !r.GaveUp) && !(won && r.Failovers > 0) {
 		c.payment.hedged(won)
 	}
-	if answered || rejected > 0 || r.Dropped > 0 || r.LoserPanics > 0 || r.Repeated {
+	if answered || r.Rejected > 0 || r.Dropped > 0 || r.LoserPanics > 0 || r.Repeated {
 		c.method.Counters.Update(func(s *stats.Counts) {
 			s.Hedges -= int64(r.Dropped)
 			if r.Hedges == 0 && r.Dropped > 0 {
 				s.Hedged--
 			}
 			s.LoserPanics += int64(r.LoserPanics)
-			s.Rejected += int64(rejected)
+			s.Rejected += int64(r.Rejected)
 			if r.Repeated {
 				s.Repeated++
 			}
@@ -298,17 +297,14 @@ func catchUp(c *Call, r *race.Report) {
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			c.settings.Groups.TurnedAway(c.group, time.Now())
 			c.refundReset(n) // the attempt has ended, and is not reset
-			if !c.settings.Unbudgeted() {
-				c.payment.turnedAway(n)
-			}
+			c.payment.turnedAway(n)
 		case a.Pushback != race.NoPushback:
 			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
 	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		if release(c); !c.settings.Unbudgeted() {
-			c.payment.refund()
-		}
+		release(c)
+		c.payment.refund()
 	}
 }
 
@@ -337,7 +333,7 @@ func (d *ended) learn() {
 	if !c.Learns || c.untaught {
 		return
 	}
-	if r := d.Race; r != nil && r.FirstNotTurnedAway() > 0 {
+	if r := d.Race; r != nil && r.Hedges > r.TurnedAway {
 		if r.Panicked || d.AskedAt > c.Delay { // a stream that was late before its caller waited, or was open
 			return
 		}
@@ -354,7 +350,7 @@ func (d *ended) learn() {
 // were due because it was slow. A race with a failover teaches nothing about hedges.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
-	if r.Rejected() > 0 || r.Repeated || r.Failovers() > 0 {
+	if r.Rejected > 0 || r.Repeated || r.Failovers > 0 {
 		return
 	}
 	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay

@@ -8,12 +8,14 @@ import (
 
 // payment pays for the hedges of a call, from the budgets of the method and the target.
 type payment struct {
-	buckets    [2]*budget.Bucket // of the method, nil without a rule that gives it one, and of the target
-	cost       float64           // of the call, in calls
-	saved      [2]uint8          // the hedges that each bucket paid from savings, a bit each
-	priced     bool              // the cost is known, or never asked for
-	earnsLater bool              // the budget earns the call's share once the cost is known
-	last       uint8             // the hedge that was paid for last
+	// buckets are the method's, nil without a rule that gives it one, and the target's. Both are nil if
+	// hedges cost nothing: such calls must not pay for other hedges.
+	buckets    [2]*budget.Bucket
+	cost       float64  // of the call, in calls
+	saved      [2]uint8 // the hedges that each bucket paid from savings, a bit each
+	priced     bool     // the cost is known, or never asked for
+	earnsLater bool     // the budget earns the call's share once the cost is known
+	last       uint8    // the hedge that was paid for last
 }
 
 // earn adds the share of a call to the budgets. With an unknown cost, setCost
@@ -70,6 +72,9 @@ func (p *payment) fromSavings(i, n int) bool { return p.saved[i]&(1<<n) != 0 }
 // pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
 // pays.
 func (p *payment) pretend(now time.Time) bool {
+	if p.buckets[0] == nil {
+		return true
+	}
 	paid, _ := p.buckets[0].Pay(now, 0, p.cost)
 	return paid
 }

@@ -1,12 +1,36 @@
 package race
 
 import (
-	"context"
-	"math"
+	"fmt"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/rpc"
 )
+
+// Rules define how a race ends and when it sends hedges. They do not change during a race.
+type Rules struct {
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
+	// next. A delay above Longest means Longest.
+	Delay time.Duration
+	// MaxHedges is the maximum number of hedges of the call, 0 to MaxHedges. Hedges that
+	// were turned away do not count, unless FailureSendsNext is set.
+	MaxHedges uint8
+	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
+	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
+	// the first.
+	HedgeFinal bool
+	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
+	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
+	// is the last failure; without FailureSendsNext, the primary's.
+	FailureSendsNext bool
+	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
+	// hedge by itself: Admit knows which destination sent it.
+	Elsewhere bool
+	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
+	// race waits for it unless a pushback is in force. Without an OK the outcome is, in this order:
+	// the first rejected reply, an accepted status, the first rejected status.
+	Judged bool
+}
 
 // Event is one thing that happened in a race. Fields that do not name its Kind are zero.
 type Event struct {
@@ -114,12 +138,6 @@ const MaxAttempts = rpc.MaxAttempts
 
 const MaxHedges = rpc.MaxHedges
 
-type Attempts uint8
-
-func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
-
-func only(n uint8) Attempts { return 1 << n }
-
 // Report is the record of one race. [Policy.Ended] takes it once, when the outcome is delivered. All
 // counts and latencies are derived from it. All times are ages of the call: durations since its
 // start.
@@ -140,7 +158,10 @@ type Report struct {
 	GoneAt     time.Duration // the time of CallerGone
 	Committed  bool          // the primary's headers, received by the caller, decided the race
 
-	Hedges int // sent
+	Hedges     int // sent
+	TurnedAway int // hedges that their servers turned away before the decision: see [Event.TurnedAway]
+	Failovers  int // hedges that were due because another attempt had failed
+	Rejected   int // attempts that ended with a rejected answer
 	// Dropped counts hedges admitted but not sent: the race was over, the request could not be
 	// copied, or a server pushed back.
 	Dropped int
@@ -174,7 +195,6 @@ type AttemptReport struct {
 	// TurnedAway means that the attempt is a hedge that its server turned away: see
 	// [Event.TurnedAway].
 	TurnedAway bool
-	Failover   bool // the attempt is a hedge that was due because another attempt had failed
 	// CutShort means that another attempt decided the race while this one was in flight. The
 	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
 	// flight.
@@ -184,25 +204,6 @@ type AttemptReport struct {
 // Failed reports whether the attempt ended with a status other than OK.
 func (a *AttemptReport) Failed() bool {
 	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == RejectedStatus)
-}
-
-func (r *Report) Rejected() (n int) {
-	for i := range r.Attempts {
-		if r.Attempts[i].End.IsRejected() {
-			n++
-		}
-	}
-	return n
-}
-
-// Failovers returns the number of hedges that were due because an attempt had failed.
-func (r *Report) Failovers() (n int) {
-	for i := range r.Attempts {
-		if r.Attempts[i].Failover {
-			n++
-		}
-	}
-	return n
 }
 
 // FirstNotTurnedAway returns the first hedge that was not turned away; 0 if there is none.
@@ -234,50 +235,20 @@ func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
 	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != NonFatal || a.CutShort
 }
 
-// Note adds an event and the actions that the machine returned for it, at the age now of the
-// call. decided reports whether the race was decided before. err is the error of an Ended event or
-// of the caller's context. Note must not be called after the step that delivered the outcome.
-func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Duration) {
-	switch e.Kind {
-	case NotReplayable:
-		r.NotReplayable = true
-	case Committed:
-		r.Committed = r.Committed || a.Decided
-	case CallerGone:
-		if !decided && !r.CallerGone {
-			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
-		}
-	case Ended:
-		t := &r.Attempts[e.Attempt]
-		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
-		if !decided {
-			t.Pushback, t.TurnedAway = e.Pushback, e.TurnedAway()
-			switch e.Pushback {
-			case PushbackAfter:
-				t.NotBefore = now + e.Wait
-			case PushbackNever:
-				t.NotBefore = math.MaxInt64
-			}
-		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
-			r.LoserPanics++
-		}
-	}
-	if a.Start > 0 {
-		r.Hedges++
-		r.Repeated = a.Repeat
-		r.Attempts[a.Start].SentAt, r.Attempts[a.Start].Failover = now, a.Failover
-	}
-	if a.Drop > 0 {
-		r.Dropped++
-	}
-	if a.Decided {
-		r.DecidedAt, r.Winner = now, int(a.Winner)
-		for n := range r.Attempts {
-			r.Attempts[n].CutShort = a.Cancel.Has(n) && !r.Attempts[n].HasEnded
-		}
-	}
-	if a.Deliver {
-		r.DeliveredAt, r.Panicked = now, a.Panic
-		r.Err = r.Attempts[r.Winner].Err
-	}
+// Panic is the value of a call's panic if a hedge has panicked.
+type Panic struct {
+	// Value is the value of the hedge's panic.
+	Value any
+	// Stack is the stack of the hedge's goroutine at the panic, as [debug.Stack] formats it.
+	Stack []byte
+}
+
+// Error returns the value and the stack: the Go runtime prints both if the panic is not recovered.
+func (p *Panic) Error() string {
+	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
+}
+
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
 }

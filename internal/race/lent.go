@@ -12,22 +12,23 @@ import (
 // the beginning.
 type lent struct {
 	context.Context
-	x      *runner
-	n      uint8
-	done   <-chan struct{}
-	values map[any]any // what the hedge has got; x.mu guards it
+	x        *runner
+	n        uint8
+	done     <-chan struct{}
+	deadline time.Time
+	limited  bool        // there is a deadline
+	values   map[any]any // what the hedge has got; x.mu guards it
 }
 
 func lend(x *runner, n uint8) *lent {
-	return &lent{Context: x.ctx, x: x, n: n, done: x.ctx.Done(), values: map[any]any{}}
+	l := &lent{Context: x.ctx, x: x, n: n, done: x.ctx.Done(), values: map[any]any{}}
+	l.deadline, l.limited = x.ctx.Deadline()
+	return l
 }
 
 func (l *lent) Done() <-chan struct{} { return l.done }
 
-func (l *lent) Deadline() (at time.Time, ok bool) {
-	l.use(func() { at, ok = l.Context.Deadline() })
-	return at, ok
-}
+func (l *lent) Deadline() (at time.Time, ok bool) { return l.deadline, l.limited }
 
 func (l *lent) Err() error {
 	err := context.Canceled

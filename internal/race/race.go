@@ -12,8 +12,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/metadata"
 )
 
 type Plan struct {
@@ -41,68 +39,6 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 		p.Due = age + min(grace, p.Delay)
 	}
 	return p
-}
-
-// Policy admits hedges, and takes the report of the race. The race holds no lock while it calls a
-// method.
-type Policy interface {
-	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
-	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
-	// now, valid during the call. Calls of Admit never overlap, and none follows Ended.
-	Admit(n, turn int, soFar *Report) Event
-	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
-	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
-	// if the failure makes the next hedge due.
-	// Failure may be called concurrently, after Ended, and more than once for an attempt.
-	Failure(n int, err error, trailer metadata.MD) Event
-	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
-	// [Result.Untouched] is set. The report is valid during the call.
-	Ended(r *Report)
-	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
-	// call does not return before it.
-	Sent(n int)
-	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
-	// it is sent: at any time, on any goroutine.
-	LoserPanicked()
-}
-
-// Entrant makes the attempts of one call. Its methods of Ending describe the primary.
-type Entrant interface {
-	Ending
-	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
-	Primary() error
-	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
-	// due.
-	Replayable() bool
-	// Hedge prepares hedge n, or returns nil if that is impossible. cancel frees the context of the
-	// attempt if it wins; the attempt may go on after its Run, as a stream does.
-	//
-	// The call does not return before Replayable and Hedge have returned. They may read the
-	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
-	// of Replayable and Hedge never overlap.
-	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-}
-
-// Attempt is one hedge, ready to run.
-type Attempt interface {
-	Ending
-	// Run makes the attempt under ctx and waits for its end.
-	Run(ctx context.Context) error
-	// Served reports whether a server sent the status with which Run failed. Otherwise the status
-	// does not end the race.
-	Served() bool
-}
-
-// Ending describes how an attempt has ended.
-type Ending interface {
-	// Trailer returns the trailer of an attempt that has failed; nil if unknown.
-	Trailer() metadata.MD
-	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
-	// called if Rules.Judged is set, at most once, on the attempt's goroutine, while the race is
-	// undecided, and not for a failure that cannot end it; the call waits for it. If
-	// ok is false, open reports whether the attempt needs its context for as long as it may still
-	// win: a stream does, and a value of hedge.Do may.
-	Accepts(err error) (ok, open bool)
 }
 
 // Result is the end of a race, for the caller of Run.
@@ -156,10 +92,33 @@ func (r *Race) Decide() (out Result) {
 	err := r.entrant.Primary()
 	end := ended(&r.plan, r.policy, 0, r.entrant, err, !r.plan.Judged || r.isOpen())
 	returned = true
-	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
+	if r.endUntouched(end.End >= RejectedStatus || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
 		return Result{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)
+}
+
+// ended returns the event for the end of attempt n with err. While the race is open, it asks the
+// attempt, with Rules.Judged, whether an end that could end the race is accepted.
+func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error, open bool) Event {
+	var e Event
+	if err != nil {
+		e = p.Failure(int(n), err, attempt.Trailer())
+	}
+	if n > 0 && open && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
+		e.End = NonFatal
+	}
+	if open && plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
+		switch accepted, needsContext := attempt.Accepts(err); {
+		case accepted:
+		case err == nil:
+			e.End, e.Open = RejectedReply, needsContext
+		default:
+			e.End = RejectedStatus
+		}
+	}
+	e.Kind, e.Attempt = Ended, n
+	return e
 }
 
 // Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the

@@ -32,7 +32,10 @@ func reports(h history) (r, recorded race.Report) {
 		if o.a.Start > 0 {
 			r.Hedges++
 			r.Repeated = f.repeats
-			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true, Failover: f.mends}
+			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
+			if f.mends {
+				r.Failovers++
+			}
 		}
 		if o.a.Drop > 0 {
 			r.Dropped++
@@ -43,6 +46,9 @@ func reports(h history) (r, recorded race.Report) {
 		}
 		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended {
 			a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
+			if o.isRejected() {
+				r.Rejected++
+			}
 			if !f.decided {
 				a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
 				a.NotBefore = [...]time.Duration{0, o.at + o.e.Wait, math.MaxInt64}[o.e.Pushback]
@@ -57,6 +63,11 @@ func reports(h history) (r, recorded race.Report) {
 		if o.a.Deliver {
 			r.DeliveredAt, r.Panicked = o.at, o.a.Panic
 			break
+		}
+	}
+	for _, a := range r.Attempts {
+		if a.TurnedAway {
+			r.TurnedAway++
 		}
 	}
 	r.Attempts[r.Winner].CutShort = false

@@ -3,7 +3,7 @@ package race
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -128,6 +128,62 @@ func (x *runner) step(e Event, err error) Actions {
 		close(x.done)
 	}
 	return a
+}
+
+// Note adds an event and the actions that the machine returned for it, at the age now of the
+// call. decided reports whether the race was decided before. err is the error of an Ended event or
+// of the caller's context. Note must not be called after the step that delivered the outcome.
+func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Duration) {
+	switch e.Kind {
+	case NotReplayable:
+		r.NotReplayable = true
+	case Committed:
+		r.Committed = r.Committed || a.Decided
+	case CallerGone:
+		if !decided && !r.CallerGone {
+			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
+		}
+	case Ended:
+		t := &r.Attempts[e.Attempt]
+		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
+		if e.End.IsRejected() {
+			r.Rejected++
+		}
+		if !decided {
+			t.Pushback = e.Pushback
+			if t.TurnedAway = e.TurnedAway(); t.TurnedAway {
+				r.TurnedAway++
+			}
+			switch e.Pushback {
+			case PushbackAfter:
+				t.NotBefore = now + e.Wait
+			case PushbackNever:
+				t.NotBefore = math.MaxInt64
+			}
+		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
+			r.LoserPanics++
+		}
+	}
+	if a.Start > 0 {
+		r.Hedges++
+		r.Repeated, r.Attempts[a.Start].SentAt = a.Repeat, now
+		if a.Failover {
+			r.Failovers++
+		}
+	}
+	if a.Drop > 0 {
+		r.Dropped++
+	}
+	if a.Decided {
+		r.DecidedAt, r.Winner = now, int(a.Winner)
+		for n := range r.Attempts {
+			r.Attempts[n].CutShort = a.Cancel.Has(n) && !r.Attempts[n].HasEnded
+		}
+	}
+	if a.Deliver {
+		r.DeliveredAt, r.Panicked = now, a.Panic
+		r.Err = r.Attempts[r.Winner].Err
+	}
 }
 
 // cancel cancels losers. x.mu must not be held.
@@ -263,29 +319,6 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// ended returns the event for the end of attempt n with err. While the race is open, it asks the
-// attempt, with Rules.Judged, whether an end that could end the race is accepted.
-func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error, open bool) Event {
-	var e Event
-	if err != nil {
-		e = p.Failure(int(n), err, attempt.Trailer())
-	}
-	if n > 0 && open && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
-		e.End = NonFatal
-	}
-	if open && plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
-		switch accepted, needsContext := attempt.Accepts(err); {
-		case accepted:
-		case err == nil:
-			e.End, e.Open = RejectedReply, needsContext
-		default:
-			e.End = RejectedStatus
-		}
-	}
-	e.Kind, e.Attempt = Ended, n
-	return e
-}
-
 // protect runs f. If f panics or calls runtime.Goexit, protect runs crashed. crash repeats the
 // panic or Goexit on the goroutine that calls it, and does not return.
 func protect(f func(), crashed func(crash func())) {
@@ -337,22 +370,4 @@ func (x *runner) hedgePanicked(a Actions, crash func()) {
 	x.hedges[n].crash = crash
 	x.cancel(only(n))
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
-}
-
-// Panic is the value of a call's panic if a hedge has panicked.
-type Panic struct {
-	// Value is the value of the hedge's panic.
-	Value any
-	// Stack is the stack of the hedge's goroutine at the panic, as [debug.Stack] formats it.
-	Stack []byte
-}
-
-// Error returns the value and the stack: the Go runtime prints both if the panic is not recovered.
-func (p *Panic) Error() string {
-	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
-}
-
-func (p *Panic) Unwrap() error {
-	err, _ := p.Value.(error)
-	return err
 }
