@@ -15,6 +15,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/internal/control"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
