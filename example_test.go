@@ -668,7 +668,7 @@ func ExampleScheduler_Update() {
 	// hedge: WithBudgetPercent(2000): must be 0 to 400
 }
 
-// A hedge of a call that reads a million rows costs a thousand times as much as that of a call that
+// A hedge of a call that reads a million rows costs a thousand times as much as one of a call that
 // reads a key.
 func ExampleWithCost() {
 	rows := func(_ context.Context, method string, request any) float64 {

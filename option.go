@@ -161,7 +161,7 @@ func WithWaitForMessage(patterns ...string) Option {
 }
 
 // WithSingleRequest hedges matching bidirectional methods like server streams; by default they are
-// not hedged. It is for callers that send one message and receive many, such as those of Triton's
+// not hedged. It is for callers that send one message and receive many, as in Triton's
 // and KServe's ModelStreamInfer. Another option must select the methods. Patterns have the syntax
 // of [WithMethods]; at least one is required, and repeated options add their patterns.
 //
@@ -239,7 +239,7 @@ func WithOff(off bool) Option {
 // Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
 //
 // On a connection without the policy no hedge is sent. Note: a service config from the resolver
-// replaces that of grpc.WithDefaultServiceConfig, and so the policy, unless
+// replaces grpc.WithDefaultServiceConfig, and so the policy, unless
 // grpc.WithDisableServiceConfig is given. The option does not apply to [Do].
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
@@ -355,7 +355,7 @@ func WithTargetName(name func(target string) string) Option {
 //
 // [New] reads r to its end, so a second New needs another reader. New returns the error of r, and
 // an error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If
-// a snapshot has more methods than half of [WithMaxMethods], those with the most calls are
+// a snapshot has more methods than half of [WithMaxMethods], the methods with the most calls are
 // restored. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")

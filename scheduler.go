@@ -21,7 +21,7 @@ type Scheduler registry.Registry
 // is ignored.
 //
 // The environment variable HEDGE_DISABLED starts the scheduler paused: any value, except an empty
-// one and those that [strconv.ParseBool] reads as false. stats.Method.PausedBy reports it.
+// one and all that [strconv.ParseBool] reads as false. stats.Method.PausedBy reports it.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {

@@ -35,7 +35,7 @@ func wrapped(child string, fields ...string) string {
 	return fmt.Sprintf(`{%q: {"childPolicy": [%s]%s}}`, balancer.Name, child, more)
 }
 
-// over is the dial option of the wrapped policy, and bare that of a policy itself.
+// over is the dial option of the wrapped policy, and bare is the option of a policy by itself.
 func over(child string, fields ...string) grpc.DialOption { return bare(wrapped(child, fields...)) }
 
 func bare(policy string) grpc.DialOption { return grpc.WithDefaultServiceConfig(serviceConfig(policy)) }

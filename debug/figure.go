@@ -33,7 +33,7 @@ func (r row) Figures() (f []figure) {
 	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
 	add(chosen, "probability", "%.2f", c.Probability)
 	add(chosen, "maximum hedges per call", "%d", c.MaxHedges)
-	hedged := chosen && (r.Stats.Gain == nil || g.Measured) // otherwise the tail is that of the control group too
+	hedged := chosen && (r.Stats.Gain == nil || g.Measured) // otherwise the tail includes the control group
 	add(hedged, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
 	add(hedged, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
 	add(chosen, "share of the tail saved", "%s", percent(c.Saved))

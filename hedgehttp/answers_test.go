@@ -110,7 +110,7 @@ func TestRule02_HTTPAnswers(t *testing.T) {
 }
 
 // statuses returns the statuses of a row, and marks them as tested. "200 to 399", "other 4xx" and
-// "other 5xx and above" name ranges, of which a sample is returned.
+// "other 5xx and above" name ranges; a sample is returned.
 func statuses(row string, tested map[int]bool) (found []int) {
 	samples := []int{200, 201, 204, 206, 304, 400, 401, 403, 405, 407, 408, 409, 412, 416, 421, 422, 425, 451, 498, 499,
 		501, 502, 503, 505, 506, 507, 508, 510, 511, 520, 524, 529, 530, 598, 599, 777}

@@ -21,7 +21,7 @@ const maxBody = 1 << 20
 // readAhead reads the body of the caller's request, so that each attempt can send it, and returns the
 // request to send. A request that can be sent only once is not hedged. A body without GetBody and of
 // unknown length is not read, because the caller may write it while it reads the response. The call
-// begins when the body has been read: its latency is the server's, and not that of the upload.
+// begins when the body has been read: its latency is the server's, without the upload.
 func (x *exchange) readAhead() *http.Request {
 	req := x.caller
 	switch {

@@ -121,14 +121,14 @@ func TestWithHedgeRequest(t *testing.T) {
 }
 
 // TestWithHedgeRequest_TwoDestinations has requests to a, 5% of them slow, with hedges to b, and then
-// to c. What hedges to one destination teach, and its quota, are that destination's.
+// to c. Latencies of hedges and quotas are kept by destination.
 func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		b, c  reply
 		known string  // a host with calls of its own
 		saved float64 // that the plan for c predicts
-		quota string  // the host of which the guard holds hedges back
+		quota string  // the host to which the guard lets no hedge
 	}{
 		{name: "c is slow", b: is(200, 10*ms), c: is(200, 500*ms)},
 		{name: "c is slow for its own calls", b: is(200, 10*ms), c: is(200, 500*ms), known: "c"},

@@ -103,7 +103,7 @@ func ExampleWithIdempotencyKey() {
 	// Output: "data: hello\n" <nil>
 }
 
-// Server-sent events of a GET request, of which the first comes at once.
+// Server-sent events of a GET request. The first comes at once.
 func ExampleWithFirstByte() {
 	server := hanging("text/event-stream")
 	defer server.Close()

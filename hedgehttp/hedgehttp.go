@@ -32,7 +32,7 @@ import (
 //
 // A request may be sent twice if the options of s select it and HTTP allows it: a GET, HEAD,
 // OPTIONS, TRACE or QUERY request. [hedge.WithAllMethods] and [hedge.WithIdempotentOnly] select
-// these, and with [WithIdempotencyKey] also requests with such a key. Any other request, such as a
+// these, and with [WithIdempotencyKey] also requests with this key. Any other request, such as a
 // read by POST, needs a pattern of [hedge.WithMethods] or [hedge.WithReadOnlyMethods] that matches
 // the request or its name, or, with WithIdempotentOnly, the name of a gRPC method whose linked
 // descriptor allows it. Requests with an Upgrade or Expect header, CONNECT requests, and requests with
@@ -42,14 +42,14 @@ import (
 // has been read, is learned under a name, which is the first of:
 //
 //   - the result of the function of [WithName]
-//   - the full method in which its path ends, such as /pkg.Svc/Get, if its headers are those of gRPC,
+//   - the full method in which its path ends, such as /pkg.Svc/Get, if it has the headers of gRPC,
 //     gRPC-Web, Connect or Twirp
 //   - the most specific pattern that matches it, of the options of s, such as GET /users/{id}, or
 //     its own [http.Request].Pattern, which a server's mux has set for a reverse proxy
 //   - its HTTP method, or "other" for an unusual one
 //
 // Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
-// Exceptions: 404 and 410 end the race, those of a hedge only if the request only reads. docs/http.md
+// Exceptions: 404 and 410 end the race; from a hedge, only if the request only reads. docs/http.md
 // has the table, with the codes for [hedge.WithNonFatalCodes], and describes Retry-After and statuses
 // of gRPC and Connect inside a response. The function of [hedge.WithAcceptable] gets the
 // *[http.Response], or nil without one, and must not read its body. The functions of

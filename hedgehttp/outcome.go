@@ -27,7 +27,7 @@ type meaning struct {
 // meanings has every status: its first row counts. docs/http.md has the same table.
 var meanings = []meaning{
 	{from: math.MinInt, to: 399, code: codes.OK},
-	{from: 404, to: 404, code: codes.NotFound}, // about the resource, whoever asks
+	{from: 404, to: 404, code: codes.NotFound}, // about the resource, for all callers
 	{from: 410, to: 410, code: codes.NotFound},
 	{from: 429, to: 429, code: codes.ResourceExhausted}, // reduces hedges: see docs/guard.md
 	{from: 400, to: 499, code: codes.Aborted},           // the other attempt may hold a lock, or have used up a nonce

@@ -314,7 +314,7 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestTransport_CloseIdleConnections closes those of both transports, of which the second sends
+// TestTransport_CloseIdleConnections closes the connections of both transports. The second sends
 // hedges. Without a scheduler the transport is base itself.
 func TestTransport_CloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestRule12_ADryBudgetLeavesThePrimarysError(t *testing.T) {
 	})
 }
 
-// TestRule13_FailoversTeachNothing has each third call of a method fail over. Its delay is that of
+// TestRule13_FailoversTeachNothing has each third call of a method fail over. Its delay is as for
 // the same calls without failures, and no hedge has a latency.
 func TestRule13_FailoversTeachNothing(t *testing.T) {
 	eachDoor(t, "one call in three", func(t *testing.T, d door) {

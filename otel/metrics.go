@@ -20,7 +20,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the maximum number of series of an instrument, besides those of other.
+// maxSeries is the maximum number of series of an instrument, without method other.
 // OpenTelemetry's SDK drops series beyond 2,000.
 const maxSeries = 1900
 
@@ -40,7 +40,7 @@ type metrics struct {
 // protocols begin the names of the instruments and attributes, by labels.protocol.
 var protocols = [...]string{"grpc", "http"}
 
-// instruments are those of the targets of a protocol.
+// instruments has the instruments for the targets of a protocol.
 type instruments struct {
 	hedges   metric.Int64Histogram
 	losers   metric.Float64Histogram
@@ -239,7 +239,7 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 		}
 	}
 
-	// Method other gets the rest of the schedulers' own counts, such as those of a method removed
+	// Method other gets the rest of the schedulers' own counts, for example of a method removed
 	// from memory since the last reading. The sum was read before the methods.
 	sum, all := m.gone, m.methods.all()
 	for _, w := range m.schedulers {

@@ -96,7 +96,7 @@ func TestNew_Errors(t *testing.T) {
 }
 
 // TestNew_Busy has a hedge arrive under each sign that the server is busy, after another handler has
-// returned, that of a primary or of a hedge. If that was a moment ago, a tenth of the wait is a sign
+// returned, of a primary or of a hedge. If that was a moment ago, a tenth of the wait is a sign
 // that the hedge waited for that handler.
 func TestNew_Busy(t *testing.T) {
 	defer waiting.Store(0)

@@ -18,7 +18,7 @@ type Counts struct {
 	TurnedAway int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer. Over HTTP it is the
-	// number of hedges whose connection has the remote address of their primary's, if the transport
+	// number of hedges on a connection with their primary's remote address, if the transport
 	// reports connections to package httptrace, as http.Transport does.
 	SameBackend int64
 	// Repeated is the number of hedges that repeated a call after its server had closed the
@@ -89,7 +89,7 @@ type Counts struct {
 	// does not include them. Other late calls of a dry run count by their reasons. Hedges caused by
 	// a failure are not counted.
 	DryRun int64
-	// EarlyHeaders is the number of streams whose caller called Header first and got headers at
+	// EarlyHeaders is the number of streams on which Header was called first and returned headers at
 	// least 1 ms, and an eighth of the latency, before the first message: see
 	// hedge.WithWaitForMessage.
 	EarlyHeaders int64

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// TestCost_Size keeps a stream in the allocator's size class of 896 bytes, of which 8 are a header: the
+// TestCost_Size keeps a stream in the allocator's size class of 896 bytes (8 are a header): the
 // next one has 1,024 bytes.
 func TestCost_Size(t *testing.T) {
 	if size := unsafe.Sizeof(clientStream{}); size > 888 {

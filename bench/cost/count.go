@@ -135,7 +135,7 @@ func (c *Counted) args() []string {
 		"-calls", strconv.Itoa(c.Calls)}
 }
 
-// Run makes the calls, after those of the warm-up, and writes the number of hedges per 100 calls.
+// Run warms up, makes the calls, and writes the number of hedges per 100 calls.
 func (c *Counted) Run(ctx context.Context, w io.Writer) error {
 	i := slices.IndexFunc(contestants, func(o contestant) bool { return o.label == c.Label })
 	k := slices.IndexFunc(kinds, func(k kind) bool { return k.name == c.Kind })

@@ -144,7 +144,7 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 			slog.Error("hedging: the file has a mistake, so the options stay", "error", err)
 		}
 		select {
-		case <-updated: // nobody has read the last one
+		case <-updated: // the last one has not been read
 		default:
 		}
 		updated <- err

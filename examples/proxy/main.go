@@ -77,7 +77,7 @@ func startProxy(grpcTo, httpTo, methods, requests string) (addresses [3]string, 
 		return addresses, err
 	}
 	backend, err := grpc.NewClient(grpcTo, interceptor.DialOptions(s,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // or those of your service
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // or your service's credentials
 		grpc.WithDefaultServiceConfig(balancer.ServiceConfig),    // hedges go to other backends
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))...)
 	if err != nil {

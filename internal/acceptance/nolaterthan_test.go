@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// sentBy makes a call of which every attempt takes a minute, beside calls that fill the budget. It
+// sentBy makes a call that takes a minute in every attempt, beside calls that fill the budget. It
 // returns the ages at which the call's hedges are sent.
 func sentBy(t *testing.T, s *hedge.Scheduler, ctx context.Context, method string) (ages []time.Duration) {
 	began, sent, filling := time.Now(), make(chan time.Duration, 5), time.NewTicker(100*ms)
@@ -89,7 +89,7 @@ func TestAuto_NoLaterThan(t *testing.T) {
 					t.Error(err)
 				}
 				var group sync.WaitGroup
-				var all [3][]time.Duration // of calls under one estimate, of which some are drawn
+				var all [3][]time.Duration // of calls under one estimate; some are drawn
 				for i := range all {
 					group.Go(func() { all[i] = sentBy(t, s, t.Context(), method) })
 				}
@@ -135,7 +135,7 @@ func TestAuto_NoLaterThanElsewhere(t *testing.T) {
 	})
 }
 
-// TestDryRun_NoLaterThan has calls that take long on every server. A dry run counts those that are
+// TestDryRun_NoLaterThan has calls that take long on every server. A dry run counts the calls that are
 // older than the bound, and forecasts their load.
 func TestDryRun_NoLaterThan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestRule13_WaitsForAConnectionTeachNothing has calls with WaitForReady wait for the end of an
-// outage of 30 s. What the scheduler has learned, and the tail after the outage, stay the same,
+// outage of 30 s. The learned latencies, and the tail after the outage, stay the same,
 // whether calls are hedged or only measured.
 func TestRule13_WaitsForAConnectionTeachNothing(t *testing.T) {
 	for _, rate := range []int{20, 2} { // calls a second

@@ -83,7 +83,7 @@ func asked(t *testing.T, rate float64, lasts time.Duration, a, b law, retries in
 }
 
 // TestNoLaterThan_TwoProviders compares destinations, failover and NoLaterThan(2s), at budgets of 10, 100
-// and 400%, with what can be built with one provider.
+// and 400%, with the alternatives for one provider.
 func TestNoLaterThan_TwoProviders(t *testing.T) {
 	longtest.Simulation(t)
 	lasts := time.Duration(longtest.Size(1, 8)) * time.Hour

@@ -185,7 +185,7 @@ func (q queues) run(t *testing.T) (calls simulation.Calls) {
 }
 
 // TestQueues_NoWorseThanPlain offers loads to servers with queues, and compares the latency
-// with that of the same calls without hedging. Servers shed. Without shedding, the figures are only
+// with the same calls without hedging. Servers shed. Without shedding, the figures are only
 // logged.
 func TestQueues_NoWorseThanPlain(t *testing.T) {
 	longtest.Simulation(t)

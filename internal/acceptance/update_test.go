@@ -281,7 +281,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	}
 }
 
-// What is learned, under whichever configuration, does not move the hedges of a call in flight.
+// Nothing that is learned, under any configuration, may move the hedges of a call in flight.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	half := hedge.WithTrigger(hedge.Percentile(0.5))
 	for _, update := range []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.99)), half} {

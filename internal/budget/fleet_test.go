@@ -52,7 +52,7 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		slower time.Duration
-		most   float64 // hedges beyond the share: some win, those of primaries that would have been slow anyway
+		most   float64 // hedges beyond the share: some win: their primaries would have been slow anyway
 	}{
 		{"every call takes a second longer", time.Second, 5},
 		{"no attempt answers", time.Hour, 3},

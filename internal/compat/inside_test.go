@@ -196,7 +196,7 @@ func answering(after time.Duration, err error) chain {
 	})
 }
 
-// without drops the caller's options, into whose variables a mirror would write twice at once.
+// without drops the caller's options: a mirror would write twice at once into their variables.
 func without(a attempt) (grpc.ClientStream, error) {
 	a.opts = nil
 	return a.next()

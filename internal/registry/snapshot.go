@@ -143,7 +143,7 @@ func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 	return c, err
 }
 
-// restore makes entries for the methods of snapshots that the options select, those with the most
+// restore makes entries for the methods of snapshots that the options select, first the ones with the most
 // calls first. Half of the room is left to other methods.
 func (r *Registry) restore(snapshots []io.Reader) error {
 	known, err := readSnapshots(snapshots)

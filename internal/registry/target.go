@@ -124,7 +124,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 		s := c.For(target, methodName) // without the lock: there may be thousands of rules
 		r.mu.Lock()
 		m := r.Find(target, methodName)       // another call may have been faster
-		if m == nil && r.config.Load() == c { // not updated meanwhile
+		if m == nil && r.config.Load() == c { // not updated in between
 			if len(r.methods) >= c.MaxMethods { // first, because the target may leave with its last method
 				r.makeRoom()
 			}
@@ -243,7 +243,7 @@ func (t *Target) CallBegins(selected bool) {
 	}
 }
 
-// Unselected are the methods of a target's first calls, none of which the options select.
+// Unselected are the methods of a target's first calls, if the options select none of them.
 type Unselected struct {
 	Why     string   // a clause with the cause and the remedy
 	Methods []string // sorted; a few of them
@@ -319,7 +319,7 @@ const (
 )
 
 // oneConnection detects that all hedges of each ClientConn of a target use one connection. gRPC does
-// not expose its connections, but the peer of a hedge identifies one. HTTP's are those of HedgeConn.
+// not expose its connections, but the peer of a hedge identifies one. For HTTP, HedgeConn identifies it.
 type oneConnection struct {
 	single atomic.Bool
 

@@ -58,7 +58,7 @@ func TestWithTargetName(t *testing.T) {
 }
 
 // A process makes a new connection, with a pointer in its target, again and again: connections of an
-// idle target are forgotten, and those of a busy one before they are many.
+// idle target are forgotten; a busy target forgets names before they are many.
 func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithMaxMethods(100), hedge.WithTargetName(etcd))

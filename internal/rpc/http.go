@@ -22,7 +22,7 @@ import (
 )
 
 // InHTTP reports whether the body of an HTTP response may have the status of a call: of gRPC,
-// gRPC-Web or a stream of Connect, whose HTTP status is 200, or of Connect's unary calls, if they fail.
+// gRPC-Web or a stream of Connect (the HTTP status is 200), or of Connect's unary calls, if they fail.
 func InHTTP(req *http.Request, res *http.Response) bool {
 	mediaType := res.Header.Get("Content-Type")
 	if res.StatusCode == http.StatusOK {

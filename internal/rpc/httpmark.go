@@ -18,7 +18,7 @@ const (
 	TurnedAwayHeader = "Hedge-Turned-Away"
 )
 
-// MarkHTTP replaces the marks in the headers of an HTTP request by those of the hedge of ctx.
+// MarkHTTP replaces the marks in the headers of an HTTP request by the marks of the hedge of ctx.
 func MarkHTTP(h http.Header, ctx context.Context) {
 	UnmarkHTTP(h)
 	md, _ := metadata.FromOutgoingContext(ctx)
@@ -33,7 +33,7 @@ func MarkHTTP(h http.Header, ctx context.Context) {
 	}
 }
 
-// MarkedHTTP reports whether the headers are those of a hedge.
+// MarkedHTTP reports whether the headers belong to a hedge.
 func MarkedHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 || len(h[httpInFlight]) > 0 }
 
 // UnmarkHTTP removes the marks of a hedge.

@@ -12,7 +12,7 @@ import (
 
 // TestReadArrived has goroutines that always wait for the only processor, and a byte that has arrived
 // on a socket. After ReadArrived the byte has been read, and the goroutine that waits for the reader
-// has run, in nearly all cases: a goroutine that is preempted meanwhile may run first.
+// has run, in nearly all cases: a goroutine that is preempted may run first.
 func TestReadArrived(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

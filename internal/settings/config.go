@@ -90,7 +90,7 @@ func DefaultConfig() Config {
 // Fallback is the quantile that is the delay where the trigger has too few calls for a choice.
 const Fallback = 0.90
 
-// Traces receive events: those of hedge.Trace, and the ones below.
+// Traces receive events: the ones of hedge.Trace, and the ones below.
 type Traces []func(event any)
 
 // Emit passes an event to all traces. Without a trace it costs nothing. The caller must hold no

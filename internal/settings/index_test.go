@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestIndex_AsPathMatch: the rules that are found for a gRPC method are those whose patterns match it.
+// TestIndex_AsPathMatch: for a gRPC method, the rules with matching patterns are found.
 func TestIndex_AsPathMatch(t *testing.T) {
 	parts := []string{"a", "b", "a*", "?", "[ab]", `\a`, `\*`, "*"}
 	var patterns []string

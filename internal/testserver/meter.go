@@ -30,7 +30,7 @@ func NewMeter(dial func(context.Context, string) (net.Conn, error)) *Meter {
 	return &Meter{dial: dial}
 }
 
-// Counts returns the counts so far.
+// Counts returns the current counts.
 func (m *Meter) Counts() MeterCounts {
 	return MeterCounts{m.connections.Load(), m.requests.Load(), m.resets.Load(), m.goAways.Load()}
 }

@@ -52,7 +52,7 @@ func (w *Wire) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return &watchedConn{Conn: conn, sent: w.watch(n, true), received: w.watch(n, false)}, nil
 }
 
-// Frames returns the frames of type t so far, sent by the client or received, in chronological
+// Frames returns the frames of type t, sent by the client or received, in chronological
 // order.
 func (w *Wire) Frames(t http2.FrameType, sent bool) []Frame {
 	w.mu.Lock()

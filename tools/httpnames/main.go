@@ -40,7 +40,7 @@ func main() {
 // onlyGRPC matches the metrics of gRPC's plugin and of package balancer.
 var onlyGRPC = regexp.MustCompile(`http_client_(call_duration|attempt_duration|hedge_silent)`)
 
-// alerts returns the alerts whose metrics exist for HTTP.
+// alerts returns the alerts on metrics that exist for HTTP.
 func alerts(text string) string {
 	const start = "      - alert: "
 	kept := strings.Split(text, start)[:1]
@@ -52,9 +52,9 @@ func alerts(text string) string {
 	return strings.Join(kept, start)
 }
 
-// dashboard returns the dashboard with the panels whose metrics exist for HTTP, two in a row.
+// dashboard returns the dashboard with the panels of metrics that exist for HTTP, two in a row.
 func dashboard(text string) (string, error) {
-	// The order of the fields is that of dashboard.json.
+	// The fields are in the order of dashboard.json.
 	type panel struct {
 		ID          int             `json:"id"`
 		Title       string          `json:"title"`

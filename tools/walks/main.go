@@ -1,4 +1,4 @@
-// Command walks counts what a reader of a call walks through: it adds a statement to every function
+// Command walks counts how far a reader of a call walks: it adds a statement to every function
 // of a copy of the library, runs scenes, and prints how many functions each entered, in how many
 // files, and how often it turned back to a file that it had left.
 package main

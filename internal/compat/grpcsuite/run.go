@@ -27,7 +27,7 @@ const crashes = "crashes: "
 // the whole package's.
 const maxCrashes = 3
 
-// runAll runs the tests of one package together, without those that end the process. Each test that
+// runAll runs the tests of one package together, but not tests that end the process. Each test that
 // is listed as crashing runs alone.
 func runAll(work, copied, dir, pkg, mode string, list map[string]string) (result, error) {
 	var alone []string

@@ -25,7 +25,7 @@ func configMap(n string) map[string]any {
 }
 
 // serveKubernetes gets, lists and watches config maps. A watch has one event at its start, and one
-// for every twelfth object that somebody gets.
+// for every twelfth object that is read.
 func serveKubernetes(t *testing.T) http.Handler {
 	var mu sync.Mutex
 	watches := map[chan string]bool{}
