@@ -28,11 +28,11 @@ func TestConnections(t *testing.T) {
 		met       int // different backends that the attempts of a call meet, of three attempts
 		same      int64
 	}{
-		{wrapped(pickFirst, `"connections": 2`), 1, 2, 1, 2, 1},
-		{wrapped(pickFirst, `"connections": 8, "spread": true`), 1, 8, 8, 3, 0},
-		{wrapped(roundRobin, `"connections": 3`), 1, 3, 1, 3, 0},
-		{wrapped(roundRobin, `"connections": 2, "spread": true`), 2, 4, 4, 3, 0},
-		{wrapped(stubborn, `"connections": 3`), 1, 3, 1, 3, 0},
+		{policy: wrapped(pickFirst, `"connections": 2`), addresses: 1, want: 2, primaries: 1, met: 2, same: 1},
+		{policy: wrapped(pickFirst, `"connections": 8, "spread": true`), addresses: 1, want: 8, primaries: 8, met: 3},
+		{policy: wrapped(roundRobin, `"connections": 3`), addresses: 1, want: 3, primaries: 1, met: 3},
+		{policy: wrapped(roundRobin, `"connections": 2, "spread": true`), addresses: 2, want: 4, primaries: 4, met: 3},
+		{policy: wrapped(stubborn, `"connections": 3`), addresses: 1, want: 3, primaries: 1, met: 3},
 	} {
 		hedgetest.Run(t, tc.policy, func(t *testing.T) {
 			const calls, unhedged = 16, 1000
@@ -169,14 +169,14 @@ func TestSingleConnection(t *testing.T) {
 		calls  uint64
 		want   bool
 	}{
-		{pickFirst, 1, 16, true},
-		{pickFirst, 1, 15, false},
-		{roundRobin, 1, 40, false},
-		{pickFirst, 10, 40, true},
-		{roundRobin, 10, 40, false},
-		{wrapped(pickFirst), 10, 40, true},
-		{wrapped(roundRobin), 10, 40, false},
-		{wrapped(pickFirst, `"connections": 2`), 10, 40, false},
+		{policy: pickFirst, pool: 1, calls: 16, want: true},
+		{policy: pickFirst, pool: 1, calls: 15},
+		{policy: roundRobin, pool: 1, calls: 40},
+		{policy: pickFirst, pool: 10, calls: 40, want: true},
+		{policy: roundRobin, pool: 10, calls: 40},
+		{policy: wrapped(pickFirst), pool: 10, calls: 40, want: true},
+		{policy: wrapped(roundRobin), pool: 10, calls: 40},
+		{policy: wrapped(pickFirst, `"connections": 2`), pool: 10, calls: 40},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms)
@@ -233,8 +233,8 @@ func TestVanishingPackets(t *testing.T) {
 		lost            int
 		sending, coming bool
 	}{
-		{"of primaries", 0, true, true}, {"of primaries, sent", 0, true, false},
-		{"of primaries, received", 0, false, true}, {"of hedges", 1, true, true},
+		{name: "of primaries", sending: true, coming: true}, {name: "of primaries, sent", sending: true},
+		{name: "of primaries, received", coming: true}, {name: "of hedges", lost: 1, sending: true, coming: true},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			latency := testserver.LogNormal(ms, ms/2)

@@ -33,23 +33,25 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 		sent, same             int // hedges of a call, and those to a used backend
 		after                  time.Duration
 	}{
-		{wrapped(roundRobin), 3, 3, 3, any, 2, 0, 10 * ms},
-		{wrapped(roundRobin), 2, 2, 2, any, 2, 1, 10 * ms},
-		{wrapped(roundRobin), 1, 1, 1, any, 2, 2, 10 * ms},
-		{wrapped(roundRobin), 5, 5, 5, any, 4, 0, 1}, // all attempts go out together
-		{wrapped(leastRequest), 3, 3, 3, any, 2, 0, 10 * ms},
-		{wrapped(shard), 3, 3, 2, any, 2, 1, 10 * ms},
-		{wrapped(stubborn), 5, 5, 1, any, 4, 4, 10 * ms},
-		{wrapped(pickFirst), 3, 1, 1, any, 2, 2, 10 * ms},
-		{wrapped(wrapped(roundRobin)), 3, 3, 3, any, 2, 0, 10 * ms}, // the child's hedges go elsewhere first
-		{wrapped(roundRobin), 3, 3, 3, other, 2, 0, 10 * ms},
-		{wrapped(roundRobin), 3, 3, 3, other, 2, 0, 0},
-		{wrapped(roundRobin), 2, 2, 2, other, 1, 0, 10 * ms},
-		{wrapped(roundRobin), 1, 1, 1, other, 0, 0, 10 * ms},
-		{wrapped(shard), 3, 3, 2, other, 1, 0, 10 * ms},
-		{wrapped(stubborn), 3, 3, 1, other, 0, 0, 10 * ms},
-		{wrapped(pickFirst), 3, 1, 1, other, 0, 0, 10 * ms},
-		{roundRobin, 3, 0, 3, other, 0, 0, 10 * ms}, // no policy
+		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 2, ready: 2, reach: 2, only: any, sent: 2, same: 1, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 1, ready: 1, reach: 1, only: any, sent: 2, same: 2, after: 10 * ms},
+		// All attempts go out together.
+		{policy: wrapped(roundRobin), backends: 5, ready: 5, reach: 5, only: any, sent: 4, after: 1},
+		{policy: wrapped(leastRequest), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
+		{policy: wrapped(shard), backends: 3, ready: 3, reach: 2, only: any, sent: 2, same: 1, after: 10 * ms},
+		{policy: wrapped(stubborn), backends: 5, ready: 5, reach: 1, only: any, sent: 4, same: 4, after: 10 * ms},
+		{policy: wrapped(pickFirst), backends: 3, ready: 1, reach: 1, only: any, sent: 2, same: 2, after: 10 * ms},
+		// The child's hedges go elsewhere first.
+		{policy: wrapped(wrapped(roundRobin)), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: other, sent: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: other, sent: 2},
+		{policy: wrapped(roundRobin), backends: 2, ready: 2, reach: 2, only: other, sent: 1, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 1, ready: 1, reach: 1, only: other, after: 10 * ms},
+		{policy: wrapped(shard), backends: 3, ready: 3, reach: 2, only: other, sent: 1, after: 10 * ms},
+		{policy: wrapped(stubborn), backends: 3, ready: 3, reach: 1, only: other, after: 10 * ms},
+		{policy: wrapped(pickFirst), backends: 3, ready: 1, reach: 1, only: other, after: 10 * ms},
+		{policy: roundRobin, backends: 3, reach: 3, only: other, after: 10 * ms}, // no policy
 	} {
 		t.Run(fmt.Sprintf("%s,%d,only=%v", tc.policy, tc.backends, tc.only), func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {

@@ -114,9 +114,9 @@ func TestPicker_Allocations(t *testing.T) {
 		ctxs []context.Context
 		most float64
 	}{
-		{"without a Done", nil, hedged, 0},
-		{"with a Done", func(grpcbalancer.DoneInfo) {}, hedged, 1},
-		{"not hedged, with a Done", func(grpcbalancer.DoneInfo) {}, unhedged, 0},
+		{name: "without a Done", ctxs: hedged},
+		{name: "with a Done", done: func(grpcbalancer.DoneInfo) {}, ctxs: hedged, most: 1},
+		{name: "not hedged, with a Done", done: func(grpcbalancer.DoneInfo) {}, ctxs: unhedged},
 	} {
 		next := 0
 		child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) {

@@ -104,11 +104,11 @@ func TestSwitch(t *testing.T) {
 		old, new []connectivity.State // the states of the children, the old child after the new one exists
 		switched bool
 	}{
-		{"the new one connects", nil, []connectivity.State{connecting}, false},
-		{"the new one is ready", nil, []connectivity.State{connecting, ready}, true},
-		{"the new one has failed", nil, []connectivity.State{connecting, failure}, true},
-		{"the old one has failed", []connectivity.State{failure}, nil, true},
-		{"the old one says something", []connectivity.State{ready}, []connectivity.State{connecting}, false},
+		{name: "the new one connects", new: []connectivity.State{connecting}},
+		{name: "the new one is ready", new: []connectivity.State{connecting, ready}, switched: true},
+		{name: "the new one has failed", new: []connectivity.State{connecting, failure}, switched: true},
+		{name: "the old one has failed", old: []connectivity.State{failure}, switched: true},
+		{name: "the old one says something", old: []connectivity.State{ready}, new: []connectivity.State{connecting}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,20 +35,20 @@ func TestSilence_SwitchedOff(t *testing.T) {
 		option []grpc.CallOption
 		hedged bool // only calls of kinds that may be hedged are switched off
 	}{
-		{"Pause", unary, func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }, nil, false},
-		{"Pause, streams", stream, func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }, nil, false},
-		{"WithOff", unary, func(t *testing.T, s *hedge.Scheduler) {
+		{name: "Pause", kind: unary, off: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }},
+		{name: "Pause, streams", kind: stream, off: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() }},
+		{name: "WithOff", kind: unary, off: func(t *testing.T, s *hedge.Scheduler) {
 			hedgetest.Update(t, s, hedge.WithAllMethods(),
 				hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
-		}, nil, false},
-		{"Off", stream, func(*testing.T, *hedge.Scheduler) {}, []grpc.CallOption{hedge.Off()}, false},
-		{"WithMaxHedges(0)", unary, func(t *testing.T, s *hedge.Scheduler) {
+		}},
+		{name: "Off", kind: stream, off: func(*testing.T, *hedge.Scheduler) {}, option: []grpc.CallOption{hedge.Off()}},
+		{name: "WithMaxHedges(0)", kind: unary, off: func(t *testing.T, s *hedge.Scheduler) {
 			hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithMaxHedges(0))
-		}, nil, true},
-		{"WithDryRun", stream, func(t *testing.T, s *hedge.Scheduler) {
+		}, hedged: true},
+		{name: "WithDryRun", kind: stream, off: func(t *testing.T, s *hedge.Scheduler) {
 			hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithDryRun(true))
-		}, nil, true},
-		{`"silence": false`, unary, nil, nil, true},
+		}, hedged: true},
+		{name: `"silence": false`, kind: unary, hedged: true},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s, began := hedgetest.All(t), time.Now()
@@ -271,9 +271,12 @@ func TestSilence_FalseAlarms(t *testing.T) {
 		rate               float64
 		workers            int
 	}{
-		{"straggler", "straggler", 500, 0}, {"few calls", "straggler", 50, 0}, {"ttft", "ttft", 500, 0},
-		{"outage", "straggler", 500, 0},
-		{"saturated", "exponential:8ms", .70 * ofWorker, 4}, {"saturated more", "exponential:8ms", .95 * ofWorker, 4},
+		{name: "straggler", distribution: "straggler", rate: 500},
+		{name: "few calls", distribution: "straggler", rate: 50},
+		{name: "ttft", distribution: "ttft", rate: 500},
+		{name: "outage", distribution: "straggler", rate: 500},
+		{name: "saturated", distribution: "exponential:8ms", rate: .70 * ofWorker, workers: 4},
+		{name: "saturated more", distribution: "exponential:8ms", rate: .95 * ofWorker, workers: 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			distribution := testserver.DistributionT(t, tc.distribution)
@@ -324,13 +327,13 @@ func TestSilence_AfterAStall(t *testing.T) {
 		later, stall, deadline time.Duration
 		options                []hedge.Option
 	}{
-		{"15 ms", 15 * ms, 40 * time.Second, 0, nil},
-		{"200 ms", 200 * ms, 40 * time.Second, 0, nil},
-		{"not slower", 0, 2 * time.Minute, 200 * ms, nil},
-		{"15 ms, large budget", 15 * ms, 40 * time.Second, 0, large},
-		{"200 ms, no stall, large budget", 200 * ms, 0, 0, large},
-		{"short stall", 15 * ms, 5 * time.Second, 0, nil},
-		{"long stall", 15 * ms, 5 * time.Minute, 0, nil},
+		{name: "15 ms", later: 15 * ms, stall: 40 * time.Second},
+		{name: "200 ms", later: 200 * ms, stall: 40 * time.Second},
+		{name: "not slower", stall: 2 * time.Minute, deadline: 200 * ms},
+		{name: "15 ms, large budget", later: 15 * ms, stall: 40 * time.Second, options: large},
+		{name: "200 ms, no stall, large budget", later: 200 * ms, options: large},
+		{name: "short stall", later: 15 * ms, stall: 5 * time.Second},
+		{name: "long stall", later: 15 * ms, stall: 5 * time.Minute},
 	}[:longtest.Table(1, 3, 7)] {
 		t.Run(tc.name, func(t *testing.T) {
 			parts, end := longtest.Size(5, 11), time.Minute+tc.stall

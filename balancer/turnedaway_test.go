@@ -33,17 +33,21 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 		want         []int // the ages in ms at which attempts arrive
 		opts         []hedge.Option
 	}{
-		{"five backends", wrapped(roundRobin), 5, []int{0, 10, 10, 10, 10}, nil},
-		{"all others are busy", wrapped(roundRobin), 3, []int{0, 10, 10, 20, 30}, nil},
-		{"one hedge at most", wrapped(roundRobin), 4, []int{0, 10, 10, 10, 20}, []hedge.Option{hedge.WithMaxHedges(1)}},
-		{"other backends only", wrapped(roundRobin), 3, []int{0, 10, 10}, []hedge.Option{hedge.WithOtherBackendOnly(true)}},
-		{"one backend", wrapped(roundRobin), 1, []int{0, 10, 20, 30, 40}, nil},
-		{"always the same", wrapped(stubborn), 3, []int{0, 10, 20, 30, 40}, nil},
-		{"three connections", wrapped(roundRobin, `"connections": 3`), 1, []int{0, 10, 10, 20, 30}, nil},
-		{"no policy", roundRobin, 3, []int{0, 10, 10, 10, 10}, nil},
-		{"gRPC's policy", wrapped(roundRobin), 5, []int{0, 10, 10, 10}, []hedge.Option{hedge.WithServiceConfig(
-			`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", ` +
-				`"nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
+		{name: "five backends", policy: wrapped(roundRobin), backends: 5, want: []int{0, 10, 10, 10, 10}},
+		{name: "all others are busy", policy: wrapped(roundRobin), backends: 3, want: []int{0, 10, 10, 20, 30}},
+		{name: "one hedge at most", policy: wrapped(roundRobin), backends: 4, want: []int{0, 10, 10, 10, 20},
+			opts: []hedge.Option{hedge.WithMaxHedges(1)}},
+		{name: "other backends only", policy: wrapped(roundRobin), backends: 3, want: []int{0, 10, 10},
+			opts: []hedge.Option{hedge.WithOtherBackendOnly(true)}},
+		{name: "one backend", policy: wrapped(roundRobin), backends: 1, want: []int{0, 10, 20, 30, 40}},
+		{name: "always the same", policy: wrapped(stubborn), backends: 3, want: []int{0, 10, 20, 30, 40}},
+		{name: "three connections", policy: wrapped(roundRobin, `"connections": 3`), backends: 1,
+			want: []int{0, 10, 10, 20, 30}},
+		{name: "no policy", policy: roundRobin, backends: 3, want: []int{0, 10, 10, 10, 10}},
+		{name: "gRPC's policy", policy: wrapped(roundRobin), backends: 5, want: []int{0, 10, 10, 10},
+			opts: []hedge.Option{hedge.WithServiceConfig(
+				`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", ` +
+					`"nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {

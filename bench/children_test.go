@@ -31,18 +31,20 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 		met          int   // backends that the attempts of a call meet
 		same         int64 // hedges of a call that use a used connection
 	}{
-		{"weighted_round_robin", `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`, hedges + 1, 0},
-		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
-			`"key"}}]}}`, 1, hedges},
-		{"ring_hash without a key",
-			`{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
-				`"none"}}]}}`, hedges + 1, 0},
-		{"ring_hash, three connections",
-			`{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}], ` +
-				`"connections": 3}}`, 1, 0},
-		{"below random_subsetting",
-			`{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": ` +
-				`{"childPolicy": [{"round_robin": {}}]}}]}}`, hedges + 1, 0},
+		{name: "weighted_round_robin", config: `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`,
+			met: hedges + 1},
+		{name: "ring_hash",
+			config: `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
+				`"key"}}]}}`, met: 1, same: hedges},
+		{name: "ring_hash without a key",
+			config: `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": ` +
+				`"none"}}]}}`, met: hedges + 1},
+		{name: "ring_hash, three connections",
+			config: `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}], ` +
+				`"connections": 3}}`, met: 1},
+		{name: "below random_subsetting",
+			config: `{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": ` +
+				`{"childPolicy": [{"round_robin": {}}]}}]}}`, met: hedges + 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

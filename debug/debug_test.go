@@ -193,22 +193,28 @@ func TestHandler_Sentences(t *testing.T) {
 		options []hedge.Option
 		first   func(*hedge.Scheduler)
 	}{
-		{"The method is being learned: 3 calls seen.", 3, nil, nil},
-		{"Hedging is paused by Pause, until Resume is called.", 30, nil, (*hedge.Scheduler).Pause},
-		{"No option selects this method", 3, []hedge.Option{other}, nil},
-		{"No option selects a method of the first 100 calls: see WithReadOnlyMethods. Methods seen: /a/Get.", 100,
-			[]hedge.Option{other}, nil},
-		{"A call that lasts 8 ms gets a hedge, and another 8 ms later.", 30,
-			[]hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}, nil},
-		{"All hedges of a call are due at once.", 30, []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}, nil},
-		{"A call that lasts 5.", 300, []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.5))}, nil},
-		{"The options allow no hedges", 30, []hedge.Option{hedge.WithMethodOptions("/a/*", hedge.WithMaxHedges(0))}, nil},
-		{"Dry run: no hedge is sent", 30, []hedge.Option{hedge.WithDryRun(true)}, nil},
-		{"have the option Off or WithOff", 3, []hedge.Option{hedge.WithOff(true)}, nil},
-		{"1 hedge replaced an attempt that had failed.", 30, []hedge.Option{hedge.WithFailover()}, away},
-		{"1 hedge of calls to other targets went here", 30, []hedge.Option{hedge.WithFailover()}, away},
-		{"No calls were made to this target, only hedges", 30, []hedge.Option{hedge.WithFailover()}, away},
-		{"The target is throttled: 0.0 of 1 tokens are left", 1, []hedge.Option{hedgetest.Throttle(1, 0.001)}, down},
+		{want: "The method is being learned: 3 calls seen.", calls: 3},
+		{want: "Hedging is paused by Pause, until Resume is called.", calls: 30, first: (*hedge.Scheduler).Pause},
+		{want: "No option selects this method", calls: 3, options: []hedge.Option{other}},
+		{want: "No option selects a method of the first 100 calls: see WithReadOnlyMethods. Methods seen: /a/Get.",
+			calls: 100, options: []hedge.Option{other}},
+		{want: "A call that lasts 8 ms gets a hedge, and another 8 ms later.", calls: 30,
+			options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}},
+		{want: "All hedges of a call are due at once.", calls: 30,
+			options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}},
+		{want: "A call that lasts 5.", calls: 300, options: []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.5))}},
+		{want: "The options allow no hedges", calls: 30,
+			options: []hedge.Option{hedge.WithMethodOptions("/a/*", hedge.WithMaxHedges(0))}},
+		{want: "Dry run: no hedge is sent", calls: 30, options: []hedge.Option{hedge.WithDryRun(true)}},
+		{want: "have the option Off or WithOff", calls: 3, options: []hedge.Option{hedge.WithOff(true)}},
+		{want: "1 hedge replaced an attempt that had failed.", calls: 30, options: []hedge.Option{hedge.WithFailover()},
+			first: away},
+		{want: "1 hedge of calls to other targets went here", calls: 30, options: []hedge.Option{hedge.WithFailover()},
+			first: away},
+		{want: "No calls were made to this target, only hedges", calls: 30, options: []hedge.Option{hedge.WithFailover()},
+			first: away},
+		{want: "The target is throttled: 0.0 of 1 tokens are left", calls: 1,
+			options: []hedge.Option{hedgetest.Throttle(1, 0.001)}, first: down},
 	} {
 		hedgetest.Run(t, tc.want, func(t *testing.T) {
 			s := hedgetest.New(t, append([]hedge.Option{hedge.WithAllMethods()}, tc.options...)...)
@@ -236,21 +242,29 @@ func TestHandler_AfterAChange(t *testing.T) {
 		before, after func(*hedge.Scheduler)
 		shows         string // of the delay and the latencies: "", "latencies" or "delay"
 	}{
-		{"The method is being learned: ", 3, (*hedge.Scheduler).Pause, resume, "latencies"},
-		{"have the option Off or WithOff", 300, resume, update(hedge.WithOff(true)), "latencies"},
-		{"have the option Off or WithOff", 300, resume,
-			update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), "latencies"},
-		{"No option selects this method", 300, resume, update(hedge.WithMethods("/b/*")), ""},
-		{"The method's descriptor is not linked", 300, resume, update(hedge.WithIdempotentOnly()), ""},
-		{"The options allow no hedges", 300, resume, update(hedge.WithBudgetPercent(0)), "latencies"},
-		{"The options allow no hedges", 300, resume,
-			update(hedge.WithTargetOptions("a", hedge.WithBudgetPercent(0))), "latencies"},
-		{"The options allow no hedges", 300, resume, update(hedge.WithMaxHedges(0)), "latencies"},
-		{"The options allow no hedges", 300, resume,
-			update(hedge.WithMaxHedges(0), hedge.WithTrigger(hedge.Fixed(8*ms))), "latencies"},
-		{"All calls are in the control group", 300, resume, update(hedge.WithControl(100)), "latencies"},
-		{"The control group, 99% of calls, gets none.", 300, resume, update(hedge.WithControl(99)), "delay"},
-		{"Dry run: no hedge is sent. Without WithDryRun: A call that lasts", 300, resume, update(dry...), "delay"},
+		{want: "The method is being learned: ", calls: 3, before: (*hedge.Scheduler).Pause, after: resume,
+			shows: "latencies"},
+		{want: "have the option Off or WithOff", calls: 300, before: resume, after: update(hedge.WithOff(true)),
+			shows: "latencies"},
+		{want: "have the option Off or WithOff", calls: 300, before: resume,
+			after: update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), shows: "latencies"},
+		{want: "No option selects this method", calls: 300, before: resume, after: update(hedge.WithMethods("/b/*"))},
+		{want: "The method's descriptor is not linked", calls: 300, before: resume,
+			after: update(hedge.WithIdempotentOnly())},
+		{want: "The options allow no hedges", calls: 300, before: resume, after: update(hedge.WithBudgetPercent(0)),
+			shows: "latencies"},
+		{want: "The options allow no hedges", calls: 300, before: resume,
+			after: update(hedge.WithTargetOptions("a", hedge.WithBudgetPercent(0))), shows: "latencies"},
+		{want: "The options allow no hedges", calls: 300, before: resume, after: update(hedge.WithMaxHedges(0)),
+			shows: "latencies"},
+		{want: "The options allow no hedges", calls: 300, before: resume,
+			after: update(hedge.WithMaxHedges(0), hedge.WithTrigger(hedge.Fixed(8*ms))), shows: "latencies"},
+		{want: "All calls are in the control group", calls: 300, before: resume, after: update(hedge.WithControl(100)),
+			shows: "latencies"},
+		{want: "The control group, 99% of calls, gets none.", calls: 300, before: resume,
+			after: update(hedge.WithControl(99)), shows: "delay"},
+		{want: "Dry run: no hedge is sent. Without WithDryRun: A call that lasts", calls: 300, before: resume,
+			after: update(dry...), shows: "delay"},
 	} {
 		hedgetest.Run(t, tc.want, func(t *testing.T) {
 			s := hedgetest.All(t)
@@ -317,78 +331,4 @@ func TestHandler_ServersThatShed(t *testing.T) {
 			t.Errorf("no chart of the extra load in\n%s", load)
 		}
 	})
-}
-
-// TestText_OfATarget checks the text for states of a target, and that it is empty without them.
-func TestText_OfATarget(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	silent := func(connections int, since time.Duration, addresses ...string) stats.Method {
-		b := stats.Backends{Ready: 3, Connections: 6, Moved: 4321}
-		for _, address := range addresses {
-			b.Silent = append(b.Silent, stats.SilentBackend{Address: address, Connections: connections, Since: ago(since)})
-		}
-		return stats.Method{Backends: b}
-	}
-	within := func(value, low, high time.Duration) stats.Interval {
-		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
-	}
-	gain := stats.Gain{
-		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Load: 0.05,
-		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4),
-		SavedPerHedge: within(60, 40, 80),
-	}
-	few := gain
-	few.Measured = false
-	hedged := few
-	hedged.Calls = 22
-	for _, tc := range []struct {
-		name      string
-		stats     stats.Method
-		want, not []string
-	}{
-		{"control group", stats.Method{Gain: &gain}, []string{"- Last 30 minutes: p99 was 54ms (95% CI 52ms to 57ms) with " +
-			"hedging, 210ms (180ms to 260ms) in the unhedged control group. Hedging saved 3ms (2ms to 4ms) per call, " +
-			"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, []string{"estimate from primaries"}},
-		{"small control group", stats.Method{Gain: &few},
-			[]string{"The control group is still too small: 1,234 calls in the last 30 min."}, []string{"Last 30 minutes"}},
-		{"few hedged calls", stats.Method{Gain: &hedged}, []string{"The group that may be hedged is still too small: " +
-			"22 calls in the last 30 min. Measuring a gain takes at least ten minutes, and 500 calls of each group."}, nil},
-		{"no call yet", stats.Method{Gain: &stats.Gain{}}, nil, []string{"too small"}},
-		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
-			[]string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
-		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}}, nil,
-			[]string{"ontrol group", "guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
-		{"guard", stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
-			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is now 25.0%.",
-				"25.0% of due hedges, for 1.5 min"}, nil},
-		{"resets learned",
-			stats.Method{Resets: stats.Resets{Learned: 50, Since: ago(2 * time.Second), Until: ago(-118 * time.Second)}},
-			[]string{"at most 50 hedges per minute are sent. The limit rises over the next 1.97 min.", "50 per minute"}, nil},
-		{"resets set", stats.Method{Resets: stats.Resets{Limit: 100, Per: time.Second}}, []string{"100 in 1 s"},
-			[]string{"- "}},
-		{"silent", silent(4, 12*time.Second, "10.0.0.2:443\x1b[2J"), []string{
-			`- "10.0.0.2:443\x1b[2J" has been silent for 12 s, on 4 connections: calls`, "1, the first for 12 s", "4,321",
-			"3, over 6 connections"}, []string{"\x1b", "Only one backend"}},
-		{"many silent", silent(1, time.Second, "A", "B", "C", "D", "E", "F", "G"),
-			[]string{"- E has been silent for 1 s, on 1 connection:", "- Further silent backends: 2."}, []string{"- F has"}},
-		{"single connection", stats.Method{Backends: stats.Backends{SingleConnection: true}},
-			[]string{"- Hedges use the connection of the primary"}, []string{"Only one backend"}},
-		{"single backend", stats.Method{Backends: stats.Backends{SingleConnection: true, Ready: 1, Connections: 1}},
-			[]string{"- Only one backend is ready"}, []string{"Hedges use"}},
-		{"saved", stats.Method{Budget: stats.Budget{Tokens: 3, Burst: 8, Saved: 12.25}},
-			[]string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
-		{"rules", stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}},
-			[]string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
-		{"paused by the switch", stats.Method{PausedBy: "HEDGE_DISABLED"},
-			[]string{"paused by the environment variable HEDGE_DISABLED"}, nil},
-	} {
-		text := debug.Text(tc.stats, now)
-		says(t, text, tc.want...)
-		for _, not := range tc.not {
-			if strings.Contains(text, not) {
-				t.Errorf("%s: %q in\n%s", tc.name, not, text)
-			}
-		}
-	}
 }

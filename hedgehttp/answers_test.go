@@ -265,12 +265,12 @@ func TestRule02_StatusesInsideA200(t *testing.T) {
 					name, pushback string
 					hedge, primary string // the winner, if the hedge's or the primary's comes first
 				}{
-					{5, "not_found", "", "1", "0"},
-					{6, "already_exists", "", "1", "0"},
-					{12, "unimplemented", "", "1", "0"},
-					{14, "unavailable", "", "0", "1"},
-					{8, "resource_exhausted", "", "0", "1"},
-					{14, "unavailable", "60000", "0", "1"},
+					{code: 5, name: "not_found", hedge: "1", primary: "0"},
+					{code: 6, name: "already_exists", hedge: "1", primary: "0"},
+					{code: 12, name: "unimplemented", hedge: "1", primary: "0"},
+					{code: 14, name: "unavailable", hedge: "0", primary: "1"},
+					{code: 8, name: "resource_exhausted", hedge: "0", primary: "1"},
+					{code: 14, name: "unavailable", pushback: "60000", hedge: "0", primary: "1"},
 				} {
 					bad := func(w http.ResponseWriter, _ *http.Request) { call(w, tc.code, tc.name, tc.pushback) }
 					good := func(w http.ResponseWriter, _ *http.Request) {

@@ -2,6 +2,7 @@ package hedgehttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,44 +134,51 @@ func TestTransport_Race(t *testing.T) {
 	failed, panics := reply{after: 5 * ms}, is(-1, 5*ms)
 	for _, tc := range []struct {
 		name   string
-		method string // GET, or with an Idempotency-Key
+		method string // GET if it is empty; with an Idempotency-Key
 		script script
 		opts   []hedge.Option
 		want   string
 		at     time.Duration
 	}{
-		{"no hedge is due", "GET", script{is(200, 5*ms)}, nil, "200 0", 5 * ms},
-		{"a hedge wins", "GET", script{is(200, never), is(200, 5*ms)}, nil, "200 1", 15 * ms},
-		{"the primary wins", "GET", script{is(200, 12*ms), is(200, never)}, nil, "200 0", 12 * ms},
-		{"an error before a hedge", "GET", script{failed}, nil, "no connection", 5 * ms},
-		{"a failure while a hedge is in flight", "GET", script{is(503, 12*ms), is(200, 5*ms)}, nil, "200 1", 15 * ms},
-		{"all fail", "GET", script{is(502, 12*ms), failed, is(429, 5*ms)}, nil, "502 0", 15 * ms},
-		{"a hedge's 404 of a GET", "GET", script{is(200, never), is(404, 5*ms)}, nil, "404 1", 15 * ms},
-		{"a hedge's 409 of a POST", "POST", script{is(200, 30*ms), is(409, 5*ms), is(200, never)}, nil, "200 0", 30 * ms},
-		{"404 is non-fatal", "GET", script{is(404, 12*ms), is(200, 5*ms)},
-			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, "200 1", 15 * ms},
-		{"Retry-After", "GET", script{retry("1"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
-		{"Retry-After, 0", "GET", script{retry("0"), is(200, 50*ms), is(200, 0)}, nil, "200 2", 20 * ms},
-		{"Retry-After, 0, of a hedge", "GET", script{is(200, 15*ms), retryOfHedge, is(200, 0)}, nil, "200 0", 15 * ms},
-		{"Retry-After, a past date", "GET",
-			script{retry("Fri, 31 Dec 1999 23:59:59 GMT"), is(200, 50*ms), is(200, 0)}, nil, "200 2", 20 * ms},
-		{"Retry-After, a date", "GET", // virtual time starts at 00:00:00
-			script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, nil, "200 1", 60 * ms},
-		{"headers at once", "GET", script{streams(never, nil), streams(5*ms, nil)}, nil, "200 1", 15 * ms},
-		{"a stream that fails before its first byte", "GET", script{streams(12*ms, failing{}), streams(5*ms, nil)}, nil,
-			"200 1", 15 * ms},
-		{"a stream that fails alone", "GET", script{streams(5*ms, failing{})}, nil, "200 cannot be read", 5 * ms},
-		{"an empty stream", "GET", script{streams(5*ms, http.NoBody)}, nil, "200 ", 5 * ms},
-		{"a rejected answer", "GET", script{is(203, 5*ms), is(200, 5*ms)}, []hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected answer of all", "GET", script{is(203, 5*ms), is(203, 5*ms), is(203, 5*ms)},
-			[]hedge.Option{acceptable}, "203 0", 15 * ms},
-		{"a rejected status", "GET", script{is(404, 5*ms), is(200, 5*ms)}, []hedge.Option{acceptable}, "200 1", 10 * ms},
-		{"a rejected status of a hedge", "GET", script{{after: 30 * ms}, is(404, 5*ms), {after: 30 * ms}},
-			[]hedge.Option{acceptable}, "404 1", 45 * ms},
-		{"a panic of the primary", "GET", script{panics}, nil, "panic: base", 5 * ms},
-		{"a panic of a hedge", "GET", script{is(200, never), panics}, nil, "panic: base", 15 * ms},
-		{"the caller gives up", "GET", script{is(200, never), is(200, never), is(200, never)}, nil,
-			"context deadline exceeded", 100 * ms},
+		{name: "no hedge is due", script: script{is(200, 5*ms)}, want: "200 0", at: 5 * ms},
+		{name: "a hedge wins", script: script{is(200, never), is(200, 5*ms)}, want: "200 1", at: 15 * ms},
+		{name: "the primary wins", script: script{is(200, 12*ms), is(200, never)}, want: "200 0", at: 12 * ms},
+		{name: "an error before a hedge", script: script{failed}, want: "no connection", at: 5 * ms},
+		{name: "a failure while a hedge is in flight", script: script{is(503, 12*ms), is(200, 5*ms)},
+			want: "200 1", at: 15 * ms},
+		{name: "all fail", script: script{is(502, 12*ms), failed, is(429, 5*ms)}, want: "502 0", at: 15 * ms},
+		{name: "a hedge's 404 of a GET", script: script{is(200, never), is(404, 5*ms)}, want: "404 1", at: 15 * ms},
+		{name: "a hedge's 409 of a POST", method: "POST", script: script{is(200, 30*ms), is(409, 5*ms), is(200, never)},
+			want: "200 0", at: 30 * ms},
+		{name: "404 is non-fatal", script: script{is(404, 12*ms), is(200, 5*ms)},
+			opts: []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, want: "200 1", at: 15 * ms},
+		{name: "Retry-After", script: script{retry("1"), is(200, 50*ms), is(200, 0)}, want: "200 1", at: 60 * ms},
+		{name: "Retry-After, 0", script: script{retry("0"), is(200, 50*ms), is(200, 0)}, want: "200 2", at: 20 * ms},
+		{name: "Retry-After, 0, of a hedge", script: script{is(200, 15*ms), retryOfHedge, is(200, 0)},
+			want: "200 0", at: 15 * ms},
+		{name: "Retry-After, a past date",
+			script: script{retry("Fri, 31 Dec 1999 23:59:59 GMT"), is(200, 50*ms), is(200, 0)}, want: "200 2", at: 20 * ms},
+		{name: "Retry-After, a date", // virtual time starts at 00:00:00
+			script: script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, want: "200 1", at: 60 * ms},
+		{name: "headers at once", script: script{streams(never, nil), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
+		{name: "a stream that fails before its first byte",
+			script: script{streams(12*ms, failing{}), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
+		{name: "a stream that fails alone", script: script{streams(5*ms, failing{})},
+			want: "200 cannot be read", at: 5 * ms},
+		{name: "an empty stream", script: script{streams(5*ms, http.NoBody)}, want: "200 ", at: 5 * ms},
+		{name: "a rejected answer", script: script{is(203, 5*ms), is(200, 5*ms)},
+			opts: []hedge.Option{acceptable}, want: "200 1", at: 10 * ms},
+		{name: "a rejected answer of all", script: script{is(203, 5*ms), is(203, 5*ms), is(203, 5*ms)},
+			opts: []hedge.Option{acceptable}, want: "203 0", at: 15 * ms},
+		{name: "a rejected status", script: script{is(404, 5*ms), is(200, 5*ms)},
+			opts: []hedge.Option{acceptable}, want: "200 1", at: 10 * ms},
+		{name: "a rejected status of a hedge",
+			script: script{{after: 30 * ms}, is(404, 5*ms), {after: 30 * ms}}, opts: []hedge.Option{acceptable},
+			want: "404 1", at: 45 * ms},
+		{name: "a panic of the primary", script: script{panics}, want: "panic: base", at: 5 * ms},
+		{name: "a panic of a hedge", script: script{is(200, never), panics}, want: "panic: base", at: 15 * ms},
+		{name: "the caller gives up", script: script{is(200, never), is(200, never), is(200, never)},
+			want: "context deadline exceeded", at: 100 * ms},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			base := &fake{script: tc.script}
@@ -178,7 +186,7 @@ func TestTransport_Race(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 			defer cancel()
 			body := &closing{Reader: strings.NewReader("body")}
-			req, _ := http.NewRequestWithContext(ctx, tc.method, "http://host/path", body)
+			req, _ := http.NewRequestWithContext(ctx, cmp.Or(tc.method, "GET"), "http://host/path", body)
 			req.ContentLength = 4
 			req.Header.Set("Idempotency-Key", "key")
 			before, began := fmt.Sprint(req.Header, req.URL), time.Now()

@@ -73,16 +73,17 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		opts   []hedge.Option
 		want   codes.Code
 	}{
-		{"no idempotency level", testpb.TestService_Unary_FullMethodName, nil, codes.OK},
-		{"IDEMPOTENT", testpb.TestService_UnaryIdempotent_FullMethodName, nil, codes.OK},
-		{"NO_SIDE_EFFECTS", testpb.TestService_UnaryNoSideEffects_FullMethodName, nil, codes.NotFound},
-		{"no descriptor", "/test.Service/Method", nil, codes.OK},
-		{"WithMethods", "/test.Service/Method", []hedge.Option{hedge.WithMethods("/test.Service/*")}, codes.OK},
-		{"WithReadOnlyMethods", "/test.Service/Method", []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")},
-			codes.NotFound},
-		{"a hedgingPolicy", "/test.Service/Method", []hedge.Option{hedge.WithServiceConfig(policy)}, codes.NotFound},
-		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName,
-			[]hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
+		{name: "no idempotency level", method: testpb.TestService_Unary_FullMethodName},
+		{name: "IDEMPOTENT", method: testpb.TestService_UnaryIdempotent_FullMethodName},
+		{name: "NO_SIDE_EFFECTS", method: testpb.TestService_UnaryNoSideEffects_FullMethodName, want: codes.NotFound},
+		{name: "no descriptor", method: "/test.Service/Method"},
+		{name: "WithMethods", method: "/test.Service/Method", opts: []hedge.Option{hedge.WithMethods("/test.Service/*")}},
+		{name: "WithReadOnlyMethods", method: "/test.Service/Method",
+			opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")}, want: codes.NotFound},
+		{name: "a hedgingPolicy", method: "/test.Service/Method", opts: []hedge.Option{hedge.WithServiceConfig(policy)},
+			want: codes.NotFound},
+		{name: "NOT_FOUND named non-fatal", method: testpb.TestService_UnaryNoSideEffects_FullMethodName,
+			opts: []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}},
 	} {
 		sc := scene{name: tc.name, opts: append(tc.opts, hedge.WithMaxHedges(1)), method: tc.method, doors: doors[:1],
 			steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10), at: 50 * ms, code: tc.want}

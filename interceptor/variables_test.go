@@ -95,14 +95,17 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		code     codes.Code
 		rejected []int64 // attempts with a rejected answer
 	}{
-		{"no stream", time.Hour, plans{late}, -1, codes.Internal, nil},
-		{"plain", 0, plans{late}, 0, codes.OK, nil},
-		{"primary", 10 * ms, plans{late, slow}, 0, codes.OK, nil},
-		{"hedge", 10 * ms, plans{slow, quick}, 1, codes.OK, nil},
-		{"both fail", 10 * ms, plans{{Delay: 15 * ms, Code: codes.Internal}, {Delay: 10 * ms, Code: codes.Internal}}, 0,
-			codes.Internal, nil},
-		{"hedge, after a rejected message", time.Hour, plans{quick, quick}, 1, codes.OK, []int64{0}},
-		{"a rejected message, and none is better", time.Hour, plans{quick, quick}, 0, codes.OK, []int64{0, 1}},
+		{name: "no stream", delay: time.Hour, plans: plans{late}, winner: -1, code: codes.Internal},
+		{name: "plain", plans: plans{late}},
+		{name: "primary", delay: 10 * ms, plans: plans{late, slow}},
+		{name: "hedge", delay: 10 * ms, plans: plans{slow, quick}, winner: 1},
+		{name: "both fail", delay: 10 * ms,
+			plans: plans{{Delay: 15 * ms, Code: codes.Internal}, {Delay: 10 * ms, Code: codes.Internal}},
+			code:  codes.Internal},
+		{name: "hedge, after a rejected message", delay: time.Hour, plans: plans{quick, quick}, winner: 1,
+			rejected: []int64{0}},
+		{name: "a rejected message, and none is better", delay: time.Hour, plans: plans{quick, quick},
+			rejected: []int64{0, 1}},
 	} {
 		for _, d := range doors[:2] {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {

@@ -68,12 +68,14 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 		winner int // -1: none
 		answer codes.Code
 	}{
-		{"hedge wins", []testserver.Plan{hang, {Delay: ms}}, 1, codes.OK},
-		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true,
-			Messages: 1000, Interval: ms}, {Delay: ms}}, 1, codes.OK},
-		{"primary wins", []testserver.Plan{{}, hang}, 0, codes.OK},
-		{"hedge wins with a final error", []testserver.Plan{hang, {Delay: ms, Code: codes.NotFound}}, 1, codes.NotFound},
-		{"the caller gives up", []testserver.Plan{hang, hang}, -1, codes.Canceled},
+		{name: "hedge wins", plans: []testserver.Plan{hang, {Delay: ms}}, winner: 1},
+		{name: "hedge wins, though the primary would go on",
+			plans: []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true,
+				Messages: 1000, Interval: ms}, {Delay: ms}}, winner: 1},
+		{name: "primary wins", plans: []testserver.Plan{{}, hang}},
+		{name: "hedge wins with a final error", plans: []testserver.Plan{hang, {Delay: ms, Code: codes.NotFound}},
+			winner: 1, answer: codes.NotFound},
+		{name: "the caller gives up", plans: []testserver.Plan{hang, hang}, winner: -1, answer: codes.Canceled},
 	} {
 		for _, d := range doors[:2] {
 			t.Run(tc.name+", "+string(d), func(t *testing.T) {

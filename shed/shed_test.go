@@ -107,17 +107,17 @@ func TestNew_Busy(t *testing.T) {
 		opts      []shed.Option
 		shed      bool
 	}{
-		{"idle", 0, ms, nil, false},
-		{"goroutines wait for 1 ms", ms, ms, nil, false},
-		{"for longer", ms + 1, ms, nil, true},
-		{"for 0.1 ms as a handler returns", ms / 10, 0, nil, false},
-		{"for longer as a handler returns", ms/10 + 1, ms/5 - 1, nil, true},
-		{"for longer, and a handler returned 0.2 ms ago", ms/10 + 1, ms / 5, nil, false},
-		{"WithBusy: idle", 0, ms, busy(false), false},
-		{"WithBusy: busy", 0, ms, busy(true), true},
-		{"WithBusy: goroutines wait", 2 * ms, ms, busy(false), true},
-		{"WithMaxHedges: room", 0, ms, []shed.Option{shed.WithMaxHedges(1)}, false},
-		{"WithMaxHedges: none", 0, ms, []shed.Option{shed.WithMaxHedges(0)}, true},
+		{name: "idle", ago: ms},
+		{name: "goroutines wait for 1 ms", wait: ms, ago: ms},
+		{name: "for longer", wait: ms + 1, ago: ms, shed: true},
+		{name: "for 0.1 ms as a handler returns", wait: ms / 10},
+		{name: "for longer as a handler returns", wait: ms/10 + 1, ago: ms/5 - 1, shed: true},
+		{name: "for longer, and a handler returned 0.2 ms ago", wait: ms/10 + 1, ago: ms / 5},
+		{name: "WithBusy: idle", ago: ms, opts: busy(false)},
+		{name: "WithBusy: busy", ago: ms, opts: busy(true), shed: true},
+		{name: "WithBusy: goroutines wait", wait: 2 * ms, ago: ms, opts: busy(false), shed: true},
+		{name: "WithMaxHedges: room", ago: ms, opts: []shed.Option{shed.WithMaxHedges(1)}},
+		{name: "WithMaxHedges: none", ago: ms, opts: []shed.Option{shed.WithMaxHedges(0)}, shed: true},
 	} {
 		for first, ctx := range map[string]context.Context{"primary": context.Background(), "hedge": aHedge()} {
 			hedgetest.Run(t, tc.name+", after a "+first, func(t *testing.T) {

@@ -112,12 +112,13 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 			option          hedge.Option
 			wins            int64 // of hedges, at least
 		}{
-			{"RecvMsg", false, false, nil, 2}, // the messages of protobuf
-			{"RecvMsg, retried", false, true, nil, 2},
-			{"Header", true, false, nil, 4},
-			{"Header, retried", true, true, nil, 4},
-			{"WaitForMessage", true, false, hedge.WithWaitForMessage("/*/*"), 4},
-			{"WaitForMessage, retried", true, true, hedge.WithWaitForMessage("/*/*"), 4},
+			{name: "RecvMsg", wins: 2}, // the messages of protobuf
+			{name: "RecvMsg, retried", retries: true, wins: 2},
+			{name: "Header", header: true, wins: 4},
+			{name: "Header, retried", header: true, retries: true, wins: 4},
+			{name: "WaitForMessage", header: true, option: hedge.WithWaitForMessage("/*/*"), wins: 4},
+			{name: "WaitForMessage, retried", header: true, retries: true, option: hedge.WithWaitForMessage("/*/*"),
+				wins: 4},
 		} {
 			hedgetest.Run(t, name+"/"+tc.name, func(t *testing.T) {
 				run := func(s *hedge.Scheduler) (got []string) {
@@ -196,8 +197,8 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 		header bool
 		want   string
 	}{
-		{"default", nil, false, "100 1 <nil>"}, {"default, header", nil, true, "100 1 <nil>"},
-		{"JSON", own, false, "100 1 <nil>"}, {"JSON, header", own, true, "7 0 <nil>"},
+		{name: "default", want: "100 1 <nil>"}, {name: "default, header", header: true, want: "100 1 <nil>"},
+		{name: "JSON", codec: own, want: "100 1 <nil>"}, {name: "JSON, header", codec: own, header: true, want: "7 0 <nil>"},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,

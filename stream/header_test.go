@@ -230,14 +230,17 @@ func TestReport_BesideRecv(t *testing.T) {
 		into  any
 		want  stats.Outcome
 	}{
-		{"in flight", slow(), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
-		{"failed", breaks(0, codes.Internal), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
-		{"considered", slow(), []hedge.Option{hedge.WithBudgetPercent(1), hedge.WithTrace(&hedge.Trace{
+		{name: "in flight", hedge: slow(), into: new(testpb.Reply), want: stats.Outcome{Attempts: 2, Delay: 10 * ms}},
+		{name: "failed", hedge: breaks(0, codes.Internal), into: new(testpb.Reply),
+			want: stats.Outcome{Attempts: 2, Delay: 10 * ms}},
+		{name: "considered", hedge: slow(), opts: []hedge.Option{hedge.WithBudgetPercent(1), hedge.WithTrace(&hedge.Trace{
 			HedgeHeldBack: func(stats.HedgeHeldBack) { time.Sleep(20 * ms) },
-		})}, new(testpb.Reply), stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
-		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
-		{"Header waits for a message", delivers(20 * ms), []hedge.Option{hedge.WithWaitForMessage(method)},
-			new(testpb.Reply), stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
+		})}, into: new(testpb.Reply), want: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
+		{name: "not replayable", hedge: slow(), into: new(any),
+			want: stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
+		{name: "Header waits for a message", hedge: delivers(20 * ms),
+			opts: []hedge.Option{hedge.WithWaitForMessage(method)}, into: new(testpb.Reply),
+			want: stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,

@@ -63,15 +63,20 @@ func TestSingleRequest(t *testing.T) {
 		at             time.Duration // of the first answer
 		sent           int
 	}{
-		{"no hedge is due", delivers(5 * ms), slow(), closes, []uint32{0}, 0, 5 * ms, 1},
-		{"a hedge wins", slow(), delivers(5 * ms), closes, []uint32{1}, 0, 15 * ms, 2},
-		{"a hedge wins, and the stream stays open", slow(), delivers(5 * ms), 0, []uint32{1}, 0, 15 * ms, 2},
-		{"the client closes while a hedge is in flight", slow(), delivers(5 * ms), late, []uint32{1}, 0, 15 * ms, 2},
-		{"a second request while the primary is slow", delivers(30 * ms), delivers(5 * ms), second, []uint32{0, 0}, 0,
-			30 * ms, 2},
-		{"a second request when the primary has failed", breaks(11*ms, codes.Unavailable), delivers(50 * ms), second, nil,
-			codes.Unavailable, 12 * ms, 2},
-		{"a second request to the hedge that has won", slow(), delivers(ms), second, []uint32{1, 1}, 0, 11 * ms, 2},
+		{name: "no hedge is due", primary: delivers(5 * ms), hedge: slow(), client: closes, want: []uint32{0}, at: 5 * ms,
+			sent: 1},
+		{name: "a hedge wins", primary: slow(), hedge: delivers(5 * ms), client: closes, want: []uint32{1}, at: 15 * ms,
+			sent: 2},
+		{name: "a hedge wins, and the stream stays open", primary: slow(), hedge: delivers(5 * ms), want: []uint32{1},
+			at: 15 * ms, sent: 2},
+		{name: "the client closes while a hedge is in flight", primary: slow(), hedge: delivers(5 * ms), client: late,
+			want: []uint32{1}, at: 15 * ms, sent: 2},
+		{name: "a second request while the primary is slow", primary: delivers(30 * ms), hedge: delivers(5 * ms),
+			client: second, want: []uint32{0, 0}, at: 30 * ms, sent: 2},
+		{name: "a second request when the primary has failed", primary: breaks(11*ms, codes.Unavailable),
+			hedge: delivers(50 * ms), client: second, err: codes.Unavailable, at: 12 * ms, sent: 2},
+		{name: "a second request to the hedge that has won", primary: slow(), hedge: delivers(ms), client: second,
+			want: []uint32{1, 1}, at: 11 * ms, sent: 2},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))

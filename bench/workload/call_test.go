@@ -20,12 +20,12 @@ func TestTokensChecked(t *testing.T) {
 		wrong bool
 		err   string
 	}{
-		{"whole", testserver.Plan{}, false, ""},
-		{"short", testserver.Plan{Messages: 3}, true, "stream 1: 3 messages, want 4"},
-		{"long", testserver.Plan{Messages: 5}, true, "stream 1: 5 messages, want 4"},
-		{"empty", testserver.Plan{Empty: true}, true, "stream 1: 0 messages, want 4"},
-		{"other payload", testserver.Plan{PayloadBytes: 9}, true, "payload of 9 bytes"},
-		{"failed", testserver.Plan{After: 2, Code: codes.DataLoss}, false, "DataLoss"},
+		{name: "whole", plan: testserver.Plan{}},
+		{name: "short", plan: testserver.Plan{Messages: 3}, wrong: true, err: "stream 1: 3 messages, want 4"},
+		{name: "long", plan: testserver.Plan{Messages: 5}, wrong: true, err: "stream 1: 5 messages, want 4"},
+		{name: "empty", plan: testserver.Plan{Empty: true}, wrong: true, err: "stream 1: 0 messages, want 4"},
+		{name: "other payload", plan: testserver.Plan{PayloadBytes: 9}, wrong: true, err: "payload of 9 bytes"},
+		{name: "failed", plan: testserver.Plan{After: 2, Code: codes.DataLoss}, err: "DataLoss"},
 	} {
 		cluster := testserver.StartT(t,
 			testserver.Config{Script: func(testserver.Attempt) testserver.Plan { return tc.plan }})

@@ -249,17 +249,17 @@ func TestHistogram_LargeFiles(t *testing.T) {
 	_, want, _ := whatIf(t, together(2_000), "-by", "method")
 	want = strings.ReplaceAll(want, "20,000 calls", "100,000 calls")
 	for _, tc := range []struct{ name, input, want, err string }{
-		{"series together", together(10_000), want, ""},
-		{"series apart", apart(10_000), want, ""},
-		{"series with other buckets, together", together(9_000) +
-			strings.ReplaceAll(together(10_000)[len(together(9_000)):], `le="0.4"`, `le="0.5"`), "", ""},
-		{"series with other buckets, apart", apart(10_000) + other, "",
-			`stdin:40001: found le="0.4" in 5000 of 10000 series, and lines of a series apart from each other, ` +
+		{name: "series together", input: together(10_000), want: want},
+		{name: "series apart", input: apart(10_000), want: want},
+		{name: "series with other buckets, together", input: together(9_000) +
+			strings.ReplaceAll(together(10_000)[len(together(9_000)):], `le="0.4"`, `le="0.5"`)},
+		{name: "series with other buckets, apart", input: apart(10_000) + other,
+			err: `stdin:40001: found le="0.4" in 5000 of 10000 series, and lines of a series apart from each other, ` +
 				`expected the same buckets in all series, or each series on consecutive lines`},
-		{"two scrapes together", together(10_000) + together(10_000), "",
-			`stdin:50001: found le="0.1" of the same series again, expected one scrape`},
-		{"two scrapes apart", apart(10_000) + apart(10_000), "",
-			`stdin:50001: found le="+Inf" of the same series again, expected one scrape`},
+		{name: "two scrapes together", input: together(10_000) + together(10_000),
+			err: `stdin:50001: found le="0.1" of the same series again, expected one scrape`},
+		{name: "two scrapes apart", input: apart(10_000) + apart(10_000),
+			err: `stdin:50001: found le="+Inf" of the same series again, expected one scrape`},
 	} {
 		code, got, stderr := whatIf(t, tc.input, "-by", "method")
 		if tc.err != "" {
@@ -302,11 +302,11 @@ func TestHistogram_NamesInQuotes(t *testing.T) {
 // name.
 func TestUnitOfAHistogram(t *testing.T) {
 	for _, tc := range []struct{ name, unit, args, want string }{
-		{"rpc_seconds", "", "", "2500.0 ms"},
-		{"rpc_ms", "", "", "2.50 ms"},
-		{"rpc_nanoseconds", "", "", "0.001 ms"}, // the least that is counted,
-		{"rpc", "milliseconds", "", "2.50 ms"},
-		{"rpc", "seconds", "-unit ms", "2.50 ms"},
+		{name: "rpc_seconds", want: "2500.0 ms"},
+		{name: "rpc_ms", want: "2.50 ms"},
+		{name: "rpc_nanoseconds", want: "0.001 ms"}, // the least that is counted,
+		{name: "rpc", unit: "milliseconds", want: "2.50 ms"},
+		{name: "rpc", unit: "seconds", args: "-unit ms", want: "2.50 ms"},
 	} {
 		input := fmt.Sprintf(
 			"# HELP %[1]s x\n# UNIT %[1]s %[2]s\n%[1]s_bucket{le=\"5\"} 300\n%[1]s_bucket{le=\"10\"} "+

@@ -101,19 +101,20 @@ func courses(t *testing.T) []course {
 				return d
 			}
 		}, client: open(500, 190*500), budget: 10, bounds: []bound{
-			{"slow calls by none's", slow, 30 * s, whole, 0.2}, {"load", load, 30 * s, whole, 5}}},
+			{what: "slow calls by none's", figure: slow, from: 30 * s, to: whole, most: 0.2},
+			{what: "load", figure: load, from: 30 * s, to: whole, most: 5}}},
 
 		// Hedging is of no use where all take as long, and where a hedge is no faster than its
 		// primary.
 		{name: "steady", short: true, latency: of(testserver.LogNormal(20*ms, 200*time.Microsecond)),
 			client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
-			bounds: []bound{{"load", load, 60 * s, whole, 1}}},
+			bounds: []bound{{what: "load", figure: load, from: 60 * s, to: whole, most: 1}}},
 		{name: "no faster the second time", short: true, latency: func(seed uint64) simulation.Latency {
 			return func(id uint64, attempt int, at time.Duration) time.Duration {
 				return simulation.Drawing(stragglers, seed)(id, 0, at) + time.Duration(min(attempt, 1))*ms
 			}
 		}, client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
-			bounds: []bound{{"load", load, 22 * s, whole, 1}}},
+			bounds: []bound{{what: "load", figure: load, from: 22 * s, to: whole, most: 1}}},
 
 		// The request decides most of the latency; 2% of attempts stall.
 		{name: "sizes", short: true, latency: func(seed uint64) simulation.Latency {

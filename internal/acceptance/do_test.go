@@ -184,15 +184,20 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		winner int
 		at     time.Duration
 	}{
-		{"not hedged", 0, [2]time.Duration{50 * ms}, [2]error{}, 0, 50 * ms},
-		{"no hedge was due", 1, [2]time.Duration{5 * ms}, [2]error{}, 0, 5 * ms},
-		{"the primary wins", 1, [2]time.Duration{15 * ms, time.Hour}, [2]error{}, 0, 15 * ms},
-		{"the hedge wins", 1, [2]time.Duration{time.Hour, 5 * ms}, [2]error{}, 1, 15 * ms},
-		{"the primary fails before a hedge", 1, [2]time.Duration{5 * ms}, [2]error{failure}, 0, 5 * ms},
+		{name: "not hedged", takes: [2]time.Duration{50 * ms}, fails: [2]error{}, at: 50 * ms},
+		{name: "no hedge was due", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{}, at: 5 * ms},
+		{name: "the primary wins", hedges: 1, takes: [2]time.Duration{15 * ms, time.Hour}, fails: [2]error{}, at: 15 * ms},
+		{name: "the hedge wins", hedges: 1, takes: [2]time.Duration{time.Hour, 5 * ms}, fails: [2]error{}, winner: 1,
+			at: 15 * ms},
+		{name: "the primary fails before a hedge", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{failure},
+			at: 5 * ms},
 		// For a stream alone it is an end without a message.
-		{"io.EOF is a failure as well", 1, [2]time.Duration{5 * ms}, [2]error{io.EOF}, 0, 5 * ms},
-		{"the hedge fails", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{nil, failure}, 0, 50 * ms},
-		{"all fail", 1, [2]time.Duration{50 * ms, 5 * ms}, [2]error{failure, errors.New("second")}, 0, 50 * ms},
+		{name: "io.EOF is a failure as well", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{io.EOF},
+			at: 5 * ms},
+		{name: "the hedge fails", hedges: 1, takes: [2]time.Duration{50 * ms, 5 * ms}, fails: [2]error{nil, failure},
+			at: 50 * ms},
+		{name: "all fail", hedges: 1, takes: [2]time.Duration{50 * ms, 5 * ms},
+			fails: [2]error{failure, errors.New("second")}, at: 50 * ms},
 	} {
 		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,
 			context.DeadlineExceeded: time.Minute} {

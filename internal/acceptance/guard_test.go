@@ -166,11 +166,14 @@ func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 		asked  bool
 		counts int64
 	}{
-		{"a call that needs no hedge", 9 * ms, time.Second, time.Hour, 0, false, 0},
-		{"a sixteenth of the delay", 50 * ms, 10 * ms / 16, time.Hour, 10 * ms, true, 0},
-		{"longer", 50 * ms, 10*ms/16 + 1, time.Hour, 11250 * time.Microsecond, true, 1},
-		{"to the end", 50 * ms, 5 * ms, time.Hour, 0, true, 1},
-		{"for a while", 50 * ms, 5 * ms, 12 * ms, 12656250 * time.Nanosecond, true, 1},
+		{name: "a call that needs no hedge", takes: 9 * ms, wait: time.Second, until: time.Hour},
+		{name: "a sixteenth of the delay", takes: 50 * ms, wait: 10 * ms / 16, until: time.Hour, sent: 10 * ms,
+			asked: true},
+		{name: "longer", takes: 50 * ms, wait: 10*ms/16 + 1, until: time.Hour, sent: 11250 * time.Microsecond, asked: true,
+			counts: 1},
+		{name: "to the end", takes: 50 * ms, wait: 5 * ms, until: time.Hour, asked: true, counts: 1},
+		{name: "for a while", takes: 50 * ms, wait: 5 * ms, until: 12 * ms, sent: 12656250 * time.Nanosecond, asked: true,
+			counts: 1},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			began := time.Now()

@@ -87,11 +87,14 @@ func TestLogger_HeldBack(t *testing.T) {
 		begins, ends   string
 		after          time.Duration
 	}{
-		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedge throttle active", "hedge throttle released", 0},
-		{hedge.WithGuard(true), nil, quota, 60, "hedge guard active", "hedge guard released", 20 * time.Minute},
-		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedge budget exhausted", "hedge budget recovered", 20 * time.Second},
-		{hedge.WithHedgeLimit(4, time.Minute), nil, nil, 10, "hedge reset limit reached",
-			"hedge reset limit released", 5 * time.Minute},
+		{option: hedgetest.Throttle(4, 0.5), primary: down, hedge: down, calls: 10, begins: "hedge throttle active",
+			ends: "hedge throttle released"},
+		{option: hedge.WithGuard(true), hedge: quota, calls: 60, begins: "hedge guard active",
+			ends: "hedge guard released", after: 20 * time.Minute},
+		{option: hedge.WithBudgetPercent(10), calls: 10, begins: "hedge budget exhausted", ends: "hedge budget recovered",
+			after: 20 * time.Second},
+		{option: hedge.WithHedgeLimit(4, time.Minute), calls: 10, begins: "hedge reset limit reached",
+			ends: "hedge reset limit released", after: 5 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var l logged
@@ -179,19 +182,20 @@ func TestLogger_NothingSelected(t *testing.T) {
 		calls   int
 		want    string
 	}{
-		{"no idempotency_level", []hedge.Option{hedge.WithIdempotentOnly()}, nil, 200,
-			none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" ` + ten},
-		{"by service config", []hedge.Option{hedge.WithServiceConfig(`{}`)}, nil, 100,
-			none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
-		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()}, nil, 99, ""},
-		{"one call of a method that only reads, while hedging is paused",
-			[]hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, (*hedge.Scheduler).Pause, 200, ""},
-		{"off by a rule", []hedge.Option{hedge.WithAllMethods(),
-			hedge.WithTargetOptions("there", hedge.WithOff(true))}, nil, 200, ""},
-		{"hedged by the option After", []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")}, func(s *hedge.Scheduler) {
-			ctx := hedge.NewContext(t.Context(), hedge.After(time.Hour))
-			_, _ = hedge.Do(ctx, s, "there", "/v1.Svc/Get", hedgetest.Taking(0))
-		}, 200, ""},
+		{name: "no idempotency_level", options: []hedge.Option{hedge.WithIdempotentOnly()}, calls: 200,
+			want: none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" ` + ten},
+		{name: "by service config", options: []hedge.Option{hedge.WithServiceConfig(`{}`)}, calls: 100,
+			want: none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
+		{name: "99 calls", options: []hedge.Option{hedge.WithIdempotentOnly()}, calls: 99},
+		{name: "one call of a method that only reads, while hedging is paused",
+			options: []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, first: (*hedge.Scheduler).Pause, calls: 200},
+		{name: "off by a rule", options: []hedge.Option{hedge.WithAllMethods(),
+			hedge.WithTargetOptions("there", hedge.WithOff(true))}, calls: 200},
+		{name: "hedged by the option After", options: []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")},
+			first: func(s *hedge.Scheduler) {
+				ctx := hedge.NewContext(t.Context(), hedge.After(time.Hour))
+				_, _ = hedge.Do(ctx, s, "there", "/v1.Svc/Get", hedgetest.Taking(0))
+			}, calls: 200},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var l logged

@@ -59,16 +59,16 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				hedges         int64
 				rules          string
 			}{
-				{"other", "/x/M", 2, ""},
-				{"dns:///a", "/x/M", 3, "dns:///*"},
-				{"dns:///bcd", "/x/M", 4, "dns:///* dns:///b*"},
-				{"dns:///a", "/s/M", 1, "dns:///* /s/*"},
-				{"dns:///a", "/s/At", 1, "dns:///* /s/*"},
-				{"dns:///b", "/s/At", 2, "dns:///* dns:///b* /s/* /s/At*"},
-				{"other", "/s/TwoM", 2, "/s/* /s/Two*"},
-				{"other", "/s/TwoMore", 3, "/s/* /s/Two* /*/TwoMore"},
-				{"other", "/s/TwoButNone", 0, "/s/* /s/Two* /s/TwoButNone* /s/TwoButNone"},
-				{"dns:///off", "/s/M", 0, "dns:///* dns:///off /s/*"},
+				{target: "other", method: "/x/M", hedges: 2},
+				{target: "dns:///a", method: "/x/M", hedges: 3, rules: "dns:///*"},
+				{target: "dns:///bcd", method: "/x/M", hedges: 4, rules: "dns:///* dns:///b*"},
+				{target: "dns:///a", method: "/s/M", hedges: 1, rules: "dns:///* /s/*"},
+				{target: "dns:///a", method: "/s/At", hedges: 1, rules: "dns:///* /s/*"},
+				{target: "dns:///b", method: "/s/At", hedges: 2, rules: "dns:///* dns:///b* /s/* /s/At*"},
+				{target: "other", method: "/s/TwoM", hedges: 2, rules: "/s/* /s/Two*"},
+				{target: "other", method: "/s/TwoMore", hedges: 3, rules: "/s/* /s/Two* /*/TwoMore"},
+				{target: "other", method: "/s/TwoButNone", rules: "/s/* /s/Two* /s/TwoButNone* /s/TwoButNone"},
+				{target: "dns:///off", method: "/s/M", rules: "dns:///* dns:///off /s/*"},
 			} {
 				got := hedgesOf(t, s, t.Context(), tc.target, tc.method)
 				rows := s.Methods()
@@ -361,12 +361,12 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 		primary, end error // of the primary, and of the hedge
 		want         string
 	}{
-		{"a status that does not end it", nonFatal, aborted, unavailable, nil, "hedge"},
-		{"a status that ends it", aborted, nonFatal, unavailable, nil, "Unavailable"},
-		{"an answer that is accepted", accepting("primary"), accepting("hedge"), nil, nil, "primary"},
-		{"an answer that is not accepted", accepting("hedge"), accepting("primary"), nil, nil, "hedge"},
-		{"a hedge's error that answers", reads, writes, nil, notFound, "NotFound"},
-		{"a hedge's error that does not", writes, reads, nil, notFound, "primary"},
+		{name: "a status that does not end it", first: nonFatal, then: aborted, primary: unavailable, want: "hedge"},
+		{name: "a status that ends it", first: aborted, then: nonFatal, primary: unavailable, want: "Unavailable"},
+		{name: "an answer that is accepted", first: accepting("primary"), then: accepting("hedge"), want: "primary"},
+		{name: "an answer that is not accepted", first: accepting("hedge"), then: accepting("primary"), want: "hedge"},
+		{name: "a hedge's error that answers", first: reads, then: writes, end: notFound, want: "NotFound"},
+		{name: "a hedge's error that does not", first: writes, then: reads, end: notFound, want: "primary"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			with := func(opt hedge.Option) []hedge.Option {

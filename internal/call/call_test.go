@@ -57,10 +57,10 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 		failures, successes int // each of eight goroutines has
 		want                float64
 	}{
-		{"failures", 50, 0, 600},
-		{"more failures than tokens", 200, 0, 0},
-		{"successes above the most", 0, 100, 1000},
-		{"successes that make up for failures", 10, 80, 1000},
+		{name: "failures", failures: 50, want: 600},
+		{name: "more failures than tokens", failures: 200},
+		{name: "successes above the most", successes: 100, want: 1000},
+		{name: "successes that make up for failures", failures: 10, successes: 80, want: 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(1000, 0.125))

@@ -62,11 +62,11 @@ func TestBreaker(t *testing.T) {
 		few  bool
 		slow uint64 // one call in so many
 	}{
-		{"failsafe-go, defaults", failsafe, false, 20},
-		{"failsafe-go, 3 of 100", failsafe, true, 20},
-		{"gobreaker, defaults", breaker, false, 20},
-		{"gobreaker, 3 of 100", breaker, true, 20},
-		{"gobreaker, 3 of 100, one backend stopped", breaker, true, 1},
+		{name: "failsafe-go, defaults", make: failsafe, slow: 20},
+		{name: "failsafe-go, 3 of 100", make: failsafe, few: true, slow: 20},
+		{name: "gobreaker, defaults", make: breaker, slow: 20},
+		{name: "gobreaker, 3 of 100", make: breaker, few: true, slow: 20},
+		{name: "gobreaker, 3 of 100, one backend stopped", make: breaker, few: true, slow: 1},
 	} {
 		failed := func(c chain) (failed int) {
 			synctest.Test(t, func(t *testing.T) {

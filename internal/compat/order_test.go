@@ -47,10 +47,12 @@ func TestTimeout(t *testing.T) {
 		code  codes.Code
 		took  time.Duration
 	}{
-		{"outside, and the hedge is in time", chain{outside: limit}, 15 * ms, codes.OK, 25 * ms},
-		{"outside, and the hedge is late", chain{outside: limit}, 25 * ms, codes.DeadlineExceeded, 30 * ms},
-		{"inside, and the hedge has its own time", chain{inside: limit}, 25 * ms, codes.OK, 35 * ms},
-		{"inside, and both run out of it", chain{inside: limit}, time.Hour, codes.DeadlineExceeded, 40 * ms},
+		{name: "outside, and the hedge is in time", chain: chain{outside: limit}, hedge: 15 * ms, took: 25 * ms},
+		{name: "outside, and the hedge is late", chain: chain{outside: limit}, hedge: 25 * ms,
+			code: codes.DeadlineExceeded, took: 30 * ms},
+		{name: "inside, and the hedge has its own time", chain: chain{inside: limit}, hedge: 25 * ms, took: 35 * ms},
+		{name: "inside, and both run out of it", chain: chain{inside: limit}, hedge: time.Hour,
+			code: codes.DeadlineExceeded, took: 40 * ms},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			w := start(t, tc.chain, testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: tc.hedge}))
@@ -149,13 +151,13 @@ func TestAddsUp(t *testing.T) {
 		options       []hedge.Option
 		plain, hedged int64 // attempts
 	}{
-		{"no retries", chain{}, nil, 200, 220},
-		{"retry outside", chain{outside: unaries(retryUnary)}, nil, 600, 660},
-		{"retryPolicy", chain{dial: inside}, nil, 600, 660},
-		{"both", chain{outside: unaries(retryUnary), dial: inside}, nil, 1800, 1980},
-		{"retryPolicy, gRPC throttles", chain{dial: throttled}, nil, 203, 224},
-		{"retryPolicy, both throttle", chain{dial: throttled},
-			[]hedge.Option{hedge.WithServiceConfig("{" + throttle + "}")}, 203, 205},
+		{name: "no retries", chain: chain{}, plain: 200, hedged: 220},
+		{name: "retry outside", chain: chain{outside: unaries(retryUnary)}, plain: 600, hedged: 660},
+		{name: "retryPolicy", chain: chain{dial: inside}, plain: 600, hedged: 660},
+		{name: "both", chain: chain{outside: unaries(retryUnary), dial: inside}, plain: 1800, hedged: 1980},
+		{name: "retryPolicy, gRPC throttles", chain: chain{dial: throttled}, plain: 203, hedged: 224},
+		{name: "retryPolicy, both throttle", chain: chain{dial: throttled},
+			options: []hedge.Option{hedge.WithServiceConfig("{" + throttle + "}")}, plain: 203, hedged: 205},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for hedged, want := range map[bool]int64{false: tc.plain, true: tc.hedged} {

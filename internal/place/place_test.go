@@ -81,12 +81,12 @@ func TestOf(t *testing.T) {
 		record *place.Record
 		hedge  bool
 	}{
-		{"primary", ctx, "target", record, false},
-		{"hedge", hedge, "target", record, true},
-		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
-		{"a hedge whose policy hides the record from its child", place.Hide(hedge), "target", nil, false},
-		{"a call of its own, under an attempt's context", place.Forget(hedge), "target", nil, false},
-		{"no attempt", t.Context(), "target", nil, false},
+		{name: "primary", ctx: ctx, target: "target", record: record},
+		{name: "hedge", ctx: hedge, target: "target", record: record, hedge: true},
+		{name: "a call on another connection, under an attempt's context", ctx: hedge, target: "other"},
+		{name: "a hedge whose policy hides the record from its child", ctx: place.Hide(hedge), target: "target"},
+		{name: "a call of its own, under an attempt's context", ctx: place.Forget(hedge), target: "target"},
+		{name: "no attempt", ctx: t.Context(), target: "target"},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
 			t.Errorf("%s: %p, %v", tc.name, r, h)

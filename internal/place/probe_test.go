@@ -106,10 +106,11 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 		others            int
 		first, next, last time.Duration // waits
 	}{
-		{"slow", usual, 20 * ms, time.Second, 0, 40 * ms, 20 * ms, 0},
-		{"other methods", usual, 25 * ms, 1250 * ms, 40, 50 * ms, 25 * ms, 25 * ms / 2},
-		{"a long call", 2 * time.Second, 3 * time.Second, time.Minute, 0,
-			2*usual + 500*ms, 2*usual + 500*ms, 2*usual + 500*ms},
+		{name: "slow", delay: usual, took: 20 * ms, trusted: time.Second, first: 40 * ms, next: 20 * ms},
+		{name: "other methods", delay: usual, took: 25 * ms, trusted: 1250 * ms, others: 40, first: 50 * ms, next: 25 * ms,
+			last: 25 * ms / 2},
+		{name: "a long call", delay: 2 * time.Second, took: 3 * time.Second, trusted: time.Minute, first: 2*usual + 500*ms,
+			next: 2*usual + 500*ms, last: 2*usual + 500*ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			whileSilent(t, func(b silentBackend) {

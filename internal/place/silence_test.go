@@ -72,12 +72,12 @@ func TestSilence_Probes(t *testing.T) {
 			records   []*place.Record // of the primaries of each millisecond
 			low, high int
 		}{
-			{time.Second, []*place.Record{r}, 10, 10},
-			{time.Minute - 50*ms, []*place.Record{nil, large}, 0, 0}, // primaries that may be hedged came a moment ago
-			{time.Second, []*place.Record{large}, 1, 1},
-			{time.Minute, []*place.Record{nil}, 8, 14}, // they come no more
-			{time.Second, []*place.Record{nil, r}, 0, 1},
-			{time.Minute - 50*ms, []*place.Record{nil}, 0, 0},
+			{lasts: time.Second, records: []*place.Record{r}, low: 10, high: 10},
+			{lasts: time.Minute - 50*ms, records: []*place.Record{nil, large}}, // primaries that may be hedged came a moment ago
+			{lasts: time.Second, records: []*place.Record{large}, low: 1, high: 1},
+			{lasts: time.Minute, records: []*place.Record{nil}, low: 8, high: 14}, // they come no more
+			{lasts: time.Second, records: []*place.Record{nil, r}, high: 1},
+			{lasts: time.Minute - 50*ms, records: []*place.Record{nil}},
 		} {
 			if n := probes(tc.lasts, tc.records...); n < tc.low || n > tc.high {
 				t.Errorf("%d probes in %v, want %d to %d", n, tc.lasts, tc.low, tc.high)
@@ -167,11 +167,11 @@ func TestCount_Silent(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		{"two stragglers, far apart", []time.Duration{0, 11 * s}, false, s, false},
-		{"many stragglers", []time.Duration{0, 1, s, 2 * s, 9 * s}, false, 10 * s, false},
-		{"ten seconds", []time.Duration{0, s, 10 * s}, false, 0, true},
-		{"and a minute", []time.Duration{0, s, 10 * s}, false, time.Minute, false},
-		{"an answer", []time.Duration{0, s, 10 * s}, true, 0, false},
+		{name: "two stragglers, far apart", late: []time.Duration{0, 11 * s}, after: s},
+		{name: "many stragglers", late: []time.Duration{0, 1, s, 2 * s, 9 * s}, after: 10 * s},
+		{name: "ten seconds", late: []time.Duration{0, s, 10 * s}, want: true},
+		{name: "and a minute", late: []time.Duration{0, s, 10 * s}, after: time.Minute},
+		{name: "an answer", late: []time.Duration{0, s, 10 * s}, answer: true},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			began := time.Now()

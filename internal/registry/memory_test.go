@@ -59,14 +59,18 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		spread  bool  // latencies of three decades
 		option  hedge.Option
 	}{
-		{"called once", 5_000, false, 1, 1, false, 4, false, nil},
-		{"learning", 1_000, false, 2, 15, false, 6, false, nil},
-		{"busy and hedged", 50, false, 16, 50, true, 35, false, nil},
-		{"busy, hedged and spread", longtest.Size(10, 50), false, 16, 1000, true, 100, true, nil},
-		{"called once, on a target each", 5_000, true, 1, 1, false, 6, false, nil},
-		{"beside a rule of many options", 200, true, 1, 1, false, 6, false, hedge.WithTargetOptions("dns:*", many...)},
-		{"busy, of many classes", 10, false, 16, 200, true, 17 * 35, false, hedge.WithClass(perNumber)},
-		{"busy and hedged, with a control group", 50, false, 16, 50, true, 60, false, hedge.WithControl(10)},
+		{name: "called once", entries: 5_000, steps: 1, calls: 1, most: 4},
+		{name: "learning", entries: 1_000, steps: 2, calls: 15, most: 6},
+		{name: "busy and hedged", entries: 50, steps: 16, calls: 50, hedged: true, most: 35},
+		{name: "busy, hedged and spread", entries: longtest.Size(10, 50), steps: 16, calls: 1000, hedged: true, most: 100,
+			spread: true},
+		{name: "called once, on a target each", entries: 5_000, each: true, steps: 1, calls: 1, most: 6},
+		{name: "beside a rule of many options", entries: 200, each: true, steps: 1, calls: 1, most: 6,
+			option: hedge.WithTargetOptions("dns:*", many...)},
+		{name: "busy, of many classes", entries: 10, steps: 16, calls: 200, hedged: true, most: 17 * 35,
+			option: hedge.WithClass(perNumber)},
+		{name: "busy and hedged, with a control group", entries: 50, steps: 16, calls: 50, hedged: true, most: 60,
+			option: hedge.WithControl(10)},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			before := testserver.Heap()
@@ -250,11 +254,11 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 		pause   time.Duration
 		options []hedge.Option
 	}{
-		{"other targets, where there is no room", true, 200, 0, nil},
-		{"a call each 17 minutes", false, 30, 17 * time.Minute, nil},
-		{"the same, of a method with a budget of its own", false, 30, 17 * time.Minute,
-			[]hedge.Option{hedge.WithMethodOptions(method, hedge.WithBudgetPercent(10))}},
-		{"a call a minute", false, 30, time.Minute, nil},
+		{name: "other targets, where there is no room", full: true, calls: 200},
+		{name: "a call each 17 minutes", calls: 30, pause: 17 * time.Minute},
+		{name: "the same, of a method with a budget of its own", calls: 30, pause: 17 * time.Minute,
+			options: []hedge.Option{hedge.WithMethodOptions(method, hedge.WithBudgetPercent(10))}},
+		{name: "a call a minute", calls: 30, pause: time.Minute},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(200), hedge.WithTrigger(hedge.Fixed(0)))...)

@@ -31,15 +31,15 @@ func TestMeter_Window(t *testing.T) {
 			want   time.Duration
 			cached bool
 		}{
-			{0, 100, 9 * ms, 0, false},      // before the first call
-			{4 * ms, 10, ms, 0, true},       // the mean is fresh
-			{ms, 10, 3 * ms, 2 * ms, false}, // 20 in 5 ms
-			{45 * ms, 0, 0, 2 * ms, false},
-			{10 * ms, 20, 6 * ms, 4 * ms, false},
-			{40 * ms, 0, 0, 6 * ms, false}, // since 50 ms: the first 20 are over
-			{10 * ms, 0, 0, 6 * ms, false},
-			{50 * ms, 0, 0, 0, false},
-			{time.Minute, 1000, ms, ms, false}, // since the call before
+			{pass: 0, n: 100, each: 9 * ms},               // before the first call
+			{pass: 4 * ms, n: 10, each: ms, cached: true}, // the mean is fresh
+			{pass: ms, n: 10, each: 3 * ms, want: 2 * ms}, // 20 in 5 ms
+			{pass: 45 * ms, want: 2 * ms},
+			{pass: 10 * ms, n: 20, each: 6 * ms, want: 4 * ms},
+			{pass: 40 * ms, want: 6 * ms}, // since 50 ms: the first 20 are over
+			{pass: 10 * ms, want: 6 * ms},
+			{pass: 50 * ms},
+			{pass: time.Minute, n: 1000, each: ms, want: ms}, // since the call before
 		} {
 			time.Sleep(step.pass)
 			total.n += step.n
@@ -67,14 +67,14 @@ func TestBusy(t *testing.T) {
 		late, wait, limit time.Duration
 		busy              bool
 	}{
-		{2 * ms, 0, ms, false}, // timers are no more precise
-		{2*ms + 1, 0, ms, true},
-		{5 * ms, 0, 5 * ms, false},
-		{5*ms + 1, 0, 5 * ms, true},
-		{1, ms / 5, 0, false},
-		{1, ms/5 + 1, 0, true},
-		{1, 5 * ms, 5 * ms, false},
-		{1, 5*ms + 1, 5 * ms, true},
+		{late: 2 * ms, limit: ms}, // timers are no more precise
+		{late: 2*ms + 1, limit: ms, busy: true},
+		{late: 5 * ms, limit: 5 * ms},
+		{late: 5*ms + 1, limit: 5 * ms, busy: true},
+		{late: 1, wait: ms / 5},
+		{late: 1, wait: ms/5 + 1, busy: true},
+		{late: 1, wait: 5 * ms, limit: 5 * ms},
+		{late: 1, wait: 5*ms + 1, limit: 5 * ms, busy: true},
 	} {
 		if got := delays(tc.late, tc.wait, tc.limit); got != tc.busy {
 			t.Errorf("%+v: %t", tc, got)

@@ -31,16 +31,19 @@ var (
 	off, after, late = hedge.Off(), hedge.After(3 * ms), hedge.After(time.Hour)
 
 	perCalls = []perCall{
-		{"nothing", nil, nil, ""},
-		{"Off", nil, []grpc.CallOption{off}, "Off"},
-		{"After", nil, []grpc.CallOption{after}, "After"},
-		{"Off in the context", []grpc.CallOption{off}, nil, "Off"},
-		{"After in the context", []grpc.CallOption{after}, nil, "After"},
-		{"Off, After in the context", []grpc.CallOption{after}, []grpc.CallOption{off}, "Off"},
-		{"After, Off in the context", []grpc.CallOption{off}, []grpc.CallOption{after}, "After"},
-		{"After, a later one in the context", []grpc.CallOption{late}, []grpc.CallOption{after}, "After"},
-		{"the last one of two", nil, []grpc.CallOption{off, after}, "After"},
-		{"the last one of two in the context", []grpc.CallOption{after, off}, nil, "Off"},
+		{name: "nothing"},
+		{name: "Off", options: []grpc.CallOption{off}, says: "Off"},
+		{name: "After", options: []grpc.CallOption{after}, says: "After"},
+		{name: "Off in the context", context: []grpc.CallOption{off}, says: "Off"},
+		{name: "After in the context", context: []grpc.CallOption{after}, says: "After"},
+		{name: "Off, After in the context", context: []grpc.CallOption{after}, options: []grpc.CallOption{off},
+			says: "Off"},
+		{name: "After, Off in the context", context: []grpc.CallOption{off}, options: []grpc.CallOption{after},
+			says: "After"},
+		{name: "After, a later one in the context", context: []grpc.CallOption{late}, options: []grpc.CallOption{after},
+			says: "After"},
+		{name: "the last one of two", options: []grpc.CallOption{off, after}, says: "After"},
+		{name: "the last one of two in the context", context: []grpc.CallOption{after, off}, says: "Off"},
 	}
 )
 
@@ -120,10 +123,10 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 		delay  time.Duration
 		want   stats.Reason
 	}{
-		{"no hedges", hedge.WithMaxHedges(0), 0, stats.NoHedgesConfigured},
-		{"no budget", hedge.WithBudgetPercent(0), 0, stats.NoHedgesConfigured},
-		{"a pause", nil, 0, stats.Paused},
-		{"a hedgingPolicy", policy, 3 * ms, stats.NoReason},
+		{name: "no hedges", option: hedge.WithMaxHedges(0), want: stats.NoHedgesConfigured},
+		{name: "no budget", option: hedge.WithBudgetPercent(0), want: stats.NoHedgesConfigured},
+		{name: "a pause", want: stats.Paused},
+		{name: "a hedgingPolicy", option: policy, delay: 3 * ms, want: stats.NoReason},
 	} {
 		s := hedgetest.All(t, tc.option)
 		if tc.option == nil {

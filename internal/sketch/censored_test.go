@@ -53,20 +53,26 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		q       float64
 		want    time.Duration
 	}{
-		{"cut short below all answers", records{1 * ms: {0, 90}, 10 * ms: {5, 0}, 20 * ms: {5, 0}}, 0.5, 10 * ms},
-		{"cut short above all answers", records{10 * ms: {80, 0}, 30 * ms: {0, 20}}, 0.5, 10 * ms},
-		{"beyond them: the largest bound", records{10 * ms: {80, 0}, 20 * ms: {0, 10}, 30 * ms: {0, 10}}, 0.9, 30 * ms},
-		{"at the very edge of them", records{10 * ms: {90, 0}, 30 * ms: {0, 10}}, 0.9, 10 * ms},
+		{name: "cut short below all answers", records: records{1 * ms: {0, 90}, 10 * ms: {5, 0}, 20 * ms: {5, 0}}, q: 0.5,
+			want: 10 * ms},
+		{name: "cut short above all answers", records: records{10 * ms: {80, 0}, 30 * ms: {0, 20}}, q: 0.5, want: 10 * ms},
+		{name: "beyond them: the largest bound", records: records{10 * ms: {80, 0}, 20 * ms: {0, 10}, 30 * ms: {0, 10}},
+			q: 0.9, want: 30 * ms},
+		{name: "at the very edge of them", records: records{10 * ms: {90, 0}, 30 * ms: {0, 10}}, q: 0.9, want: 10 * ms},
 		// Half of the calls pass 20 ms, and the 25 cut short there share the fate of the other 25:
 		// S = 0.5·5/25 past 30 ms.
-		{"amid answers", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.89, 30 * ms},
-		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}},
-			0.91, 40 * ms},
+		{name: "amid answers", records: records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}},
+			q: 0.89, want: 30 * ms},
+		{name: "amid answers, beyond",
+			records: records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, q: 0.91, want: 40 * ms},
 		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 −
 		// 30/80, with all 1 − 30/100.
-		{"in one bucket with answers", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.333, 10 * ms},
-		{"in one bucket with answers, beyond", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.334, 20 * ms},
-		{"the last bucket holds both", records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, 0.99, 20 * ms},
+		{name: "in one bucket with answers", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.333,
+			want: 10 * ms},
+		{name: "in one bucket with answers, beyond", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.334,
+			want: 20 * ms},
+		{name: "the last bucket holds both", records: records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, q: 0.99,
+			want: 20 * ms},
 	} {
 		w := sketch.New(time.Minute)
 		for d, n := range tt.records {

@@ -20,12 +20,13 @@ func TestKeeping_AgeAloneRemovesNothing(t *testing.T) {
 		least int64
 		most  int64
 	}{
-		{"few calls", time.Second, 100, time.Hour, 100, 100},
-		{"a call every minute", time.Minute, 2_000, time.Minute, 150, 170},
-		{"a call a second", time.Second, 2_000, time.Hour, 150, 170},
-		{"a hundred calls a second", 10 * time.Millisecond, 10_000, 0, 3000, 3200},
-		{"a hundred calls a second, and then none", 10 * time.Millisecond, 10_000, time.Hour, 150, 400},
-		{"longer ago than six hours", time.Second, 1000, 7 * time.Hour, 0, 0},
+		{name: "few calls", every: time.Second, calls: 100, pause: time.Hour, least: 100, most: 100},
+		{name: "a call every minute", every: time.Minute, calls: 2_000, pause: time.Minute, least: 150, most: 170},
+		{name: "a call a second", every: time.Second, calls: 2_000, pause: time.Hour, least: 150, most: 170},
+		{name: "a hundred calls a second", every: 10 * time.Millisecond, calls: 10_000, least: 3000, most: 3200},
+		{name: "a hundred calls a second, and then none", every: 10 * time.Millisecond, calls: 10_000, pause: time.Hour,
+			least: 150, most: 400},
+		{name: "longer ago than six hours", every: time.Second, calls: 1000, pause: 7 * time.Hour},
 	} {
 		w, now := keeping(), at(0)
 		for range tt.calls {

@@ -79,13 +79,13 @@ func TestQuantileRefuses(t *testing.T) {
 		q    float64
 		ok   bool
 	}{
-		{"one observation", observed.Snapshot(at(0)), 0.5, true},
-		{"q of 0", observed.Snapshot(at(0)), 0, false},
-		{"q of 1", observed.Snapshot(at(0)), 1, false},
-		{"q not a number", observed.Snapshot(at(0)), math.NaN(), false},
-		{"no observation", empty.Snapshot(at(0)), 0.5, false},
-		{"only lower bounds", bounded.Snapshot(at(0)), 0.5, false},
-		{"zero value", new(sketch.Distribution), 0.5, false},
+		{name: "one observation", d: observed.Snapshot(at(0)), q: 0.5, ok: true},
+		{name: "q of 0", d: observed.Snapshot(at(0))},
+		{name: "q of 1", d: observed.Snapshot(at(0)), q: 1},
+		{name: "q not a number", d: observed.Snapshot(at(0)), q: math.NaN()},
+		{name: "no observation", d: empty.Snapshot(at(0)), q: 0.5},
+		{name: "only lower bounds", d: bounded.Snapshot(at(0)), q: 0.5},
+		{name: "zero value", d: new(sketch.Distribution), q: 0.5},
 	} {
 		if v, ok := tt.d.Quantile(tt.q); ok != tt.ok || (v != 0) != ok {
 			t.Errorf("%s: Quantile(%v) = %v, %v, want %v", tt.name, tt.q, v, ok, tt.ok)

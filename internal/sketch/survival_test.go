@@ -84,13 +84,13 @@ func TestBetween(t *testing.T) {
 		from, at      time.Duration
 		before, since int64
 	}{
-		{0, 50 * s, 22, 10},      // the window reaches back to second 28
-		{40 * s, 50 * s, 10, 10}, // from there on
-		{40 * s, 51 * s, 10, 10}, // a step is two seconds
-		{50 * s, 40 * s, 0, 10},
-		{0, 0, 0, 32},
-		{0, 100 * s, 32, 0},
-		{59 * s, 59 * s, 0, 2},
+		{from: 0, at: 50 * s, before: 22, since: 10},      // the window reaches back to second 28
+		{from: 40 * s, at: 50 * s, before: 10, since: 10}, // from there on
+		{from: 40 * s, at: 51 * s, before: 10, since: 10}, // a step is two seconds
+		{from: 50 * s, at: 40 * s, since: 10},
+		{from: 0, since: 32},
+		{from: 0, at: 100 * s, before: 32},
+		{from: 59 * s, at: 59 * s, since: 2},
 	} {
 		from, at := w.Mark(at(tt.from)), w.Mark(at(tt.at))
 		before, since := w.Between(now, from, at), w.Between(now, max(from, at), sketch.Latest)

@@ -31,14 +31,19 @@ func TestObservationsLeave(t *testing.T) {
 		recorded []time.Duration
 		want     map[time.Duration]int64 // at a time → how many
 	}{
-		{"first of a step", 30 * s, []time.Duration{0}, map[time.Duration]int64{0: 1, 30 * s: 1, 32*s - 1: 1, 32 * s: 0}},
-		{"last of a step", 30 * s, []time.Duration{0, 2*s - 1}, map[time.Duration]int64{30 * s: 2, 32*s - 1: 2, 32 * s: 0}},
-		{"each step alone", 30 * s, every(2*s, 30*s), map[time.Duration]int64{
+		{name: "first of a step", window: 30 * s, recorded: []time.Duration{0},
+			want: map[time.Duration]int64{0: 1, 30 * s: 1, 32*s - 1: 1, 32 * s: 0}},
+		{name: "last of a step", window: 30 * s, recorded: []time.Duration{0, 2*s - 1},
+			want: map[time.Duration]int64{30 * s: 2, 32*s - 1: 2, 32 * s: 0}},
+		{name: "each step alone", window: 30 * s, recorded: every(2*s, 30*s), want: map[time.Duration]int64{
 			30 * s: 16, 32 * s: 15, 34 * s: 14, 48 * s: 7, 58 * s: 2, 60 * s: 1, 62 * s: 0,
 		}},
-		{"the shortest", ms, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{"negative", math.MinInt64, []time.Duration{0}, map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{"for ever", math.MaxInt64, []time.Duration{0}, map[time.Duration]int64{100 * 365 * day: 1}},
+		{name: "the shortest", window: ms, recorded: []time.Duration{0},
+			want: map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
+		{name: "negative", window: math.MinInt64, recorded: []time.Duration{0},
+			want: map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
+		{name: "for ever", window: math.MaxInt64, recorded: []time.Duration{0},
+			want: map[time.Duration]int64{100 * 365 * day: 1}},
 	} {
 		w := sketch.New(tt.window)
 		for _, d := range tt.recorded {
@@ -60,13 +65,16 @@ func TestTimesInAnyOrder(t *testing.T) {
 		now      time.Duration
 		want     int64
 	}{
-		{"back and forth within the window", []time.Duration{20 * s, 0, 29 * s, 10 * s, 1}, 30 * s, 5},
-		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
-		{"too late to count", []time.Duration{36 * s, 1 * s}, 36 * s, 1},
-		{"an hour late, which costs one step at most", []time.Duration{time.Hour, time.Hour + 5*s, 17 * s},
-			time.Hour + 5*s, 1},
-		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 3},
-		{"from the far future", []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
+		{name: "back and forth within the window", recorded: []time.Duration{20 * s, 0, 29 * s, 10 * s, 1}, now: 30 * s,
+			want: 5},
+		{name: "before the first", recorded: []time.Duration{20 * s, -1, -9 * s}, now: 20 * s, want: 3},
+		{name: "too late to count", recorded: []time.Duration{36 * s, 1 * s}, now: 36 * s, want: 1},
+		{name: "an hour late, which costs one step at most", recorded: []time.Duration{time.Hour, time.Hour + 5*s, 17 * s},
+			now: time.Hour + 5*s, want: 1},
+		{name: "a clock set back", recorded: []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s},
+			now: 20 * s, want: 3},
+		{name: "from the far future", recorded: []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, now: 10 * s,
+			want: 2},
 	} {
 		w := sketch.New(30 * s)
 		for _, d := range tt.recorded {

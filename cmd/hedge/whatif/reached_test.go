@@ -45,7 +45,10 @@ func TestReached(t *testing.T) {
 			predicted float64
 			q         float64
 			bounds    [2]float64
-		}{{"p99", p.p99, 0.99, tc.p99}, {"p99.9", p.p999, 0.999, tc.p999}} {
+		}{
+			{name: "p99", predicted: p.p99, q: 0.99, bounds: tc.p99},
+			{name: "p99.9", predicted: p.p999, q: 0.999, bounds: tc.p999},
+		} {
 			reached := float64(hedged.Percentile(of.q)) / float64(time.Millisecond)
 			if ratio := reached / of.predicted; ratio < of.bounds[0] || ratio > of.bounds[1] {
 				t.Errorf("%s: %s of %.1f ms is %.2f times the predicted %.1f ms, want %v", tc.workload, of.name,

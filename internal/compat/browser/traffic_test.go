@@ -32,13 +32,15 @@ type method struct {
 var stragglers = testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
 
 var healthy = []method{
-	{"items.shop:443", "/shop.Items/Get", 60, stragglers, 0},
-	{"items.shop:443", "/shop.Items/Search", 25, testserver.Straggler(testserver.LogNormal(33*ms, 14*ms), 0.03, 8), 0},
-	{"prices.shop:443", "/shop.Prices/List", 20, testserver.LogNormal(80*ms, 16*ms), 0},
-	{"prices.shop:443", "/shop.Prices/Rare", 0.02, testserver.LogNormal(80*ms, 16*ms), 0},
+	{target: "items.shop:443", name: "/shop.Items/Get", rate: 60, takes: stragglers},
+	{target: "items.shop:443", name: "/shop.Items/Search", rate: 25,
+		takes: testserver.Straggler(testserver.LogNormal(33*ms, 14*ms), 0.03, 8)},
+	{target: "prices.shop:443", name: "/shop.Prices/List", rate: 20, takes: testserver.LogNormal(80*ms, 16*ms)},
+	{target: "prices.shop:443", name: "/shop.Prices/Rare", rate: 0.02, takes: testserver.LogNormal(80*ms, 16*ms)},
 }
 
-var unhealthy = []method{{"items.shop:443", "/shop.Items/Get", 60, stragglers, 6 * time.Minute}}
+var unhealthy = []method{{target: "items.shop:443", name: "/shop.Items/Get", rate: 60, takes: stragglers,
+	stalls: 6 * time.Minute}}
 
 // afterTenMinutes calls the methods for ten minutes of virtual time under a scheduler with these
 // options, and returns a handler with the debug page as it is then.

@@ -133,12 +133,14 @@ func TestMessages(t *testing.T) {
 		winner  int // if there is a hedge
 		streams bool
 	}{
-		{"the primary wins", []plan{{delay: 30 * ms}, {delay: time.Hour}}, 0, false},
-		{"the hedge wins", []plan{{delay: 50 * ms}, {delay: 5 * ms}}, 1, false},
-		{"all fail", []plan{{delay: 30 * ms, code: codes.Unavailable}, {delay: 5 * ms, code: codes.Unavailable}}, 0, false},
-		{"all fail for good",
-			[]plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, 1, false},
-		{"the hedge wins without a message", []plan{{delay: 50 * ms, empty: true}, {delay: 5 * ms, empty: true}}, 1, true},
+		{name: "the primary wins", plans: []plan{{delay: 30 * ms}, {delay: time.Hour}}},
+		{name: "the hedge wins", plans: []plan{{delay: 50 * ms}, {delay: 5 * ms}}, winner: 1},
+		{name: "all fail",
+			plans: []plan{{delay: 30 * ms, code: codes.Unavailable}, {delay: 5 * ms, code: codes.Unavailable}}},
+		{name: "all fail for good",
+			plans: []plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, winner: 1},
+		{name: "the hedge wins without a message",
+			plans: []plan{{delay: 50 * ms, empty: true}, {delay: 5 * ms, empty: true}}, winner: 1, streams: true},
 	} {
 		for name, k := range kinds {
 			for n := range 4 {

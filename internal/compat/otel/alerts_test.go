@@ -246,29 +246,25 @@ type trouble struct {
 }
 
 var troubles = []trouble{
-	{"dry", "HedgingBudgetDry", []hedge.Option{hedge.WithBudgetPercent(1)},
-		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 100), nil }, false},
-	{"wasted", "HedgingWithoutWins", nil,
-		func(id int, hedge bool) (time.Duration, error) {
-			return either(id%20 > 0, 1, either(hedge, 1000, 30)), nil
-		}, false},
-	{"throttled", "HedgingThrottled", []hedge.Option{hedgetest.Throttle(10, 0.1)},
-		func(int, bool) (time.Duration, error) { return 30, status.Error(codes.Unavailable, "down") }, false},
-	{"paused", "HedgingPaused", nil,
-		func(int, bool) (time.Duration, error) { return 1, nil }, false},
-	{"busy", "HedgingOverBudget", []hedge.Option{hedge.WithBudgetPercent(400)},
-		func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 30), nil }, false},
-	{"guarded", "HedgingGuarded", nil,
-		func(id int, hedge bool) (time.Duration, error) {
-			if hedge && id%40 == 0 {
-				return 0, status.Error(codes.ResourceExhausted, "quota")
-			}
-			return either(hedge || id%20 > 0, 1, 30), nil
-		}, false},
-	{"panicking", "HedgingPanics", nil,
-		func(id int, hedge bool) (time.Duration, error) {
-			return either(id%20 > 0, 1, either(hedge, either(id%40 > 0, 1, 1000), 30)), nil
-		}, true},
+	{target: "dry", alert: "HedgingBudgetDry", options: []hedge.Option{hedge.WithBudgetPercent(1)},
+		takes: func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 100), nil }},
+	{target: "wasted", alert: "HedgingWithoutWins", takes: func(id int, hedge bool) (time.Duration, error) {
+		return either(id%20 > 0, 1, either(hedge, 1000, 30)), nil
+	}},
+	{target: "throttled", alert: "HedgingThrottled", options: []hedge.Option{hedgetest.Throttle(10, 0.1)},
+		takes: func(int, bool) (time.Duration, error) { return 30, status.Error(codes.Unavailable, "down") }},
+	{target: "paused", alert: "HedgingPaused", takes: func(int, bool) (time.Duration, error) { return 1, nil }},
+	{target: "busy", alert: "HedgingOverBudget", options: []hedge.Option{hedge.WithBudgetPercent(400)},
+		takes: func(_ int, hedge bool) (time.Duration, error) { return either(hedge, 1, 30), nil }},
+	{target: "guarded", alert: "HedgingGuarded", takes: func(id int, hedge bool) (time.Duration, error) {
+		if hedge && id%40 == 0 {
+			return 0, status.Error(codes.ResourceExhausted, "quota")
+		}
+		return either(hedge || id%20 > 0, 1, 30), nil
+	}},
+	{target: "panicking", alert: "HedgingPanics", takes: func(id int, hedge bool) (time.Duration, error) {
+		return either(id%20 > 0, 1, either(hedge, either(id%40 > 0, 1, 1000), 30)), nil
+	}, panics: true},
 }
 
 func either(first bool, a, b time.Duration) time.Duration {

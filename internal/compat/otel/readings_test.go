@@ -39,20 +39,23 @@ func TestReadings(t *testing.T) {
 		options []hedge.Option
 		is      func(r read) bool
 	}{
-		{"stragglers", own, nil, func(r read) bool {
+		{name: "stragglers", takes: own, is: func(r read) bool {
 			ten = r
 			return r.load <= 0.10 && r.won > 0.33 && r.won < 0.8 && r.noBudget < 0.1 && r.saved > 0.2 &&
 				r.measured < 1.2*r.predicted && r.unhedged > r.measured
 		}},
 		// More would help, and no_budget does not show it.
-		{"stragglers, and a smaller budget", own, []hedge.Option{hedge.WithBudgetPercent(2)}, func(r read) bool {
-			return r.load <= 0.02 && r.won > 0.33 && r.won < 0.85 && r.noBudget < 0.1 && r.measured > 3*ten.measured
-		}},
-		{"slow requests", request, nil, func(r read) bool { return r.won < 0.05 && r.saved < 0.05 && r.load < ten.load/2 }},
-		{"slow requests, after a percentile", request, []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.95))},
-			func(r read) bool { return r.won < 0.05 && r.noBudget < 1 }},
-		{"all calls are slow", slow, []hedge.Option{hedge.WithTrigger(hedge.Fixed(20 * ms))},
-			func(r read) bool { return r.load <= 0.101 && r.noBudget > 5 && r.won < 0.05 }},
+		{name: "stragglers, and a smaller budget", takes: own, options: []hedge.Option{hedge.WithBudgetPercent(2)},
+			is: func(r read) bool {
+				return r.load <= 0.02 && r.won > 0.33 && r.won < 0.85 && r.noBudget < 0.1 && r.measured > 3*ten.measured
+			}},
+		{name: "slow requests", takes: request,
+			is: func(r read) bool { return r.won < 0.05 && r.saved < 0.05 && r.load < ten.load/2 }},
+		{name: "slow requests, after a percentile", takes: request,
+			options: []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.95))},
+			is:      func(r read) bool { return r.won < 0.05 && r.noBudget < 1 }},
+		{name: "all calls are slow", takes: slow, options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(20 * ms))},
+			is: func(r read) bool { return r.load <= 0.101 && r.noBudget > 5 && r.won < 0.05 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBackend(t)

@@ -132,14 +132,15 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 			want         int64
 			exemplars    bool
 		}{
-			{"call.duration", "grpc.status=OK", calls, true}, {"call.duration", "", calls, true},
-			{"attempt.duration", "", cluster.Counts().Attempts, true},
-			{"attempt.duration", "grpc.status=CANCELLED", stats.Hedges, true},
-			{"call.hedges", "", stats.Hedged, true}, {"call.hedges.sum", "", stats.Hedges, false},
-			{"hedge.calls", "", calls, false}, {"hedge.sent", "", stats.Hedges, false},
-			{"hedge.loser.duration", "", stats.Hedges, true},
-			{"hedge.decisions", outcome + "won", stats.HedgeWins, false},
-			{"hedge.decisions", outcome + "no_budget", stats.BudgetExhausted, false},
+			{name: "call.duration", having: "grpc.status=OK", want: calls, exemplars: true},
+			{name: "call.duration", want: calls, exemplars: true},
+			{name: "attempt.duration", want: cluster.Counts().Attempts, exemplars: true},
+			{name: "attempt.duration", having: "grpc.status=CANCELLED", want: stats.Hedges, exemplars: true},
+			{name: "call.hedges", want: stats.Hedged, exemplars: true}, {name: "call.hedges.sum", want: stats.Hedges},
+			{name: "hedge.calls", want: calls}, {name: "hedge.sent", want: stats.Hedges},
+			{name: "hedge.loser.duration", want: stats.Hedges, exemplars: true},
+			{name: "hedge.decisions", having: outcome + "won", want: stats.HedgeWins},
+			{name: "hedge.decisions", having: outcome + "no_budget", want: stats.BudgetExhausted},
 		} {
 			name := "grpc.client." + tc.name
 			got, _ := sum(all, name, strings.Fields(tc.having)...)

@@ -41,9 +41,10 @@ func TestGRPCJava_AsksTheNextServer(t *testing.T) {
 		attempts                 int // of all calls
 		shed                     int64
 	}{
-		{"RESOURCE_EXHAUSTED", "mark", "OK OK OK OK", 3 * calls, calls},
-		{"UNAVAILABLE", "mark", "RESOURCE_EXHAUSTED OK RESOURCE_EXHAUSTED OK", 2 * calls, calls / 2},
-		{"RESOURCE_EXHAUSTED", "plain", "OK OK OK OK", 2 * calls, 0},
+		{nonFatal: "RESOURCE_EXHAUSTED", mark: "mark", outcomes: "OK OK OK OK", attempts: 3 * calls, shed: calls},
+		{nonFatal: "UNAVAILABLE", mark: "mark", outcomes: "RESOURCE_EXHAUSTED OK RESOURCE_EXHAUSTED OK",
+			attempts: 2 * calls, shed: calls / 2},
+		{nonFatal: "RESOURCE_EXHAUSTED", mark: "plain", outcomes: "OK OK OK OK", attempts: 2 * calls},
 	} {
 		t.Run(tc.nonFatal+", "+tc.mark, func(t *testing.T) {
 			var hedges atomic.Int64

@@ -194,10 +194,10 @@ func TestMesh(t *testing.T) {
 		weighted    bool
 		backends    int // that the policy of one place in the tree knows, each over two connections
 	}{
-		{"round robin", roundRobin, false, 4},
-		{"round robin, localities with weights", roundRobin, true, 4},
-		{"outlier detection below", fmt.Sprintf(outliers, roundRobin), false, 4},
-		{"ring hash", `{"ring_hash_experimental": {}}`, false, 4},
+		{name: "round robin", child: roundRobin, backends: 4},
+		{name: "round robin, localities with weights", child: roundRobin, weighted: true, backends: 4},
+		{name: "outlier detection below", child: fmt.Sprintf(outliers, roundRobin), backends: 4},
+		{name: "ring hash", child: `{"ring_hash_experimental": {}}`, backends: 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const changes = 2000  // the first call during the change

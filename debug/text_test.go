@@ -1,0 +1,91 @@
+package debug_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// TestText_OfATarget checks the text for states of a target, and that it is empty without them.
+func TestText_OfATarget(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	silent := func(connections int, since time.Duration, addresses ...string) stats.Method {
+		b := stats.Backends{Ready: 3, Connections: 6, Moved: 4321}
+		for _, address := range addresses {
+			b.Silent = append(b.Silent, stats.SilentBackend{Address: address, Connections: connections, Since: ago(since)})
+		}
+		return stats.Method{Backends: b}
+	}
+	within := func(value, low, high time.Duration) stats.Interval {
+		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
+	}
+	gain := stats.Gain{
+		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Load: 0.05,
+		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4),
+		SavedPerHedge: within(60, 40, 80),
+	}
+	few := gain
+	few.Measured = false
+	hedged := few
+	hedged.Calls = 22
+	for _, tc := range []struct {
+		name      string
+		stats     stats.Method
+		want, not []string
+	}{
+		{name: "control group", stats: stats.Method{Gain: &gain},
+			want: []string{"- Last 30 minutes: p99 was 54ms (95% CI 52ms to 57ms) with " +
+				"hedging, 210ms (180ms to 260ms) in the unhedged control group. Hedging saved 3ms (2ms to 4ms) per call, " +
+				"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, not: []string{"estimate from primaries"}},
+		{name: "small control group", stats: stats.Method{Gain: &few},
+			want: []string{"The control group is still too small: 1,234 calls in the last 30 min."},
+			not:  []string{"Last 30 minutes"}},
+		{name: "few hedged calls", stats: stats.Method{Gain: &hedged},
+			want: []string{"The group that may be hedged is still too small: " +
+				"22 calls in the last 30 min. Measuring a gain takes at least ten minutes, and 500 calls of each group."}},
+		{name: "no call yet", stats: stats.Method{Gain: &stats.Gain{}}, not: []string{"too small"}},
+		{name: "no control group",
+			stats: stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
+			want:  []string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}},
+		{name: "nothing", stats: stats.Method{Guard: stats.Guard{Share: 1}},
+			not: []string{"ontrol group", "guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
+		{name: "guard",
+			stats: stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
+			want: []string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is now 25.0%.",
+				"25.0% of due hedges, for 1.5 min"}},
+		{name: "resets learned",
+			stats: stats.Method{Resets: stats.Resets{Learned: 50, Since: ago(2 * time.Second), Until: ago(-118 * time.Second)}},
+			want:  []string{"at most 50 hedges per minute are sent. The limit rises over the next 1.97 min.", "50 per minute"}},
+		{name: "resets set", stats: stats.Method{Resets: stats.Resets{Limit: 100, Per: time.Second}},
+			want: []string{"100 in 1 s"}, not: []string{"- "}},
+		{name: "silent", stats: silent(4, 12*time.Second, "10.0.0.2:443\x1b[2J"), want: []string{
+			`- "10.0.0.2:443\x1b[2J" has been silent for 12 s, on 4 connections: calls`, "1, the first for 12 s", "4,321",
+			"3, over 6 connections"}, not: []string{"\x1b", "Only one backend"}},
+		{name: "many silent", stats: silent(1, time.Second, "A", "B", "C", "D", "E", "F", "G"),
+			want: []string{"- E has been silent for 1 s, on 1 connection:", "- Further silent backends: 2."},
+			not:  []string{"- F has"}},
+		{name: "single connection", stats: stats.Method{Backends: stats.Backends{SingleConnection: true}},
+			want: []string{"- Hedges use the connection of the primary"}, not: []string{"Only one backend"}},
+		{name: "single backend",
+			stats: stats.Method{Backends: stats.Backends{SingleConnection: true, Ready: 1, Connections: 1}},
+			want:  []string{"- Only one backend is ready"}, not: []string{"Hedges use"}},
+		{name: "saved", stats: stats.Method{Budget: stats.Budget{Tokens: 3, Burst: 8, Saved: 12.25}},
+			want: []string{"3.0 of 8.0 tokens", "12.2 tokens"}},
+		{name: "rules", stats: stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}},
+			want: []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}},
+		{name: "paused by the switch", stats: stats.Method{PausedBy: "HEDGE_DISABLED"},
+			want: []string{"paused by the environment variable HEDGE_DISABLED"}},
+	} {
+		text := debug.Text(tc.stats, now)
+		says(t, text, tc.want...)
+		for _, not := range tc.not {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: %q in\n%s", tc.name, not, text)
+			}
+		}
+	}
+}
