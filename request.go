@@ -17,9 +17,8 @@ import (
 // Nil, the default, means no classes.
 //
 // A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
-// bytes. A class with too few calls uses the latencies of the method. All classes share the
-// target's budget. A class without a call for 15 minutes is removed when a new class needs its
-// place. Learned classes outlive a [Scheduler.Update].
+// bytes. A class with too few calls uses the latencies of the method. A class without a call for 15
+// minutes is removed when a new class needs its place.
 //
 // of runs on the caller's goroutine, once per unary call and once for the request of a server
 // stream, and its run time adds to the latency. It must be safe for concurrent use, and must not
@@ -74,12 +73,9 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //   - a nil reply and a status that would end the race: see [WithNonFatalCodes].
 //   - a nil reply and [io.EOF], for a server stream that ended without a message.
 //
-// acceptable is not called for:
-//
-//   - other failures.
-//   - streams decided by their response headers: with a hedgingPolicy, or with a caller that calls
-//     Header first (see [WithWaitForMessage]) or while RecvMsg waits.
-//   - calls that cannot be hedged, for example while their method is being learned.
+// It is not called for other failures, for calls that cannot be hedged, nor for streams decided by
+// their response headers: with a hedgingPolicy, or with a caller that calls Header first (see
+// [WithWaitForMessage]) or while RecvMsg waits.
 //
 // acceptable must be safe for concurrent use, and must neither change nor keep the reply. It runs
 // with the caller's context on the goroutine of the attempt, even for attempts that turn out to

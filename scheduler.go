@@ -49,8 +49,7 @@ func New(opts ...Option) (*Scheduler, error) {
 // Update returns the errors of New, and an error for a nil scheduler. After an error nothing has
 // changed.
 //
-// Update may be called concurrently with calls and with itself. It takes a few microseconds per
-// known method.
+// Update may be called concurrently. It takes a few microseconds per known method.
 func (s *Scheduler) Update(opts ...Option) error {
 	r := s.registry()
 	if !r.Made() {

@@ -66,8 +66,8 @@ func callHook[E any](hook func(E), event E) {
 	}
 }
 
-// ErrLost is the [context.Cause] of the context of a loser. Interceptors chained after hedging and
-// stats.Handlers can use it to distinguish losers from failures.
+// ErrLost is the [context.Cause] of the context of a loser, by which interceptors chained after
+// hedging can distinguish it from a failure.
 var ErrLost = rpc.ErrLost
 
 // Panic is the value, always a *Panic, of the panic on the caller's goroutine when a hedge panics
@@ -75,6 +75,6 @@ var ErrLost = rpc.ErrLost
 // goroutine, as [runtime/debug.Stack] formats it, without its first line.
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if it is an
-// error, for [errors.Is] and [errors.As]. A primary panics on the caller's goroutine with its own
-// value, so code that recovers must handle both.
+// error. A primary panics on the caller's goroutine with its own value, so code that recovers must
+// handle both.
 type Panic = race.Panic

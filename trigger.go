@@ -35,14 +35,10 @@ type Trigger struct {
 // budget. It makes the slower half of calls faster by the greatest factor, from the median to p99.9
 // on a logarithmic scale. A hedge must gain more than its price, which all methods of a target share.
 //
-// About once per second, at the default [WithWindow], Auto makes a choice for each method from the
-// recent latencies of its primaries, its hedges and its hedged calls. [stats.Method] reports it.
-// docs/trigger.md derives the choice, after Kaler, He and Elnikety, "Optimal Reissue Policies for
-// Reducing Tail Latency" (SPAA 2017), and states its limits.
-//
-// A choice needs 100 calls; before, a method is hedged at its 90th percentile. All choices of a
-// scheduler together use at most about 1% of a core: with thousands of methods, choices are less
-// frequent.
+// Auto makes a choice about once per second, at the default [WithWindow], and less often with
+// thousands of methods. It needs 100 calls; before, a method is hedged at its 90th percentile.
+// [stats.Method] reports the choice, and docs/trigger.md derives it, after Kaler, He and Elnikety,
+// "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017).
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{auto: true, delay: race.Longest}
 	for _, opt := range opts {

@@ -117,7 +117,6 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 	sc.UpdateAddresses(addresses)
 }
 
-// closeAll closes each child and then its remaining connections.
 func closeAll(children []*child) {
 	for _, c := range children {
 		c.tell(func() {
@@ -175,7 +174,6 @@ func (s *subConn) Shutdown() {
 	s.SubConn.Shutdown()
 }
 
-// update runs change, and updates the list of ready connections.
 func (s *subConn) update(change func()) {
 	p := s.child.policy
 	p.mu.Lock()

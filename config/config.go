@@ -58,7 +58,6 @@ func options(m protoreflect.Message, depth int) ([]hedge.Option, error) {
 	return p.opts, p.err
 }
 
-// parsed is the options that were read, and their errors.
 type parsed struct {
 	opts  []hedge.Option
 	err   error

@@ -31,7 +31,6 @@ const (
 	chartTop, chartBottom = 12.0, 162.0
 )
 
-// vertical returns the place of a share of the chart's height.
 func vertical(share float64) float64 {
 	return chartBottom - (chartBottom-chartTop)*min(max(share, 0), 1)
 }

@@ -109,7 +109,6 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// accepted returns the format of a request without ?format=.
 func accepted(accept string) string {
 	switch {
 	case strings.Contains(accept, "text/html"):
@@ -133,7 +132,6 @@ type view struct {
 	Filter   string `json:"filter,omitempty"`
 }
 
-// row is one method of one target.
 type row struct {
 	Sentence string            `json:"sentence"`
 	Notes    []string          `json:"notes,omitempty"` // hints for an operator
@@ -153,7 +151,6 @@ func newRow(t stats.Method, config *settings.Config, unhedged stats.Reason, at t
 	return r
 }
 
-// newView returns a view of at most limit methods.
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := (*registry.Registry)(s)
 	config := known.Config()

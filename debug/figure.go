@@ -15,7 +15,6 @@ import (
 
 type figure struct{ Name, Value string }
 
-// Figures returns the numbers of a method and of its target, one line each.
 func (r row) Figures() (f []figure) {
 	t, c, g := r.Stats, r.Stats.Choice, cmp.Or(r.Stats.Gain, &stats.Gain{})
 	add := func(holds bool, name, format string, args ...any) {
@@ -68,7 +67,6 @@ func decided(c stats.Counts) string {
 	return "hedged calls"
 }
 
-// named is a count with its name in words.
 type named struct {
 	Name  string
 	Value int64
@@ -123,7 +121,6 @@ func short(d time.Duration) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// count formats a number with commas.
 func count(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -139,5 +136,4 @@ func plural(n int64, noun string) string {
 	return count(n) + " " + noun + "s"
 }
 
-// lasting formats the time since a moment.
 func lasting(since, now time.Time) string { return "for " + short(now.Sub(since)) }

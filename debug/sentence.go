@@ -21,7 +21,6 @@ var off = map[stats.Reason]string{
 	stats.InControlGroup:     "All calls are in the control group, so none is hedged. Latencies are still learned.",
 }
 
-// sentence describes the current state of a method, and its cause.
 func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
 	switch {
 	case t.PausedBy == "HEDGE_DISABLED":
@@ -77,7 +76,6 @@ func active(t stats.Method, config *settings.Config) string {
 	return b.String()
 }
 
-// steps describes when at most n hedges of a call are due.
 func steps(delay string, atOnce bool, n int) string {
 	switch {
 	case atOnce:
@@ -90,7 +88,6 @@ func steps(delay string, atOnce bool, n int) string {
 	return fmt.Sprintf("A call that lasts %s gets a hedge", delay)
 }
 
-// cannot has the reasons why most calls of a method cannot be hedged.
 var cannot = map[stats.Reason]string{
 	stats.EarlyHeaders: "callers call Header first, and the headers arrive before the first message. " +
 		"See hedge.WithWaitForMessage.",
@@ -104,7 +101,6 @@ var cannot = map[stats.Reason]string{
 	stats.OfHedge:      "they are made on behalf of hedges.",
 }
 
-// notes returns hints for an operator.
 func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	g, r := t.Guard, t.Resets
 	n.add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])

@@ -19,13 +19,8 @@
 //
 // # Metrics
 //
-// docs/observability.md lists the instruments, with kinds, units and attributes. All begin with
-// grpc.client.hedge, except grpc.client.call.hedges, which gRPC's proposal A96 defines. Targets of
-// package hedgehttp have the same instruments under http.client.
-//
-// The attributes are grpc.target and grpc.method, or grpc.target alone for a property of the
-// target, with the values of gRPC's plugin: see [stats.Names]. The counts of schedulers with the
-// same MeterProvider add up, and no counter falls.
+// docs/observability.md lists the instruments, with kinds, units and attributes. The counts of
+// schedulers with the same MeterProvider add up, and no counter falls.
 //
 // # Traces
 //

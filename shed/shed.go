@@ -50,9 +50,9 @@ const (
 // at once. Its methods may be called concurrently. Several servers of a process may share one
 // Bound.
 //
-// A hedge has the metadata hedge-primary-in-flight: 1 besides grpc-previous-rpc-attempts. Attempts
-// without the first header, such as gRPC's own retries, are served and not counted: a call may
-// depend on them. A client with a hedgingPolicy needs RESOURCE_EXHAUSTED in nonFatalStatusCodes.
+// A hedge has the metadata hedge-primary-in-flight: 1. Attempts without it, such as gRPC's own
+// retries, are served and not counted: a call may depend on them. A client with a hedgingPolicy needs
+// RESOURCE_EXHAUSTED in nonFatalStatusCodes.
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64

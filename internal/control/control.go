@@ -11,7 +11,6 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Group is the group of a call.
 type Group uint8
 
 const (
@@ -54,7 +53,6 @@ func For(share float64, of string, old *Groups) *Groups {
 	return g
 }
 
-// Draw puts a call that may be hedged into a group.
 func (g *Groups) Draw() Group {
 	switch {
 	case g == nil:

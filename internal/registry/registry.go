@@ -124,7 +124,6 @@ func (r *Registry) insert(m *Method) {
 	r.methods = append(r.methods, m)
 }
 
-// maxLooks bounds the methods that makeRoom looks at.
 const maxLooks = 32
 
 // makeRoom removes a method with a single call, the oldest, or else one that was not called for long,
@@ -142,13 +141,12 @@ func (r *Registry) makeRoom() {
 	r.remove(r.next())
 }
 
-// unqueue removes a method from the list that has it.
 func (r *Registry) unqueue(m *Method) {
 	r.once.Remove(m.entry.place) // a no-op for an element of another list
 	r.kept.Remove(m.entry.place)
 }
 
-// next returns the method that is to be looked at next. r.mu must be held.
+// r.mu must be held.
 func (r *Registry) next() *Method {
 	first := r.once.Front()
 	if first == nil {

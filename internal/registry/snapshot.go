@@ -26,13 +26,11 @@ const (
 	maxCalls    = 1e15     // of a method
 )
 
-// learnedKey is a method, or one of its classes.
 type learnedKey struct {
 	target, method string
 	class          string // "": the method
 }
 
-// readSnapshots returns the latencies of methods and classes.
 func readSnapshots(all []io.Reader) (map[learnedKey]sketch.Counts, error) {
 	sketches := map[learnedKey][]*sketchpb.DDSketch{}
 	for _, from := range all {
@@ -97,7 +95,6 @@ func readTargets(from io.Reader) ([]*snapshotpb.Target, error) {
 	return message.Targets, nil
 }
 
-// written is the mapping of the sketches in a snapshot.
 var written = sketch.Counts{}.DDSketch().ToProto().GetMapping()
 
 func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
@@ -180,7 +177,6 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 	return nil
 }
 
-// WriteSnapshot writes the latencies of every method.
 func (r *Registry) WriteSnapshot(to io.Writer) error {
 	known := &snapshotpb.Snapshot{}
 	if r.Made() {

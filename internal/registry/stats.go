@@ -28,7 +28,6 @@ func (r *Registry) Stats() stats.Counts {
 	return sum
 }
 
-// all returns every method, sorted by target and method.
 func (r *Registry) all() []*Method {
 	r.mu.Lock()
 	all := slices.Clone(r.methods)
@@ -39,7 +38,6 @@ func (r *Registry) all() []*Method {
 	return all
 }
 
-// Methods returns a row for each method, sorted by target and method.
 func (r *Registry) Methods() []stats.Method {
 	if !r.Made() {
 		return nil
@@ -117,7 +115,6 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	return row
 }
 
-// learned returns the statistics of a method's or a class's learner.
 func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 	if e := l.Estimate(); e != nil {
 		known.Delay = e.Delay
@@ -153,7 +150,6 @@ const (
 	samples     = 61 // ten minutes are between the first and the last
 )
 
-// Sample is the state of a method at one time.
 type Sample struct {
 	At time.Time `json:"at"`
 	// Tail is the recent p99 latency, and Unhedged an estimate of the p99 without hedging. 0:

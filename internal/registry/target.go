@@ -44,7 +44,6 @@ type Target struct {
 	count   int      // methods; guarded by Registry.mu
 }
 
-// Method is the state of one method of one target.
 type Method struct {
 	// The fields that every call uses are first, so that a call touches few cache lines.
 	Learner  trigger.Learner
@@ -72,7 +71,6 @@ type Method struct {
 
 func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
 
-// Find returns the entry of a method; nil if there is none.
 func (r *Registry) Find(target, method string) *Method {
 	if r == nil {
 		return nil
@@ -83,7 +81,6 @@ func (r *Registry) Find(target, method string) *Method {
 	return nil
 }
 
-// find returns the value of name in a map; nil if there is none.
 func find[T any](in *sync.Map, name string) *T {
 	value, _ := in.Load(name)
 	found, _ := value.(*T)
@@ -173,7 +170,6 @@ func (r *Registry) newMethod(target, name string, with *settings.Settings) *Meth
 	return m
 }
 
-// learn starts a learner of the method, or of one of its classes.
 func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	r := m.Target.registry
 	l.Start(c, trigger.Owner{
@@ -212,7 +208,7 @@ func (r *Registry) nameOf(connection string) string {
 	return name
 }
 
-// forgetNames forgets all names. r.mu must be held.
+// r.mu must be held.
 func (r *Registry) forgetNames() {
 	r.names.Clear()
 	r.named = 0

@@ -203,27 +203,11 @@ func (p *pattern) compare(q *pattern) int {
 	return cmp.Or(slices.Compare(p.rank[:], q.rank[:]), strings.Compare(p.text, q.text))
 }
 
-// literals counts the characters of a pattern that stand for themselves. Characters in brackets do
-// not.
-func literals(p string) (n int) {
-	inClass := false
-	for i := 0; i < len(p); i++ {
-		switch c := p[i]; {
-		case inClass && c != '\\':
-			inClass = c != ']'
-		case c == '[':
-			inClass = true
-		case c == '\\':
-			i++
-			if !inClass {
-				n++
-			}
-		case c != '*' && c != '?':
-			n++
-		}
-	}
-	return n
-}
+// special matches an escaped character, and what does not stand for itself.
+var special = regexp.MustCompile(`(?s)\\(.)|\[(?:\\.|[^\]\\])*\]|[*?]`)
+
+// literals counts the characters of a pattern that stand for themselves.
+func literals(p string) int { return len(special.ReplaceAllString(p, "$1")) }
 
 // route is a parsed pattern of [http.ServeMux].
 type route struct {
