@@ -63,7 +63,8 @@ func TestConnections(t *testing.T) {
 			}
 			row := s.Methods()[0]
 			if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses {
-				t.Errorf("%+v", row)
+				t.Errorf("the row is %+v, want %d connections, %d addresses, and %d hedges over a used one", row, tc.want,
+					tc.addresses, tc.same*calls)
 			}
 			if d.conn.Close(); d.open() != 0 {
 				t.Errorf("%d connections are open after the close", d.open())
@@ -190,7 +191,7 @@ func TestSingleConnection(t *testing.T) {
 			}
 			synctest.Wait()
 			if row := s.Methods()[0]; row.SingleConnection != tc.want {
-				t.Errorf("%+v: %+v", tc, row.Backends)
+				t.Errorf("%+v: SingleConnection is %t, want %t", tc, row.SingleConnection, tc.want)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 				early := tc.after == 0 && row.NoOtherBackend > none
 				if row.SameBackend != int64(tc.same)*calls || row.NoOtherBackend != none && !early || row.Ready != tc.ready ||
 					row.SingleConnection != (tc.ready == 1) {
-					t.Errorf("%+v", row)
+					t.Errorf("the row is %+v, want %d hedges, %d of them at a used backend, %d ready", row, tc.sent, tc.same, tc.ready)
 				}
 			})
 		})
@@ -130,7 +130,7 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 			}
 		})
 		if reply := unary.must(t, client, 1); reply.Backend != 0 || s.Stats().Hedges != 1 {
-			t.Errorf("%v, %+v", reply, s.Stats())
+			t.Errorf("the reply is %v, want the primary's after one hedge; %+v", reply, s.Stats())
 		}
 	})
 }

@@ -48,7 +48,7 @@ func TestPicker_Nil(t *testing.T) {
 	conn, child, _ := buildReady(t, 1)
 	child.say(connectivity.Connecting, nil)
 	if res, err := conn.pick(t.Context()); err != grpcbalancer.ErrNoSubConnAvailable {
-		t.Errorf("%v, %v", res.SubConn, err)
+		t.Errorf("picked %v, %v, want to wait", res.SubConn, err)
 	}
 }
 

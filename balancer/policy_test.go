@@ -48,7 +48,7 @@ func TestPassesThrough(t *testing.T) {
 	b.ResolverError(errors.New("no address"))
 	if _, err := conn.pick(t.Context()); conn.states[0] != connectivity.TransientFailure || err == nil ||
 		err.Error() != "no address" {
-		t.Errorf("%v, %v", conn.states, err)
+		t.Errorf("the states are %v, and a pick fails with %v; want the child's", conn.states, err)
 	}
 	if err := b.UpdateClientConnState(grpcbalancer.ClientConnState{}); err != grpcbalancer.ErrBadResolverState {
 		t.Errorf("without a configuration: %v", err)
@@ -225,7 +225,7 @@ func TestReady(t *testing.T) {
 	} {
 		step.do()
 		if c := place.Count(target); c.Ready != step.want || (len(c.Silent) > 0) != (step.name == "silent") {
-			t.Errorf("%s: %+v", step.name, c)
+			t.Errorf("%s: %+v, want %d ready, and a silent one only if the step says so", step.name, c, step.want)
 		}
 	}
 	if healthy != "TRANSIENT_FAILURE" {

@@ -70,7 +70,7 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 				row := s.Methods()[0]
 				if hedges := int64(len(tc.want) - 1); row.Hedges != hedges || row.TurnedAway != hedges ||
 					row.HedgeWins+row.PrimaryWins != 0 {
-					t.Errorf("%+v", row.Counts)
+					t.Errorf("%+v, want no wins, and every hedge turned away", row.Counts)
 				}
 			})
 		})

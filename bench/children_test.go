@@ -102,7 +102,7 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 				t.Logf("the primaries went to %v; %d hedges, %d met a used backend", primaries, s.Stats().Hedges,
 					s.Stats().SameBackend)
 				if stats := s.Stats(); stats.Hedges != hedges*calls || stats.SameBackend != tc.same*calls {
-					t.Errorf("%+v", stats)
+					t.Errorf("%+v, want %d hedges, %d of them over a used connection", stats, hedges*calls, tc.same*calls)
 				}
 			})
 		})

@@ -44,7 +44,7 @@ func says(t *testing.T, text string, what ...string) {
 	t.Helper()
 	for _, want := range what {
 		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
 }
@@ -87,14 +87,14 @@ func TestHandler_Formats(t *testing.T) {
 		}
 		m := parsed.Methods[0]
 		if parsed.Totals != s.Stats() || m.Stats.Counts != row.Counts || m.Stats.Delay != row.Delay {
-			t.Errorf("%+v", parsed)
+			t.Errorf("the JSON has %+v, want the counts and the delay of Methods", parsed)
 		}
 		if len(m.History) < 30 || len(m.History) > 61 || time.Since(m.History[0].At) > 10*time.Minute+20*time.Second {
 			t.Errorf("%d samples, the first %v ago", len(m.History), time.Since(m.History[0].At))
 		}
 		for _, sample := range m.History[1:] {
 			if sample.Tail == 0 || sample.Unhedged == 0 || sample.Load < 0 || sample.Load > 0.2 {
-				t.Errorf("%+v", sample)
+				t.Errorf("the history has %+v, want both tails, and a load up to .2", sample)
 			}
 		}
 		says(t, get(h, "", "*/*").Body.String(), // as curl asks
@@ -123,7 +123,7 @@ func TestHandler_NamesAreEscaped(t *testing.T) {
 			t.Error(html)
 		}
 		if text := get(h, "", "").Body.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, `\x1b[2J`) {
-			t.Errorf("%q", text)
+			t.Errorf("the text has a control character, or lacks its escaped form: %q", text)
 		}
 		if w := get(h, "?format=json", ""); !json.Valid(w.Body.Bytes()) ||
 			strings.Contains(w.Body.String(), "<script>") {
@@ -143,7 +143,7 @@ func TestHandler_Requests(t *testing.T) {
 		w := get(h, query, "text/html")
 		if w.Code != want || w.Header().Get("Content-Security-Policy") == "" ||
 			w.Header().Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%q: %d, %v", query, w.Code, w.Header())
+			t.Errorf("%q: status %d, headers %v; want %d and the security headers", query, w.Code, w.Header(), want)
 		}
 	}
 	r := httptest.NewRequest("POST", "/", strings.NewReader("x"))

@@ -84,7 +84,7 @@ func TestText_OfATarget(t *testing.T) {
 		says(t, text, tc.want...)
 		for _, not := range tc.not {
 			if strings.Contains(text, not) {
-				t.Errorf("%s: %q in\n%s", tc.name, not, text)
+				t.Errorf("%s: want no %q in\n%s", tc.name, not, text)
 			}
 		}
 	}

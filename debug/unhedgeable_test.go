@@ -100,7 +100,7 @@ func TestUnhedgeable(t *testing.T) {
 				}
 				says(t, text, m.Method+"\n    "+tc.sentence)
 				if m.Forecasts != nil || m.Choice.PredictedTail != m.Choice.UnhedgedTail || m.Choice.PredictedLoad != 0 {
-					t.Errorf("%v, %+v", m.Forecasts, m.Choice)
+					t.Errorf("forecasts %v and the choice %+v, want no predictions", m.Forecasts, m.Choice)
 				}
 			})
 		}

@@ -468,7 +468,7 @@ func TestRule08_ResponsesWithoutABody(t *testing.T) {
 					t.Errorf("%d contexts stay with the caller's", n)
 				}
 				if all, err := io.ReadAll(res.Body); len(all) > 0 || err != nil {
-					t.Errorf("%q, %v", all, err)
+					t.Errorf("the body is %q, %v; want none", all, err)
 				}
 				if n := stays(); n != 0 {
 					t.Errorf("%d contexts stay with the caller's after the end of the body", n)

@@ -450,7 +450,7 @@ func TestTransport_Upgrade(t *testing.T) {
 	fmt.Fprintln(res.Body.(io.Writer), "echoed")
 	line, err := bufio.NewReader(res.Body).ReadString('\n')
 	if c := scheduler.Stats(); line != "echoed\n" || err != nil || c.Hedges != 0 || c.NotReplayable != 1 {
-		t.Errorf("%q, %v, %+v", line, err, c)
+		t.Errorf("read %q, %v, want what was written, without a hedge; %+v", line, err, c)
 	}
 }
 

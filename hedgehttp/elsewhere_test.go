@@ -143,7 +143,7 @@ func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
 				}))}
 			get := func(host string) {
 				if res, err := client.Get("http://" + host + "/x"); err != nil || res.StatusCode != 200 {
-					t.Errorf("%v, %v", res, err)
+					t.Errorf("the response is %v, %v; want 200", res, err)
 				}
 			}
 			row := func(target string) (m stats.Method) {

@@ -277,7 +277,7 @@ func TestTransport_LearnsTheFirstByte(t *testing.T) {
 				res.Body.Close()
 			}
 			if p50, _ := s.Latency("http://host", "GET", 0.5); p50 < 95*ms || p50 > 105*ms {
-				t.Errorf("p50 %v", p50)
+				t.Errorf("the median is %v, want 100 ms, as the first byte takes", p50)
 			}
 		})
 	}

@@ -74,7 +74,7 @@ func TestNotReadyIsNotHedged(t *testing.T) {
 			&testpb.Request{}, grpc.WaitForReady(true))
 		if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 ||
 			d == unary && got.NotReady != 1 {
-			t.Errorf("%v, %+v", err, got)
+			t.Errorf("%v, %+v; want no hedge, as the connection is not ready", err, got)
 		}
 	})
 }

@@ -85,11 +85,11 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 			sc.method = cmp.Or(sc.method, "/a/Get")
 			sc.play(t, d, s)
 			if got := s.Stats(); got.Repeated != int64(len(sc.sent)-1) {
-				t.Errorf("%+v", got)
+				t.Errorf("%d calls were sent again, want %d", got.Repeated, len(sc.sent)-1)
 			}
 			for _, row := range s.Methods() { // other words than those of too many resets cost no hedge
 				if first := sc.steps[0]; row.Resets.Learned > 0 && (first.text != calmCut || first.code != codes.Unavailable) {
-					t.Errorf("%s: %+v", row.Method, row.Resets)
+					t.Errorf("%s: %+v, want no limit to be learned", row.Method, row.Resets)
 				}
 			}
 		})

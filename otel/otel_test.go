@@ -9,7 +9,7 @@ func TestNew_MaxMethods(t *testing.T) {
 	for _, n := range []int{-1, 1901} {
 		if _, err := New(Options{MaxMethods: n}); err == nil ||
 			!strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options: MaxMethods(") {
-			t.Errorf("%d: %v", n, err)
+			t.Errorf("MaxMethods of %d: the error is %v, want one that begins with the option", n, err)
 		}
 	}
 }
@@ -25,6 +25,6 @@ func TestOutcomes(t *testing.T) {
 		"early_headers passed_through second_request rejected invalid_costs " +
 		"loser_panics trigger_panics"
 	if got := strings.Join(outcomes[:], " "); strings.Join(strings.Fields(got), " ") != want {
-		t.Errorf("%v", got)
+		t.Errorf("the outcomes are %v, want %v", got, want)
 	}
 }

@@ -319,7 +319,7 @@ func TestRule01_APrimaryThatEndsAfterHeadersHaveDecided(t *testing.T) {
 		t.Error(err)
 	}
 	if _, by, err := receive(st, &testpb.Request{Messages: 1}); err != nil || by != 1 {
-		t.Errorf("by %d, %v", by, err)
+		t.Errorf("the message is of attempt %d, %v; want the hedge's", by, err)
 	}
 }
 

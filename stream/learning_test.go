@@ -115,11 +115,11 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		two, errTwo := both.Recv()
 		_, end := both.Recv()
 		if err = errors.Join(err, errOne, errTwo); err != nil || one.Id != 5 || two.Id != 6 || end != io.EOF {
-			t.Errorf("%v, %v, %v, %v", err, one, two, end)
+			t.Errorf("%v, replies %v and %v, then %v; want the replies to 5 and 6, then the end", err, one, two, end)
 		}
 		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) ||
 			outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
-			t.Errorf("%+v, %+v", got, outcome)
+			t.Errorf("counted %+v, reported %+v; want two calls passed through", got, outcome)
 		}
 		synctest.Wait()
 	})
@@ -231,7 +231,7 @@ func TestDryRun_OfAMessageThatCannotBeMoved(t *testing.T) {
 			_ = st.RecvMsg(into)
 			_, moved := into.(*testpb.Reply)
 			if got := s.Stats(); (got.DryRun == 1) != moved || (got.NotReplayable == 1) == moved {
-				t.Errorf("%T: %+v", into, got)
+				t.Errorf("%T: %+v, want a dry hedge: %t", into, got, moved)
 			}
 		})
 	}

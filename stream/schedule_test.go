@@ -221,7 +221,7 @@ func TestSchedules(t *testing.T) {
 			scheduler = hedgetest.Fixed(t, d.delay, options...)
 			d.check(t, want, d.play(t, cluster, conn))
 			if got := cluster.Counts(); got.InFlight != 0 {
-				t.Errorf("%+v: %+v", d, got)
+				t.Errorf("%+v: attempts are in flight after the call: %+v", d, got)
 			}
 			stats := scheduler.Stats()
 			total.HedgeWins += stats.HedgeWins

@@ -193,7 +193,7 @@ func TestSingleRequest_SecondBesideHeader(t *testing.T) {
 			err = errors.Join(err, st.Send(&testpb.Request{Id: 1}), st.CloseSend())
 			got, answer := answers(st, -1)
 			if err = errors.Join(err, answer); err != nil || len(got) != 2 {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("answers of the attempts %v, %v; want two", got, err)
 			}
 			header.Wait()
 		})

@@ -45,7 +45,7 @@ func TestJudge(t *testing.T) {
 		word := cells[len(cells)-1]
 		if err := v.err(); tc.want == "" {
 			if err != nil || word != "PASS" {
-				t.Errorf("%s: %s, %v", tc.name, word, err)
+				t.Errorf("%s: %s, %v; want PASS", tc.name, word, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), tc.want) || word != "FAIL" {
 			t.Errorf("%s: %s, %v; want FAIL, %s", tc.name, word, err, tc.want)
@@ -60,7 +60,7 @@ func TestTail(t *testing.T) {
 	err := command.Run(t.Context(), &stdout, &log)
 	for _, want := range []string{"\n 1  ", "\n 20 ", "The slowest hedged calls at concurrency 20", "#0 0.0–"} {
 		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s\n%v", want, &stdout, err)
+			t.Errorf("%q is missing in\n%s\n%v", want, &stdout, err)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestFormats(t *testing.T) {
 	lines := numbered("%dms\n", calls)
 	_, want, stderr := whatIf(t, lines)
 	if !strings.HasPrefix(want, "stdin: 300 calls without hedging\n") {
-		t.Fatalf("%s%s", want, stderr)
+		t.Fatalf("the table of single calls is\n%s%s", want, stderr)
 	}
 	path := filepath.Join(t.TempDir(), "lines.txt")
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {

@@ -106,7 +106,7 @@ func TestSnapshot_IsRestored(t *testing.T) {
 			return hedgetest.Taking([]time.Duration{time.Second, 5 * ms}[simulation.AttemptOf(ctx)])(ctx)
 		})
 		if stats := again.Stats(); err != nil || stats.Hedged != 1 || stats.HedgeWins != 1 || stats.Warmup != 0 {
-			t.Errorf("%+v, %v", stats, err)
+			t.Errorf("%+v, %v; want the first call hedged, and won by its hedge", stats, err)
 		}
 		synctest.Wait()
 
@@ -134,7 +134,7 @@ func TestSnapshot_Errors(t *testing.T) {
 	}
 	for _, s := range []*hedge.Scheduler{nil, {}} {
 		if rows := takenOver(t, [][]byte{snapshotOf(t, s)}).Methods(); len(rows) > 0 {
-			t.Errorf("%+v", rows)
+			t.Errorf("restored %+v, want nothing", rows)
 		}
 	}
 }

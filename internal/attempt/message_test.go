@@ -102,7 +102,7 @@ func TestReply_TakesAMessage(t *testing.T) {
 	got := reply.Make().(*legacy)
 	old.Name, got.Name = "a loser's", "the winner's"
 	if reply.Take(got); old.Name != "the winner's" {
-		t.Errorf("%q", old.Name)
+		t.Errorf("the name is %q, want the winner's", old.Name)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestKeep(t *testing.T) {
 	}
 	invalid := wrapperspb.String("\xff")
 	if m := own.Keep(invalid).Message(); !proto.Equal(m.(proto.Message), invalid) {
-		t.Errorf("%v", m)
+		t.Errorf("kept %v, want %v", m, invalid)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestCopy_IsDeep(t *testing.T) {
 	copied := own.Copy(req).(proto.Message)
 	req.Payload[0], req.Id = 'X', 2
 	if want := (&testpb.Request{Id: 1, Payload: []byte("payload")}); !proto.Equal(copied, want) {
-		t.Errorf("%v", copied)
+		t.Errorf("the copy is %v, want %v", copied, want)
 	}
 	filled := func(s string) *legacy {
 		return &legacy{

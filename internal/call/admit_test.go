@@ -30,7 +30,7 @@ func TestAdmit_OnlyHope(t *testing.T) {
 		var r race.Report
 		copy(r.Attempts[:], tc.attempts[:])
 		if got := call.IsOnlyHope(&r, tc.n); got != tc.want {
-			t.Errorf("%+v: %v", tc, got)
+			t.Errorf("%+v: the only hope: %t", tc, got)
 		}
 	}
 }

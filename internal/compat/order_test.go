@@ -87,7 +87,7 @@ func TestRetryPolicy(t *testing.T) {
 			seen = append(seen, strings.Join(r.Metadata.Get("grpc-previous-rpc-attempts"), ","))
 		}
 		if s := w.scheduler.Stats(); s.Hedges != 1 || s.HedgeWins != 1 || !slices.Equal(seen, []string{"", "1", "1", "1,1"}) {
-			t.Errorf("%+v, %q", s, seen)
+			t.Errorf("%+v; the attempts have the numbers %q, want a hedge that wins by its retry", s, seen)
 		}
 	})
 }

@@ -189,7 +189,7 @@ func TestRule01_SecondRequests(t *testing.T) {
 		return err
 	})
 	if c := s.Stats(); c.HedgeWins == 0 || c.SecondRequest == 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("%+v, want hedges that win, and second requests", c)
 	}
 	for server.running.Load() > 0 { // an abandoned stream would run until the test's timeout
 		runtime.Gosched()

@@ -89,7 +89,7 @@ func TestOf(t *testing.T) {
 		{name: "no attempt", ctx: t.Context(), target: "target"},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
-			t.Errorf("%s: %p, %v", tc.name, r, h)
+			t.Errorf("%s: record %p, hedge %v; want %p, and a hedge: %t", tc.name, r, h, tc.record, tc.hedge)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestRace_Concurrently(t *testing.T) {
 				plan.Alarm = &shared
 				out := r.Run(context.Background(), cancel, plan, p, e)
 				if out.Err != nil || stuck && out.Winner == nil {
-					t.Errorf("%+v, %+v", out, p.report)
+					t.Errorf("the outcome is %+v, want a winner; %+v", out, p.report)
 				}
 				mu.Lock()
 				if out.Untouched {
@@ -113,7 +113,7 @@ func TestRace_Commit(t *testing.T) {
 			e := &entrant{do: func() error { time.Sleep(time.Hour); return failure }}
 			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, e)
 			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit(nil) {
-				t.Errorf("%+v", out)
+				t.Errorf("the outcome is %+v, want the primary's failure, untouched", out)
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
 	}
 	mu.Unlock()
 	if got := <-out; got.Untouched || got.Winner != nil {
-		t.Errorf("%+v", got)
+		t.Errorf("the outcome is %+v, want a touched race without a winner", got)
 	}
 	<-done
 }

@@ -102,7 +102,7 @@ func TestSnapshot_Read(t *testing.T) {
 				want[i].Calls *= tc.times
 			}
 			if diff := cmp.Diff(want, got[key]); err != nil || diff != "" {
-				t.Errorf("%s: %s: %v %s", tc.name, key, err, diff)
+				t.Errorf("%s: %s differs, or is not read: %v %s", tc.name, key, err, diff)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func TestSnapshot_NotUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := registry.ReadSnapshots(&b); err != nil || len(got) != 1 || got["good /p.S/Get "].Total() == 0 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("read %v, %v; want the one method with a valid name", got, err)
 	}
 }
 
@@ -275,7 +275,7 @@ func FuzzSnapshot(f *testing.F) {
 			last := int32(-1)
 			for _, count := range c {
 				if count.Bucket <= last || count.Bucket >= sketch.Buckets || !(count.Calls > 0) || count.Calls > 1e15 {
-					t.Fatalf("%v", c)
+					t.Fatalf("latencies out of their bounds or order: %v", c)
 				}
 				last = count.Bucket
 			}

@@ -41,7 +41,7 @@ func TestWithTargetName(t *testing.T) {
 	}
 	rows := s.Methods()
 	if len(rows) != 2 || rows[1].Target != "etcd/host" || rows[1].Calls != 500 || rows[0].Target != target {
-		t.Fatalf("%+v", rows)
+		t.Fatalf("the rows are %+v, want one for the ten connections, and one for the other target", rows)
 	}
 	if rows[1].Warmup != 20 {
 		t.Errorf("%d calls in warm-up: a connection did not use what the previous one had learned", rows[1].Warmup)
@@ -70,7 +70,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 			}
 		}
 		if rows := s.Methods(); len(rows) != 1 || rows[0].Calls != connections {
-			t.Errorf("%+v", rows)
+			t.Errorf("the rows are %+v, want one with all connections", rows)
 		}
 		for range 20 {
 			time.Sleep(time.Minute)
@@ -109,7 +109,7 @@ func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 	broken = false
 	hedgetest.Call(t, s, target, method, 0) // no lock is held
 	if rows := s.Methods(); len(rows) != 1 || rows[0].Calls != 1 {
-		t.Errorf("%+v", rows)
+		t.Errorf("the rows are %+v, want one with the second call", rows)
 	}
 }
 
@@ -126,6 +126,6 @@ func TestWithTargetName_Backends(t *testing.T) {
 		booked(s, connection, method, ms)
 	}
 	if rows := s.Methods(); len(rows) != 1 || rows[0].Ready != 3 {
-		t.Errorf("%+v", rows)
+		t.Errorf("the rows are %+v, want one with the three backends", rows)
 	}
 }

@@ -24,7 +24,7 @@ func TestTriggerPanics(t *testing.T) {
 		second()
 		before := s.Methods()[0]
 		if before.Choice == (stats.Choice{}) || before.TriggerPanics != 0 {
-			t.Fatalf("%+v", before)
+			t.Fatalf("%+v, want a choice, and no panic yet", before)
 		}
 		undo := registry.MakeTriggerPanic((*registry.Registry)(s))
 		for range 3 {

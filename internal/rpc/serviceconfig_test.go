@@ -48,7 +48,7 @@ func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 		}
 	}
 	if *c.Throttle != (rpc.Throttle{MilliTokens: 10_000, MilliRatio: 100}) {
-		t.Errorf("%+v", c.Throttle)
+		t.Errorf("the throttle is %+v, want 10 tokens and a ratio of .1", c.Throttle)
 	}
 }
 

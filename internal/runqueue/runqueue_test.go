@@ -58,7 +58,7 @@ func TestSum(t *testing.T) {
 		Buckets: []float64{math.Inf(-1), 1, 3, 5, math.Inf(1)},
 	})
 	if n != 7 || total != 2*.5+4*4+5 {
-		t.Errorf("%d, %v", n, total)
+		t.Errorf("%d waits of %v in all, want 7", n, total)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestBusy(t *testing.T) {
 		{late: 1, wait: 5*ms + 1, limit: 5 * ms, busy: true},
 	} {
 		if got := delays(tc.late, tc.wait, tc.limit); got != tc.busy {
-			t.Errorf("%+v: %t", tc, got)
+			t.Errorf("%+v: busy: %t", tc, got)
 		}
 	}
 	if Busy(0, 0) || !Busy(time.Hour, time.Minute) {

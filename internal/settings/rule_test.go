@@ -322,7 +322,7 @@ func TestOptions_TheCallersSlicesAreItsOwn(t *testing.T) {
 	got := (*registry.Registry)(s).Method("target", "/a/b", time.Now()).Settings()
 	if !got.Selected || got.Final != rpc.CodesBut([]codes.Code{codes.Unknown}) || got.MaxHedges != 1 ||
 		got.MinDelay != time.Second {
-		t.Errorf("%+v", got)
+		t.Errorf("the configuration is %+v, want the options of the patterns that match", got)
 	}
 }
 

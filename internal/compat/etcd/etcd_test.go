@@ -125,7 +125,7 @@ func TestReads(t *testing.T) {
 	defer cancel()
 	watch := hedged.Watch(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	if first := <-watch; !first.Created {
-		t.Fatalf("%+v", first)
+		t.Fatalf("the watch begins with %+v, want its creation", first)
 	}
 	const rounds = 20
 	var watching sync.WaitGroup

@@ -97,7 +97,7 @@ func TestMetrics_OfHTTP(t *testing.T) {
 		}
 	}
 	if names["grpc"] == 0 || names["http"] != 2*names["grpc"] {
-		t.Errorf("%v", names)
+		t.Errorf("%v metrics, want those of HTTP for two targets, and of gRPC for one", names)
 	}
 }
 

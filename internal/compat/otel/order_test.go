@@ -226,7 +226,7 @@ func TestOtelgrpc_Failures(t *testing.T) {
 			err := call(ctx, testpb.NewTestServiceClient(conn), 1)
 			cancel()
 			if status.Code(err) != grpccodes.DeadlineExceeded {
-				t.Errorf("%v", err)
+				t.Errorf("the call ends with %v, want its deadline", err)
 			}
 		}
 		synctest.Wait()

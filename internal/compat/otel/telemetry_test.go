@@ -124,7 +124,7 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 		b.spanned(t, client, calls, 1300*ms)
 		stats, all := s.Stats(), collect(t, b.reader)
 		if stats.Calls != calls || stats.Hedges < 300 {
-			t.Fatalf("%+v", stats)
+			t.Fatalf("%+v, want %d calls and 300 hedges at least", stats, calls)
 		}
 		const outcome = "grpc.hedge.outcome="
 		for _, tc := range []struct {
