@@ -239,6 +239,56 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 	}
 }
 
+// Primaries take 20 ms, or stall while hedges elsewhere are learned. Each call but the first has a
+// deadline, and its hedge is due after about 20 ms.
+func TestRule10_DeadlineTooNearElsewhere(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		there   time.Duration // latency of hedges
+		learned int           // hedges before the call
+		timeout time.Duration
+		idle    time.Duration // before the call
+		sent    bool
+	}{
+		{name: "unknown, and too near by the primaries", timeout: 35 * ms},
+		{name: "unknown, and long enough", timeout: 45 * ms, sent: true},
+		{name: "known to be slow", there: 100 * ms, learned: 20, timeout: 115 * ms},
+		{name: "slow, and long enough", there: 100 * ms, learned: 20, timeout: 125 * ms, sent: true},
+		{name: "known to be fast", there: 5 * ms, learned: 20, timeout: 30 * ms, sent: true},
+		{name: "never answered in time", there: time.Second, learned: 20, timeout: 60 * ms},
+		{name: "slow a window ago", there: 100 * ms, learned: 20, timeout: 115 * ms, idle: time.Minute, sent: true},
+	} {
+		for name, trigger := range map[string]hedge.Trigger{"Auto": hedge.Auto(), "Fixed": hedge.Fixed(21 * ms)} {
+			hedgetest.Run(t, tc.name+", "+name, func(t *testing.T) {
+				s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1), hedge.WithTrigger(trigger))
+				call := func(timeout, takes time.Duration) stats.Counts {
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					before := s.Stats()
+					hedge.Do(ctx, s, target, method, hedgetest.Taking(takes), hedgetest.Taking(tc.there))
+					after := s.Stats()
+					return stats.Counts{Hedges: after.Hedges - before.Hedges, DeadlineNear: after.DeadlineNear - before.DeadlineNear}
+				}
+				for range 100 {
+					call(time.Second, 20*ms)
+				}
+				for range tc.learned {
+					call(max(150*ms, tc.timeout), time.Hour)
+				}
+				time.Sleep(tc.idle)
+				want := stats.Counts{DeadlineNear: 1}
+				if tc.sent {
+					want = stats.Counts{Hedges: 1}
+				}
+				if got := call(tc.timeout, time.Hour); got != want {
+					t.Errorf("%d hedges, and %d not sent by the deadline, want %d, and %d", got.Hedges, got.DeadlineNear,
+						want.Hedges, want.DeadlineNear)
+				}
+			})
+		}
+	}
+}
+
 func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	const service = "/hedgetest.TestService/"
 	for want, names := range map[stats.Counts][]string{

@@ -246,15 +246,17 @@ func retryAt(age, delay time.Duration) time.Duration {
 // deadline.
 func deadlineNear(c *Call, n int, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
-	return ok && deadline.Sub(now) <= median(c, n)
+	return ok && deadline.Sub(now) <= median(c, n, now)
 }
 
-// median returns the median latency of the class or the method; 0 while it is unknown.
-func median(c *Call, n int) time.Duration {
+// median returns the median latency that is expected of hedge n at now, by the class or the method; 0
+// while it is unknown.
+func median(c *Call, n int, now time.Time) time.Duration {
+	own := cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 	if m := c.at(n).method; m != c.method {
-		return m.Learner.Median()
+		return m.Learner.MedianHere(now, own)
 	}
-	return cmp.Or(c.Learner().Median(), c.method.Learner.Median())
+	return own
 }
 
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than
@@ -292,7 +294,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 	}
 	until = min(2*d.Delay, d.latest())
 	if deadline, ok := d.Context.Deadline(); ok {
-		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n)-d.Delay/8)
+		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n, d.now)-d.Delay/8)
 	}
 	if d.age >= until {
 		return 0, until

@@ -358,9 +358,6 @@ func (d *ended) learnHedges() {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
-	if !c.settings.Auto {
-		return
-	}
 	for n := 1; n <= r.Hedges; n++ {
 		latency, answered, known := r.Latency(n)
 		err := r.Attempts[n].Err

@@ -8,6 +8,7 @@
 package trigger
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type Learner struct {
 	away     atomic.Pointer[Learner]       // the method at the hedges' destination; nil: where primaries go
 	measured measured
 	sent     atomic.Int64                  // hedges that have ended
+	received atomic.Pointer[received]      // from other targets; nil: none was ever due
 	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
 
 	// The goroutine that holds schedule.busy owns the fields below.
@@ -176,7 +178,48 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 // of to: answered, or cut short.
 func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answered bool) {
 	l.sent.Add(1)
-	to.hedges.Load().Record(now, d, answered)
+	if to.hedges.Load().Record(now, d, answered); to != l {
+		to.receivedAt(now)
+	}
+}
+
+// received is the latency of recent hedges from other targets. It is immutable.
+type received struct {
+	at     time.Time     // when one ended, or the first was due
+	median time.Duration // a lower bound if none was answered; 0: too few are known
+}
+
+const fewReceived = 5 // hedges below which a slow one, such as the first of a connection, may be the median
+
+func (l *Learner) receivedAt(now time.Time) {
+	last, c := l.received.Load(), l.config.Load()
+	if last != nil && last.median > 0 && now.Sub(last.at) < c.interval()/100 {
+		return // computing takes as long as sending a hedge
+	}
+	r, hedges := &received{at: now}, l.hedges.Load()
+	from, to := hedges.Newest(now, 0, fewReceived)
+	if d := hedges.Between(now, from, to); d.Total() >= fewReceived {
+		answered := false
+		if r.median, answered = d.Quantile(0.50); !answered {
+			r.median, _ = d.Ended(0.50)
+		}
+	}
+	l.received.Store(r)
+}
+
+// MedianHere returns the median latency that a hedge from another target is expected to have, at now:
+// of hedges, else of primaries, else own, of primaries at the other target. own holds for a window only:
+// if it is too long, no hedge is sent, and none learned.
+func (l *Learner) MedianHere(now time.Time, own time.Duration) time.Duration {
+	r := l.received.Load()
+	if r == nil {
+		r = &received{at: now}
+		l.received.CompareAndSwap(nil, r)
+	}
+	if now.Sub(r.at) > l.config.Load().Window {
+		return l.Median()
+	}
+	return cmp.Or(r.median, l.Median(), own)
 }
 
 // elsewhere is an unknown destination.
