@@ -139,6 +139,59 @@ func (r *regions) check(t *testing.T, hedges int64) {
 	}
 }
 
+// slowCopy is a request of the older API. Its copy for a hedge, by an encoding later than the primary's,
+// is ready after 20 ms.
+type slowCopy struct {
+	XXX_sent time.Time
+}
+
+func (m *slowCopy) Reset()         { *m = slowCopy{} }
+func (m *slowCopy) String() string { return "slowCopy" }
+func (*slowCopy) ProtoMessage()    {}
+
+func (m *slowCopy) Marshal() ([]byte, error) {
+	if time.Now().After(m.XXX_sent) {
+		time.Sleep(time.Until(m.XXX_sent.Add(20 * ms)))
+	}
+	return nil, nil
+}
+
+func (m *slowCopy) Unmarshal([]byte) error { return nil }
+
+// TestHedgeTo_CountsWhatIsSent has calls end while the request is copied for a hedge that has been
+// admitted: none is sent, and none counts.
+func TestHedgeTo_CountsWhatIsSent(t *testing.T) {
+	down := testserver.Plan{Delay: 2 * ms, Code: codes.Unavailable}
+	for _, tc := range []struct {
+		name      string
+		eu        testserver.Plan
+		opts      []hedge.Option
+		gone      time.Duration // when the caller gives up
+		hedges    int64
+		failovers int64
+	}{
+		{name: "eu answers during the copy", eu: testserver.Plan{Delay: 15 * ms}, gone: time.Second},
+		{name: "eu answers after the copy", eu: testserver.Plan{Delay: 25 * ms}, gone: time.Second, hedges: 1},
+		{name: "the caller gives up a failover", eu: down, opts: []hedge.Option{hedge.WithFailover()}, gone: 5 * ms},
+		{name: "a failover", eu: down, opts: []hedge.Option{hedge.WithFailover()}, gone: time.Second, hedges: 1,
+			failovers: 1},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			r := startRegions(t, tc.eu, testserver.Plan{Delay: 3 * ms}, append(tc.opts, hedge.WithMaxHedges(1))...)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(tc.gone, cancel)
+			r.conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, &slowCopy{time.Now()}, &testpb.Reply{})
+			time.Sleep(time.Minute)
+			if st := r.scheduler.Stats(); st.Hedges != tc.hedges || st.Hedged != tc.hedges || st.Failovers != tc.failovers ||
+				st.Received != r.us.Counts().Attempts || st.Received != tc.hedges {
+				t.Errorf("counts %+v, and %d attempts at us, want %d hedges, %d of them failovers", st,
+					r.us.Counts().Attempts, tc.hedges, tc.failovers)
+			}
+			r.check(t, tc.hedges)
+		})
+	}
+}
+
 // TestHedgeTo_ADestinationThatIsDown has eu stall or fail, with two destinations of which the first
 // is closed or refuses connections.
 func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {

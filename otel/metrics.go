@@ -322,19 +322,16 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 }
 
 // add adds the counts of a method since before, its last reading, and returns the counts to compare
-// the next reading with. If a count has fallen, the method was removed from memory and began at 0,
-// except that a count of hedges may fall by one.
+// the next reading with. If a count has fallen, the method was removed from memory and began at 0.
 func (l *labels) add(now, before stats.Counts) stats.Counts {
 	for n, was := range fields(&before) {
-		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {
+		if fields(&now)[n] < was {
 			before = stats.Counts{}
 			break
 		}
 	}
 	for n, was := range fields(&before) {
-		is := &fields(&now)[n]
-		fields(&l.total)[n] += max(*is-was, 0)
-		*is = max(*is, was)
+		fields(&l.total)[n] += fields(&now)[n] - was
 	}
 	return now
 }

@@ -1,8 +1,7 @@
 package stats
 
 // Counts has counts of calls and hedges. hedge.Scheduler.Stats counts from the start of the
-// scheduler. Counts never fall, with one exception: Hedges and Hedged fall by one if a call ends
-// between the decision to send a hedge and its sending.
+// scheduler. Counts never fall.
 type Counts struct {
 	// Calls is the number of calls begun, without PassedThrough.
 	Calls int64

@@ -27,7 +27,7 @@ type due struct {
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
-// hedges that were considered, including hedge n. A hedge that is admitted is paid for and counted.
+// hedges that were considered, including hedge n. A hedge that is admitted is paid for. Sent counts it.
 func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	catchUp(c, soFar)
 	if !c.Hedged {
@@ -49,23 +49,6 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		return e
 	}
 	c.hedges.heldBack, c.why = stats.NoReason, stats.NoReason
-	if c.settings.Guard {
-		d.to.method.Guard.Sent(now)
-	}
-	if to := d.to.method; to != c.method {
-		to.Counters.Received.Add(1)
-		to.Counters.Flush()
-	}
-	c.settings.Groups.HedgeSent(c.group, now)
-	c.method.Counters.Update(func(s *stats.Counts) {
-		s.Hedges++
-		if soFar.Failover {
-			s.Failovers++
-		}
-		if n == 1 {
-			s.Hedged++
-		}
-	})
 	return e
 }
 

@@ -122,11 +122,28 @@ func traced(c *Call) stats.Call {
 	return stats.Call{Context: c.Context, Target: m.Target.Name, Method: m.Name, Names: m.Names()}
 }
 
-// Sent implements [race.Policy].
-func (c *Call) Sent(n int) {
+// Sent implements [race.Policy]. It counts the hedge, at its destination too.
+func (c *Call) Sent(n int, failover bool) {
+	now, to := time.Now(), c.at(n)
+	if c.settings.Guard {
+		to.method.Guard.Sent(now)
+	}
+	if to.method != c.method {
+		to.method.Counters.Received.Add(1)
+		to.method.Counters.Flush()
+	}
+	c.settings.Groups.HedgeSent(c.group, now)
+	c.method.Counters.Update(func(s *stats.Counts) {
+		s.Hedges++
+		if failover {
+			s.Failovers++
+		}
+		if n == 1 {
+			s.Hedged++
+		}
+	})
 	if traces := c.settings.Traces; len(traces) > 0 {
-		to := c.at(n).method.Target.Name
-		settings.Emit(traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age(), Destination: to})
+		settings.Emit(traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age(), Destination: to.method.Target.Name})
 	}
 }
 

@@ -256,12 +256,8 @@ func countRace(c *Call, r *race.Report) {
 	if hedged && (good || !r.GaveUp) && !(won && r.Failovers > 0) {
 		c.payment.hedged(won)
 	}
-	if answered || r.Rejected > 0 || r.Dropped > 0 || r.LoserPanics > 0 || r.Repeated {
+	if answered || r.Rejected > 0 || r.LoserPanics > 0 || r.Repeated {
 		c.method.Counters.Update(func(s *stats.Counts) {
-			s.Hedges -= int64(r.Dropped)
-			if r.Hedges == 0 && r.Dropped > 0 {
-				s.Hedged--
-			}
 			s.LoserPanics += int64(r.LoserPanics)
 			s.Rejected += int64(r.Rejected)
 			if r.Repeated {

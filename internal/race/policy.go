@@ -23,7 +23,7 @@ type Policy interface {
 	Ended(r *Report)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
 	// call does not return before it.
-	Sent(n int)
+	Sent(n int, failover bool)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
 	// it is sent: at any time, on any goroutine.
 	LoserPanicked()

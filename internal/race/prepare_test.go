@@ -32,7 +32,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 }
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
 func (p *policy) Ended(r *race.Report)                       { p.report = *r }
-func (p *policy) Sent(int)                                   {}
+func (p *policy) Sent(int, bool)                             {}
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.

@@ -213,7 +213,7 @@ func (x *runner) due() {
 			a = x.handle(prepared, nil)
 		}
 		if a.Start > 0 {
-			x.run(a.Start)
+			x.run(a.Start, a.Failover)
 		}
 	}, func(crash func()) { x.hedgePanicked(a, crash) })
 }
@@ -246,9 +246,9 @@ func (x *runner) prepare(n uint8) Event {
 	return Event{Kind: Prepared}
 }
 
-func (x *runner) run(n uint8) {
+func (x *runner) run(n uint8, failover bool) {
 	h := &x.hedges[n]
-	x.announce(n)
+	x.announce(n, failover)
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
 	open := x.enter()
@@ -265,9 +265,9 @@ func (x *runner) run(n uint8) {
 }
 
 // announce tells the policy that hedge n, a guest, is sent.
-func (x *runner) announce(n uint8) {
+func (x *runner) announce(n uint8, failover bool) {
 	defer x.leave()
-	x.policy.Sent(int(n))
+	x.policy.Sent(int(n), failover)
 }
 
 // primaryEnded handles the primary's end, waits for the delivery, passes the report to the policy
