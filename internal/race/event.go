@@ -225,13 +225,16 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
-// Latency returns the latency of hedge n, or, if the hedge was cut short, a lower bound: answered is
-// then false. known is false for a hedge that failed before the decision.
+// Latency returns the latency of hedge n, or, if the hedge was cut short or ended with the caller's
+// context, a lower bound: answered is then false. known is false for a hedge that failed before that.
 func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
 	if bound, cut := r.Unanswered(n); cut {
 		return bound, false, true
 	}
 	a := &r.Attempts[n]
+	if r.CallerGone && a.Failed() && r.GoneAt <= a.EndedAt {
+		return a.EndedAt - a.SentAt, false, true
+	}
 	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != NonFatal || a.CutShort
 }
 
