@@ -77,20 +77,27 @@ func (a *attempt) judge(end error) {
 	if m.code != codes.OK {
 		a.end.err, a.end.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
 	}
-	late := a != &a.primary && a.open.Load()
-	switch {
-	case a.end.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "":
+	if a.end.err != nil && res.Header.Get(rpc.TurnedAwayHeader) != "" {
 		a.end = answer{err: status.Error(codes.ResourceExhausted, res.Status), pushback: turnedAway}
 		return
+	}
+	a.judgeBody(m.code == codes.OK, end)
+}
+
+// judgeBody sets the answer of a response whose body may have it. ok reports whether the HTTP status is a
+// success.
+func (a *attempt) judgeBody(ok bool, end error) {
+	res, late := a.res, a != &a.primary && a.open.Load()
+	switch {
 	case rpc.InHTTP(a.req, res):
-		pushback, err, ok := rpc.StatusInHTTP(res, a.kept, end == io.EOF)
-		if a.known = ok; ok && err != nil {
+		pushback, err, known := rpc.StatusInHTTP(res, a.kept, end == io.EOF)
+		if a.known = known; known && err != nil {
 			a.end.err, a.end.decides = err, true
 			if pushback != nil {
 				a.end.pushback = pushback
 			}
 		}
-	case m.code == codes.OK && (late || a.streams()):
+	case ok && (late || a.streams()):
 		a.known = len(a.kept) > 0 || end == io.EOF
 	}
 	if !a.known && (end != nil || len(a.kept) >= maxKept) {

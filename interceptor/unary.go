@@ -235,11 +235,10 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cc: u.cc, to: u.call.Channel(n), cancel: cancel, req: u.copied}
-	if h.to != nil {
+	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	if h.to = u.call.Channel(n); h.to != nil {
 		h.cc = h.to.CC
 	}
-	h.reply = u.replies.Make()
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then is Served called
 		own = append(own, grpc.Header(&h.header))

@@ -26,8 +26,7 @@ type opener struct {
 }
 
 // open opens a stream under a mark.
-func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	_, conn := call.ConnOf(o.cc)
+func (o *opener) open(ctx context.Context, conn call.Conn, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	mark := call.NewMark(ctx, o.registry, conn, o.method)
 	defer mark.Over()
 	return o.streamer(mark, o.desc, o.cc, o.method, opts...)
@@ -41,6 +40,7 @@ func (o *opener) open(ctx context.Context, opts []grpc.CallOption) (grpc.ClientS
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
+	to      *call.Channel // nil: the connection of the call
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
 	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
@@ -65,10 +65,10 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	if to := m.stream.call.Channel(int(m.n)); to != nil {
-		m.ClientStream, err = to.NewStream(ctx, o.registry, o.desc, o.method, opts)
+	if m.to != nil {
+		m.ClientStream, err = m.to.NewStream(ctx, o.registry, o.desc, o.method, opts)
 	} else {
-		m.ClientStream, err = o.open(ctx, opts)
+		m.ClientStream, err = o.open(ctx, m.stream.call.Conn, opts)
 	}
 	return err
 }
@@ -158,8 +158,8 @@ func (m *streamAttempt) Trailer() (md metadata.MD) {
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
 func (m *streamAttempt) cc() *grpc.ClientConn {
-	if to := m.stream.call.Channel(int(m.n)); to != nil {
-		return to.CC
+	if m.to != nil {
+		return m.to.CC
 	}
 	return m.stream.opener.cc
 }

@@ -96,8 +96,8 @@ func (c *clientStream) mayBeSaved(err error) bool {
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err. primary.cancel ends
 // bound.
 func (c *clientStream) primaryFinished(bound context.Context, err error) {
-	c.finish(&c.primary, err)
 	if err != nil {
+		c.finish(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
 		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover {
 			context.AfterFunc(bound, c.primaryEnded)

@@ -175,7 +175,7 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.stream.primary.goal, cancel: cancel,
+	h := &streamAttempt{stream: k.stream, to: k.Channel(n), n: uint8(n), goal: k.stream.primary.goal, cancel: cancel,
 		request: k.stream.kept.Load().Message()}
 	if h.request == nil {
 		return nil
@@ -208,9 +208,9 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 		return chosen
 	}
 	c.phase = settled
+	c.kept.Swap(nil).Free() // no hedge is being prepared
 	finish := m.results.Choose(false)
 	c.chosen.Store(m)
-	c.kept.Swap(nil).Free() // no hedge is being prepared
 	if c.onSettled != nil {
 		close(c.onSettled)
 	}

@@ -32,10 +32,6 @@ type headerWait struct {
 	askedAt, at time.Duration // when Header was called, and when it returned
 }
 
-func (r *reporting) setCall(c *call.Call) {
-	r.call, r.inspects = *c, c.Inspects()
-}
-
 // age returns the age of the call; 0 before the call begins.
 func (r *reporting) age() time.Duration {
 	if r.bidi {
@@ -45,7 +41,7 @@ func (r *reporting) age() time.Duration {
 			return 0
 		}
 	}
-	return r.call.Age()
+	return time.Since(r.call.Start)
 }
 
 // sends counts a message that the caller sends, and reports whether it is the second or a later one.

@@ -27,7 +27,6 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	case c.settings.Final.HasStatus(err):
 		e.End = race.Final
 	}
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
 	switch wait, pushed := rpc.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
@@ -35,6 +34,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	default:
 		e.Pushback, e.Wait = race.PushbackAfter, wait
 	}
+	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
 	return e
 }
 
@@ -76,14 +76,6 @@ func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 		return place.Hide(ctx)
 	}
 	return place.Forget(ctx)
-}
-
-// HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A
-// stream answers with its first message.
-func HedgeAnswered(ctx context.Context) {
-	if h, ok := ctx.(*place.Hedge); ok {
-		h.Answered()
-	}
 }
 
 // HedgeConn records the connections of an HTTP hedge and of its primary.
@@ -153,29 +145,10 @@ func noteHeldBack(c *Call, n int, why stats.Reason) {
 	settings.Emit(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
 
-// FillOutcome fills in the outcome of hedge.Report for a race that is decided, once.
-func (c *Call) FillOutcome(r *race.Report) {
-	if c.report != nil {
-		c.report(stats.Outcome{
-			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
-			Rejected: r.Attempts[r.Winner].End.IsRejected(),
-		})
-		c.report = nil
+// LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any
+// time, from any goroutine.
+func (c *Call) LoserPanicked() {
+	if c.method != nil {
+		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
 	}
-}
-
-func traceRace(c *Call, r *race.Report) {
-	c.FillOutcome(r)
-	traces := c.settings.Traces
-	if r.Hedges == 0 || len(traces) == 0 {
-		return
-	}
-	for n := range r.Hedges + 1 {
-		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
-			settings.Emit(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
-		}
-	}
-	settings.Emit(traces, stats.CallDecided{
-		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
-	})
 }

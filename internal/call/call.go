@@ -89,10 +89,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
-	c.payment = payment{cost: 1, priced: true}
-	if !s.Unbudgeted() {
-		c.payment.buckets, c.payment.priced = [2]*budget.Bucket{s.Own, m.Target.Budget}, s.Cost == nil
-	}
+	c.payment = payment{buckets: s.Budgets, cost: 1, priced: s.Cost == nil || s.Budgets[1] == nil}
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if c.Learns && (!c.Hedged || c.estimate == nil) {

@@ -104,6 +104,14 @@ func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
 	return ctx
 }
 
+// HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A
+// stream answers with its first message.
+func HedgeAnswered(ctx context.Context) {
+	if h, ok := ctx.(*place.Hedge); ok {
+		h.Answered()
+	}
+}
+
 // HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
 // elsewhere. It may be called at any time, concurrently.
 func (c *Call) HedgePeer(n int, p *peer.Peer) {

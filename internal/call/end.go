@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -42,7 +43,7 @@ func (c *Call) Ended(r *race.Report) { c.End(Completion{Race: r, Err: r.Err, Age
 // EndedByHeaders takes the report of a race that response headers decided. End must be called for the
 // first message, or the end of the stream.
 func (c *Call) EndedByHeaders(r *race.Report) {
-	countRace(c, r)
+	countRace(c, r, true)
 	copied := *r // r is valid only now
 	c.byHeaders = &copied
 }
@@ -52,15 +53,16 @@ func (c *Call) End(e Completion) {
 	if c.method == nil {
 		return
 	}
+	answered := rpc.Answers.HasStatus(e.Err)
 	if e.Race != nil {
-		countRace(c, e.Race)
+		countRace(c, e.Race, answered)
 	}
 	if e.Early {
 		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
-	d := c.ending(e)
+	d := c.ending(e, answered)
 	if d.Race == nil {
 		d.countUnraced()
 	}
@@ -68,7 +70,9 @@ func (c *Call) End(e Completion) {
 	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
 		d.reportExhausted()
 	}
-	d.tellBackend()
+	if c.Record != nil {
+		d.tellBackend()
+	}
 	d.learn()
 	if c.Learns && d.known && (d.answered || d.gone) {
 		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, d.answered)
@@ -76,8 +80,8 @@ func (c *Call) End(e Completion) {
 }
 
 // ending describes a call at its end.
-func (c *Call) ending(e Completion) ended {
-	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, answered: rpc.Answers.HasStatus(e.Err)}
+func (c *Call) ending(e Completion, answered bool) ended {
+	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, answered: answered}
 	if e.Age == 0 {
 		d.Age = time.Since(c.Start)
 	}
@@ -113,11 +117,11 @@ func (d *ended) tellBackend() {
 
 // tellThrottle counts a success for the throttle of the winner's target.
 func (d *ended) tellThrottle() {
-	winner, panicked := 0, false
+	to, panicked := &d.call.destination, false
 	if d.Race != nil {
-		winner, panicked = d.Race.Winner, d.Race.Panicked
+		to, panicked = d.call.at(d.Race.Winner), d.Race.Panicked
 	}
-	if t := d.call.at(winner).settings.Throttle; t != nil && d.Err == nil && !panicked {
+	if t := to.settings.Throttle; t != nil && d.Err == nil && !panicked {
 		t.Succeeded()
 	}
 }
@@ -161,7 +165,7 @@ func (d *ended) reportExhausted() {
 	var reported [race.MaxAttempts]*registry.Method
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if !a.HasEnded || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !rpc.Exhausted(a.Err) {
+		if a.Err == nil || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !rpc.Exhausted(a.Err) {
 			continue
 		}
 		if m := c.at(n).method; !slices.Contains(reported[:n], m) {
@@ -240,16 +244,17 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 	return r.CallerGone && r.GoneAt <= a.EndedAt
 }
 
-// countRace counts and reports what happened in a race that has ended, and which attempt won.
-func countRace(c *Call, r *race.Report) {
+// countRace counts and reports what happened in a race that has ended, and which attempt won. answered
+// reports whether its outcome is an answer.
+func countRace(c *Call, r *race.Report, answered bool) {
 	catchUp(c, r)
 	c.Record.Unreserve(true) // before the first message of a stream: the caller may never receive it
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
 	hedged := r.Hedges > r.TurnedAway && !r.Panicked
-	answered := hedged && rpc.Answers.HasStatus(r.Err)
-	good := answered && !r.Attempts[r.Winner].End.IsRejected()
+	answered = answered && hedged
+	good := answered && r.Attempts[r.Winner].End < race.RejectedStatus
 	won := r.Winner > 0 && good
 	// If the caller gave up, the value of hedges is unknown. A failover that wins shows nothing about
 	// the hedges of slow calls, for which savings are kept.
@@ -263,19 +268,42 @@ func countRace(c *Call, r *race.Report) {
 			if r.Repeated {
 				s.Repeated++
 			}
-			if answered {
-				*winsOf(s, r.Winner)++
+			switch {
+			case answered && r.Winner > 0:
+				s.HedgeWins++
+			case answered:
+				s.PrimaryWins++
 			}
 		})
 	}
 	traceRace(c, r)
 }
 
-func winsOf(s *stats.Counts, winner int) *int64 {
-	if winner == 0 {
-		return &s.PrimaryWins
+// FillOutcome fills in the outcome of hedge.Report for a race that is decided, once.
+func (c *Call) FillOutcome(r *race.Report) {
+	if c.report != nil {
+		c.report(stats.Outcome{
+			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
+			Rejected: r.Attempts[r.Winner].End.IsRejected(),
+		})
+		c.report = nil
 	}
-	return &s.HedgeWins
+}
+
+func traceRace(c *Call, r *race.Report) {
+	c.FillOutcome(r)
+	traces := c.settings.Traces
+	if r.Hedges == 0 || len(traces) == 0 {
+		return
+	}
+	for n := range r.Hedges + 1 {
+		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
+			settings.Emit(traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+		}
+	}
+	settings.Emit(traces, stats.CallDecided{
+		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
+	})
 }
 
 // catchUp handles the events of the race since its last call: it counts failed attempts, and refunds
@@ -315,14 +343,6 @@ func countFailure(c *Call, n int, end race.EndKind, p race.Pushback) {
 	}
 }
 
-// LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any
-// time, from any goroutine.
-func (c *Call) LoserPanicked() {
-	if c.method != nil {
-		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
-	}
-}
-
 // learn teaches the method and the class the latencies of the call's attempts.
 func (d *ended) learn() {
 	c := d.call
@@ -349,7 +369,7 @@ func (d *ended) learnHedges() {
 	if r.Rejected > 0 || r.Repeated || r.Failovers > 0 {
 		return
 	}
-	shows := rpc.Answers.HasStatus(r.Err) || !r.GaveUp // whether hedges of slow calls pay
+	shows := d.answered || !r.GaveUp // whether hedges of slow calls pay
 	if c.estimate != nil && !d.headers && shows {
 		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
 		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })

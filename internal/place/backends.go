@@ -25,7 +25,7 @@ type Backend struct {
 	own    silence
 	shared atomic.Pointer[silence] // of the address; own until the policy has joined a Known
 
-	// Of hedges since the last answer, in nanoseconds since epoch: see mute.
+	// Of hedges since the last answer, in nanoseconds since origin: see mute.
 	firstHedge atomic.Int64 // 0: none
 	nextHedge  atomic.Int64
 }

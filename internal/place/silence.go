@@ -36,19 +36,19 @@ const (
 	maxMuteProbe = 30 * time.Second
 )
 
-// epoch is the origin of atomic times, which a wall clock that is set back does not change.
-var epoch = time.Now()
+// origin is the zero of atomic times, which a wall clock that is set back does not change.
+var origin = time.Now()
 
 // mute reports whether hedges should go elsewhere, because hedges on this connection were not
 // answered.
 func (b *Backend) mute(now time.Time) bool {
-	first, at := b.firstHedge.Load(), int64(now.Sub(epoch))
+	first, at := b.firstHedge.Load(), int64(now.Sub(origin))
 	return first != 0 && at >= first+int64(muteFrom) && at < b.nextHedge.Load()
 }
 
 // hedgeSent notes that a hedge is sent to the connection.
 func (b *Backend) hedgeSent(now time.Time) {
-	at := int64(now.Sub(epoch))
+	at := int64(now.Sub(origin))
 	if b.firstHedge.CompareAndSwap(0, at) {
 		b.nextHedge.Store(at)
 	} else if lasted := at - b.firstHedge.Load(); lasted >= int64(muteFrom) && at >= b.nextHedge.Load() {
@@ -305,11 +305,8 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 }
 
 // Ended records that the primary was answered, a stream with its first message, or failed, and the
-// age of the call at that time. It may be called for a nil record.
+// age of the call at that time.
 func (r *Record) Ended(age time.Duration, answered bool) {
-	if r == nil {
-		return
-	}
 	b := r.answering()
 	if b == nil {
 		return

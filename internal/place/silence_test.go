@@ -152,7 +152,6 @@ func TestRecord_Late(t *testing.T) {
 	}
 	var none *place.Record
 	none.NoteLate(1, now, ms)
-	none.Ended(time.Since(now), true)
 }
 
 // TestCount_Silent: a silence is told from the third late call on that is 10 s later than the first,

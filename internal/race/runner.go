@@ -84,24 +84,6 @@ func (x *runner) checkCaller() {
 	x.cancel(cancel)
 }
 
-// enter makes a hedge a guest, unless the race is decided: nothing of the user's runs then.
-func (x *runner) enter() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.machine.decided {
-		return false
-	}
-	x.guests++
-	return true
-}
-
-func (x *runner) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.guests--
-	x.stepped.Broadcast()
-}
-
 // step passes one event to the machine, records it, and does the actions that need the lock: it
 // sets the timer, makes a hedge that starts a guest, and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event, err error) Actions {
@@ -144,25 +126,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
 		}
 	case Ended:
-		t := &r.Attempts[e.Attempt]
-		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
-		if e.End.IsRejected() {
-			r.Rejected++
-		}
-		if !decided {
-			t.Pushback = e.Pushback
-			if t.TurnedAway = e.TurnedAway(); t.TurnedAway {
-				r.TurnedAway++
-			}
-			switch e.Pushback {
-			case PushbackAfter:
-				t.NotBefore = now + e.Wait
-			case PushbackNever:
-				t.NotBefore = math.MaxInt64
-			}
-		} else if e.End == Panicked && int(e.Attempt) != r.Winner {
-			r.LoserPanics++
-		}
+		r.noteEnd(decided, e, err, now)
 	}
 	if a.Start > 0 {
 		r.Hedges++
@@ -176,13 +140,36 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	}
 	if a.Decided {
 		r.DecidedAt, r.Winner = now, int(a.Winner)
-		for n := range r.Attempts {
-			r.Attempts[n].CutShort = a.Cancel.Has(n) && !r.Attempts[n].HasEnded
+		for n := range r.Hedges + 1 {
+			r.Attempts[n].CutShort = n != r.Winner && !r.Attempts[n].HasEnded
 		}
 	}
 	if a.Deliver {
 		r.DeliveredAt, r.Panicked = now, a.Panic
 		r.Err = r.Attempts[r.Winner].Err
+	}
+}
+
+// noteEnd is Note for an Ended event.
+func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
+	t := &r.Attempts[e.Attempt]
+	t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
+	if e.End >= RejectedStatus {
+		r.Rejected++
+	}
+	if !decided {
+		t.Pushback = e.Pushback
+		if t.TurnedAway = e.TurnedAway(); t.TurnedAway {
+			r.TurnedAway++
+		}
+		switch e.Pushback {
+		case PushbackAfter:
+			t.NotBefore = now + e.Wait
+		case PushbackNever:
+			t.NotBefore = math.MaxInt64
+		}
+	} else if e.End == Panicked && int(e.Attempt) != r.Winner {
+		r.LoserPanics++
 	}
 }
 
@@ -236,7 +223,7 @@ func (x *runner) ask(a Actions) Event {
 func (x *runner) prepare(n uint8) Event {
 	h := &x.hedges[n]
 	x.mu.Lock()
-	primaryInFlight := x.machine.inFlight.Has(0)
+	primaryInFlight := !x.report.Attempts[0].HasEnded
 	x.mu.Unlock()
 	h.marks = rpc.HedgeContext(lend(x, n), int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)

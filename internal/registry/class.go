@@ -28,13 +28,13 @@ type classes struct {
 	count atomic.Int32 // of known
 
 	mu       sync.Mutex
-	swept    time.Duration            // when idle classes were last searched for, after the registry's epoch
+	swept    time.Duration            // when idle classes were last searched for, after the registry's origin
 	restored map[string]sketch.Counts // latencies of restored classes without a call
 }
 
 type Class struct {
 	Name    string
-	used    atomic.Int64 // when its last call began: a number of sweepEvery after the registry's epoch
+	used    atomic.Int64 // when its last call began: a number of sweepEvery after the registry's origin
 	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
@@ -57,7 +57,7 @@ func (m *Method) Class(name string, now time.Time) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
-	at := now.Sub(m.Target.registry.epoch)
+	at := now.Sub(m.Target.registry.origin)
 	c := find[Class](&m.classes.known, name)
 	if c == nil {
 		c = m.classes.add(m, name, at)

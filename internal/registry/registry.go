@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/atomic"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -24,11 +25,11 @@ import (
 // Registry is the underlying type of hedge.Scheduler: its state, per target and, under a target,
 // per full method. A nil *Registry and the zero Registry are empty.
 type Registry struct {
-	sweep atomic.Duration // since epoch: the next search for idle methods; the first field, for alignment on 32-bit
+	sweep atomic.Duration // since origin: the next search for idle methods; the first field, for alignment on 32-bit
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	pace   trigger.Pace
-	epoch  time.Time
+	origin time.Time
 	pause  atomic.String // see Pause
 
 	keepsHistory atomic.Bool // histories are kept
@@ -53,7 +54,7 @@ type Registry struct {
 func New(c settings.Config) (*Registry, error) {
 	snapshots := c.Snapshots
 	c.Snapshots = nil
-	r := &Registry{epoch: time.Now()}
+	r := &Registry{origin: time.Now()}
 	r.config.Store(&c)
 	if err := r.restore(snapshots); err != nil {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
@@ -113,7 +114,7 @@ const (
 type entry struct {
 	index int           // in Registry.methods
 	calls int64         // at the last look
-	used  time.Duration // the last look that found a call, after the registry's epoch
+	used  time.Duration // the last look that found a call, after the registry's origin
 
 	place  *list.Element // in Registry.once or Registry.kept
 	queued int64         // calls when it was last put at the end of kept
@@ -254,6 +255,9 @@ func (m *Method) complete(s *settings.Settings) {
 			m.own = m.Target.registry.newBudget(s.BudgetPercent)
 		}
 		m.own.SetPercent(s.BudgetPercent)
-		s.Own = m.own
+		s.Budgets[0] = m.own
+	}
+	if s.Budgets[1] = m.Target.Budget; s.Unbudgeted() {
+		s.Budgets = [2]*budget.Bucket{}
 	}
 }

@@ -98,7 +98,7 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 	if m == nil {
 		m = r.add(target, methodName, now)
 	}
-	at := now.Sub(r.epoch)
+	at := now.Sub(r.origin)
 	if due := r.sweep.Load(); at > due && r.sweep.CompareAndSwap(due, at+sweepEvery) {
 		r.removeIdle(at)
 	}
@@ -126,7 +126,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 				r.makeRoom()
 			}
 			m = r.newMethod(target, methodName, s)
-			m.entry.used = now.Sub(r.epoch)
+			m.entry.used = now.Sub(r.origin)
 		}
 		r.mu.Unlock()
 		if m != nil {
@@ -150,7 +150,7 @@ func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
-		b.Pay(r.epoch, 0, 1)
+		b.Pay(r.origin, 0, 1)
 	}
 	return b
 }
@@ -175,7 +175,7 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	l.Start(c, trigger.Owner{
 		Budget:    m.Target.Budget,
 		Pace:      &r.pace,
-		Origin:    r.epoch,
+		Origin:    r.origin,
 		Panicked:  func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Evaluated: m.sample,
 	})

@@ -130,7 +130,9 @@ type Settings struct {
 
 	Throttle *guard.Throttle // of the target; nil: none
 	Groups   *control.Groups // nil: no control group
-	Own      *budget.Bucket  // of the method alone, always in a dry run; nil: none
+	// Budgets pay for hedges: the method's own, nil if it has none, always there in a dry run, and the
+	// target's. Both are nil if hedges cost nothing.
+	Budgets [2]*budget.Bucket
 }
 
 // For returns the settings of a method, by the rules that match it and its target.

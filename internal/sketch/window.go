@@ -36,7 +36,7 @@ type Window struct {
 
 // slot counts the calls of one step, or of several if they held few calls.
 type slot struct {
-	epoch    int64
+	number   int64
 	first    int64        // the step that it began with
 	last     atomic.Int64 // the latest step that was counted, held ones included
 	observed counters
@@ -50,15 +50,15 @@ func New(window time.Duration) *Window { return &Window{step: max(window, time.M
 // Record records a call that ended at now: answered with latency d, or cut short at age d, so that
 // its latency is greater.
 func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
-	step := w.epoch(now)
+	step := w.stepNumber(now)
 	w.slot(step, step).record(d, answered)
 }
 
 // RecordByStart records like Record, but in the slot of the step in which the call began, unless
 // newer slots have replaced that slot.
 func (w *Window) RecordByStart(now time.Time, d time.Duration, answered bool) {
-	began := w.epoch(now.Add(-d))
-	s := w.slot(w.epoch(now), began)
+	began := w.stepNumber(now.Add(-d))
+	s := w.slot(w.stepNumber(now), began)
 	if s != nil && began < s.first {
 		var room [slots]*slot
 		for _, older := range w.all(&room) {
@@ -93,8 +93,8 @@ func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 	all := map[int64]*Distribution{}
 	var present [slots]*slot
 	for _, s := range w.present(now, &present) {
-		if d := w.Between(now, Mark(s.epoch), Mark(s.epoch+1)); d.Total() > 0 {
-			all[s.epoch] = d
+		if d := w.Between(now, Mark(s.number), Mark(s.number+1)); d.Total() > 0 {
+			all[s.number] = d
 		}
 	}
 	return all
@@ -111,7 +111,7 @@ func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 	var t tally
 	var present [slots]*slot
 	for _, s := range w.present(now, &present) {
-		if at := Mark(s.epoch); from <= at && at < to {
+		if at := Mark(s.number); from <= at && at < to {
 			s.observed.addTo(&t.answered)
 			s.bounded.addTo(&t.cut)
 		}
@@ -120,7 +120,7 @@ func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 }
 
 // Mark returns the mark of the step that contains at.
-func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load()) }
+func (w *Window) Mark(at time.Time) Mark { return Mark(w.stepNumber(at) - w.held.Load()) }
 
 // Step returns the duration of a step: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
@@ -128,9 +128,9 @@ func (w *Window) Step() time.Duration { return w.step }
 // present returns the slots in the window at now, the newest first, and of a keeping window as many
 // older slots as hold the rest of the calls to keep.
 func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
-	step, all := w.epoch(now), w.all(room)
+	step, all := w.stepNumber(now), w.all(room)
 	if w.keep == 0 {
-		return slices.DeleteFunc(all, func(s *slot) bool { return s.epoch < step-Steps || s.epoch > step+Steps })
+		return slices.DeleteFunc(all, func(s *slot) bool { return s.number < step-Steps || s.number > step+Steps })
 	}
 	newer := int64(0)
 	for i, s := range all {
@@ -151,44 +151,44 @@ func (w *Window) all(room *[slots]*slot) []*slot {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b *slot) int { return cmp.Compare(b.epoch, a.epoch) })
+	slices.SortFunc(all, func(a, b *slot) int { return cmp.Compare(b.number, a.number) })
 	return all
 }
 
 // slot returns the slot of a step, or nil if a later step has replaced it. A new slot of a keeping
 // window begins with the step began, or right after the previous slot.
 func (w *Window) slot(step, began int64) *slot {
-	epoch := step - w.held.Load()
-	if s := w.place(epoch).Load(); s != nil && s.epoch == epoch {
+	slotNumber := step - w.held.Load()
+	if s := w.place(slotNumber).Load(); s != nil && s.number == slotNumber {
 		return s
 	}
 	if w.keep > 0 {
 		return w.beginKeeping(step, min(began, step))
 	}
-	return w.begin(epoch, epoch, epoch)
+	return w.begin(slotNumber, slotNumber, slotNumber)
 }
 
-func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
-	return &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
+func (w *Window) place(slotNumber int64) *atomic.Pointer[slot] {
+	return &w.ring[uint64(slotNumber-math.MinInt64)%slots] // slot numbers before the origin are negative
 }
 
-// begin puts a new slot in the ring entry of an epoch, unless it finds the epoch's own slot there,
-// or the following one, which means that the caller is late. A slot of a still later epoch is left
+// begin puts a new slot in the ring entry of a slot number, unless it finds the number's own slot there,
+// or the following one, which means that the caller is late. A slot with a still later number is left
 // over from before the clock was set back.
-func (w *Window) begin(epoch, first, step int64) *slot {
-	place := w.place(epoch)
+func (w *Window) begin(slotNumber, first, step int64) *slot {
+	place := w.place(slotNumber)
 	for {
 		old := place.Load()
 		switch {
 		case old == nil:
-		case old.epoch == epoch:
+		case old.number == slotNumber:
 			return old
-		case old.epoch == epoch+slots:
+		case old.number == slotNumber+slots:
 			return nil
-		case old.epoch > epoch && w.keep > 0: // its epochs do not follow the clock, and never go back
+		case old.number > slotNumber && w.keep > 0: // its slot numbers do not follow the clock, and never go back
 			return old
 		}
-		s := &slot{epoch: epoch, first: first}
+		s := &slot{number: slotNumber, first: first}
 		s.last.Store(step)
 		if place.CompareAndSwap(old, s) {
 			return s
@@ -196,8 +196,8 @@ func (w *Window) begin(epoch, first, step int64) *slot {
 	}
 }
 
-// epoch returns the number of now's step, counted from the origin.
-func (w *Window) epoch(now time.Time) int64 {
+// stepNumber returns the number of now's step, counted from the origin.
+func (w *Window) stepNumber(now time.Time) int64 {
 	origin := w.origin.Load()
 	if origin == nil {
 		first := now
@@ -233,17 +233,17 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 			return w.begin(step-held, began, step)
 		}
 		newest := all[0]
-		behind := step - held - newest.epoch
+		behind := step - held - newest.number
 		if -slots < behind && behind <= 0 {
 			return newest // another recorder began it, or this one is late and its own slot is gone
 		}
-		next := newest.epoch // the slot goes on if it holds few calls, or the clock was set back
+		next := newest.number // the slot goes on if it holds few calls, or the clock was set back
 		if behind > 0 && newest.calls(w.keep/Steps) >= w.keep/Steps {
 			next++ // by one, whatever the number of steps without a call: empty steps must not push out calls
 		}
 		switch {
 		case !w.held.CompareAndSwap(held, step-next):
-		case next > newest.epoch:
+		case next > newest.number:
 			return w.begin(next, max(began, newest.last.Load()+1), step)
 		default:
 			newest.last.Store(step)
@@ -259,19 +259,19 @@ func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bound
 // the last step, complete or not, and of earlier slots until there are least calls.
 func (w *Window) Newest(now time.Time, age time.Duration, least int64) (from, to Mark) {
 	var room [slots]*slot
-	step, calls, from, to := w.epoch(now), int64(0), Latest, Latest
+	step, calls, from, to := w.stepNumber(now), int64(0), Latest, Latest
 	if age > 0 {
-		step = w.epoch(now.Add(-age)) - 1
+		step = w.stepNumber(now.Add(-age)) - 1
 	}
 	for _, s := range w.present(now, &room) {
 		switch last := s.last.Load(); {
 		case age > 0 && last > step:
-			from, to = Mark(s.epoch), Mark(s.epoch)
+			from, to = Mark(s.number), Mark(s.number)
 			continue
 		case calls >= least && last < step-1:
 			return from, to
 		}
-		calls, from = calls+s.calls(least), Mark(s.epoch)
+		calls, from = calls+s.calls(least), Mark(s.number)
 	}
 	return from, to
 }
