@@ -12,8 +12,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Stats returns the totals over all methods of all targets, including removed ones, in one
-// consistent copy.
+// Stats returns the totals over all methods, including removed ones, in one consistent copy.
 func (r *Registry) Stats() stats.Counts {
 	var sum stats.Counts
 	if r == nil {
@@ -152,8 +151,7 @@ const (
 
 type Sample struct {
 	At time.Time `json:"at"`
-	// Tail is the recent p99 latency, and Unhedged an estimate of the p99 without hedging. 0:
-	// unknown.
+	// Tail is the recent p99 latency, and Unhedged an estimate without hedging. 0: unknown.
 	Tail, Unhedged time.Duration
 	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate. Known reports
 	// whether there was a call since.

@@ -34,10 +34,8 @@ func Wait() time.Duration {
 }
 
 // Busy reports whether this process is late by more than limit: a timer fired late, or goroutines wait
-// for a processor. The least limits are precision and minWait.
-//
-// Note: in virtual time, where timers are on time to the nanosecond, no goroutine waits for a
-// processor, and Busy returns false.
+// for a processor. The least limits are precision and minWait. In virtual time, where timers are on
+// time to the nanosecond, it returns false.
 func Busy(late, limit time.Duration) bool {
 	if replacement.Load() != nil {
 		late = 0
@@ -83,8 +81,7 @@ type meter struct {
 	next reading // where it begins next, once next is as old as the window
 }
 
-// reading is the state of a histogram: n goroutines have waited, for the given number of seconds
-// altogether.
+// reading is the state of a histogram: n goroutines have waited, for waited seconds altogether.
 type reading struct {
 	at     time.Duration // since origin
 	n      uint64
@@ -118,8 +115,7 @@ func (m *meter) update(now time.Duration) {
 	m.until.Store(int64(now + fresh))
 }
 
-// runtimeReading returns a function that reads the runtime's histogram. Calls of the function must
-// not overlap.
+// runtimeReading returns a function that reads the runtime's histogram, one call at a time.
 func runtimeReading() func() (uint64, float64) {
 	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	return func() (uint64, float64) {
@@ -131,8 +127,7 @@ func runtimeReading() func() (uint64, float64) {
 	}
 }
 
-// sum returns the number of values in a histogram, and their sum. Each value counts as the middle
-// of its bucket.
+// sum returns the number of values in a histogram, and their sum: each is the middle of its bucket.
 func sum(h *metrics.Float64Histogram) (n uint64, total float64) {
 	for i, count := range h.Counts {
 		if count == 0 {

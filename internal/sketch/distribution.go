@@ -33,7 +33,7 @@ type point struct {
 // Count returns the number of answered calls and the number of calls with only a lower bound.
 func (d *Distribution) Count() (observed, bounded int64) { return d.observed, d.bounded }
 
-// Total returns the number of calls in the distribution, including calls with only a lower bound.
+// Total includes calls with only a lower bound.
 func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 
 // Quantile returns the latency that a share q of calls does not exceed, within 1%: see the public
@@ -83,7 +83,6 @@ func (d *Distribution) Mean() time.Duration {
 	return time.Duration(sum / max(float64(d.Total()), 1))
 }
 
-// tally adds up the calls of several slots.
 type tally struct {
 	answered, cut [Buckets]float64
 }

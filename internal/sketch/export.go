@@ -12,7 +12,6 @@ import (
 // Calls are weights and need not be whole.
 type Counts []Count
 
-// Count is the calls of one bucket.
 type Count struct {
 	Bucket int32 // 0 ≤ Bucket < Buckets
 	Calls  float32

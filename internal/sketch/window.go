@@ -122,7 +122,6 @@ func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 // Mark returns the mark of the step that contains at.
 func (w *Window) Mark(at time.Time) Mark { return Mark(w.stepNumber(at) - w.held.Load()) }
 
-// Step returns the duration of a step: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
 
 // present returns the slots in the window at now, the newest first, and of a keeping window as many
@@ -143,7 +142,7 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	return all
 }
 
-// all returns all slots, the newest first.
+// all has the newest slot first.
 func (w *Window) all(room *[slots]*slot) []*slot {
 	all := room[:0]
 	for i := range w.ring {
@@ -252,7 +251,7 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 	}
 }
 
-// calls returns the number of calls in a slot, or a number from most on if there are more.
+// calls counts no further than most, as does counters.total.
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
 // Newest returns the marks that enclose the newest calls that began at least age ago: the calls of
@@ -347,7 +346,6 @@ func (c *counters) grow(i int) *page {
 	return c[i].Load()
 }
 
-// addTo adds the counts to totals.
 func (c *counters) addTo(totals *[Buckets]float64) {
 	for i := range c {
 		if p := c[i].Load(); p != nil {
