@@ -84,6 +84,7 @@ func DefaultConfig() Config {
 		Final:      rpc.Answers,
 		Guard:      true,
 		MaxMethods: 5_000,
+		Index:      &Index{},
 	}
 }
 

@@ -18,7 +18,7 @@ type Rule struct {
 }
 
 // Index finds the patterns that match a method or a request among thousands, and keeps the
-// configurations of targets. A nil Index has no patterns.
+// configurations of targets. The zero Index has no patterns.
 type Index struct {
 	byPrefix map[string][]*pattern
 	longest  int      // prefix
@@ -50,7 +50,7 @@ func (x *Index) add(with pattern, texts ...string) {
 // near returns the patterns with a prefix of a path.
 func (x *Index) near(path string) iter.Seq[*pattern] {
 	return func(yield func(*pattern) bool) {
-		for end := 1; x != nil && end <= min(len(path), x.longest); end++ {
+		for end := 1; end <= min(len(path), x.longest); end++ {
 			if end < len(path) && path[end-1] != '/' {
 				continue
 			}
@@ -119,10 +119,8 @@ func (c *Config) ForTarget(name string) *Config {
 	if len(rules) == 0 && !base.HTTP {
 		return c
 	}
-	if c.Index != nil {
-		if known, ok := c.Index.targets.Load(string(key)); ok {
-			return known.(*Config)
-		}
+	if known, ok := c.Index.targets.Load(string(key)); ok {
+		return known.(*Config)
 	}
 	rank := func(r Rule) []int {
 		wild := strings.Count(r.Pattern, "*")
@@ -133,9 +131,7 @@ func (c *Config) ForTarget(name string) *Config {
 	})
 	with := base.apply(rules)
 	with.Index = newIndex(with.MethodRules[len(c.MethodRules):]) // WithMethodOptions appends
-	if c.Index != nil {
-		c.Index.targets.Store(string(key), with)
-	}
+	c.Index.targets.Store(string(key), with)
 	return with
 }
 
