@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -151,4 +152,40 @@ func TestRule09_WithAcceptablePanics(t *testing.T) {
 		{name: "of a hedge", opts: panics(1), steps: []step{answers(25 * ms), answers(ms)}, doors: doors[:2],
 			sent: times(0, 10), at: 11 * ms, winner: 1, panics: "of the function"},
 	})
+}
+
+// TestRule02_RefusalsOfAnotherDestination has us answer the hedge of a read with an error while eu
+// takes 35 ms. That us lacks the method, or rejects the credentials, is not the answer.
+func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
+	slow := testserver.Plan{Delay: 35 * ms}
+	type row struct {
+		name   string
+		eu, us testserver.Plan
+		at     time.Duration
+		code   codes.Code
+	}
+	rows := []row{
+		{name: "another final status", eu: slow, us: testserver.Plan{Code: codes.NotFound}, at: 10 * ms, code: codes.NotFound},
+		{name: "eu fails over", eu: testserver.Plan{Code: codes.Unavailable},
+			us: testserver.Plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
+	}
+	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied} {
+		refused := testserver.Plan{Code: code}
+		rows = append(rows,
+			row{name: fmt.Sprintf("%v of us", code), eu: slow, us: refused, at: 35 * ms},
+			row{name: fmt.Sprintf("%v of eu", code), eu: testserver.Plan{Delay: 15 * ms, Code: code}, at: 15 * ms,
+				us: testserver.Plan{Delay: 35 * ms}, code: code})
+	}
+	for _, tc := range rows {
+		for _, d := range doors[:2] {
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
+				began := time.Now()
+				_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Messages: 1})
+				if took := time.Since(began); took != tc.at || status.Code(err) != tc.code || r.us.Counts().Attempts == 0 {
+					t.Errorf("%v after %v and %d hedges, want %v after %v", err, took, r.us.Counts().Attempts, tc.code, tc.at)
+				}
+			})
+		}
+	}
 }

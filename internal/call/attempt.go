@@ -24,7 +24,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	switch {
 	case c.failsOver(err):
 		e.Failover = true
-	case c.settings.Final.HasStatus(err):
+	case c.settings.Final.HasStatus(err) && !(c.at(n).method.Target != c.method.Target && ofDestination.HasStatus(err)):
 		e.End = race.Final
 	}
 	switch wait, pushed := rpc.Pushback(trailer); {
@@ -37,6 +37,10 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
 	return e
 }
+
+// ofDestination are the statuses of a server that lacks the method, or rejects credentials that another
+// destination may accept.
+var ofDestination = rpc.CodesOf(codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied)
 
 // failsOver reports whether the failure of an attempt makes the next hedge due. A gateway's timeout
 // counts as an unavailable server, and so does a network error of a function of hedge.Do.
