@@ -12,9 +12,9 @@ import (
 )
 
 // WithMethodOptions applies options to the methods that match a pattern, with the syntax of
-// [WithMethods]. They override options of the target and of the scheduler. docs/options.md lists the
-// options that can be set for a method, such as [WithTrigger], [WithBudgetPercent] and [WithOff]. Any
-// other option is an error.
+// [WithMethods]. They override options of the target and of the scheduler. docs/options.md lists
+// the options that can be set for a method, such as [WithTrigger], [WithBudgetPercent] and
+// [WithOff]. Any other option is an error.
 //
 // The options of all patterns that match apply. If two patterns set the same option, the more
 // specific pattern wins: one without wildcards, then the one with more characters that are not

@@ -51,8 +51,8 @@ const (
 // Bound.
 //
 // A hedge has the metadata hedge-primary-in-flight: 1. Attempts without it, such as gRPC's own
-// retries, are served and not counted: a call may depend on them. A client with a hedgingPolicy needs
-// RESOURCE_EXHAUSTED in nonFatalStatusCodes.
+// retries, are served and not counted: a call may depend on them. A client with a hedgingPolicy
+// needs RESOURCE_EXHAUSTED in nonFatalStatusCodes.
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64

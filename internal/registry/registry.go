@@ -241,8 +241,8 @@ func (m *Method) update(to *settings.Settings) {
 	m.settings.Store(to)
 }
 
-// complete adds the state that belongs to settings of the method, and sets the budget's share and the
-// reset limit of its target. r.mu must be held.
+// complete adds the state that belongs to settings of the method, and sets the budget's share and
+// the reset limit of its target. r.mu must be held.
 func (m *Method) complete(s *settings.Settings) {
 	m.Target.Budget.SetPercent(s.Target.BudgetPercent)
 	m.Target.Resets.SetLimit(s.Target.HedgeLimit)

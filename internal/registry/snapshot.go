@@ -140,7 +140,7 @@ func countsOf(all []*sketchpb.DDSketch) (c sketch.Counts, err error) {
 	return c, err
 }
 
-// restore makes entries for the methods of snapshots that the options select, first the ones with the most
+// restore makes entries for the methods of snapshots that the options select, those with the most
 // calls first. Half of the room is left to other methods.
 func (r *Registry) restore(snapshots []io.Reader) error {
 	known, err := readSnapshots(snapshots)
@@ -193,7 +193,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 			known.Targets[last].Methods = append(known.Targets[last].Methods, message)
 		}
 	}
-	// Concatenated messages are one merged message. The end comes last, so that no part is a snapshot.
+	// Concatenated messages are one merged message. The end is last, so that no part is a snapshot.
 	end := &snapshotpb.Snapshot{Version: 1, Complete: []uint32{uint32(len(known.Targets))}}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(known)
 	if err == nil {

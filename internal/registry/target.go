@@ -270,9 +270,9 @@ func (t *Target) NothingSelected() (u Unselected, nothing bool) {
 	return u, true
 }
 
-// Begins returns the settings in force for a call that begins, and whether hedging is paused. It records
-// the names of the method and its target for metrics: see stats.Names. conn is nil for hedge.Do. static
-// reports whether the call has the option grpc.StaticMethod.
+// Begins returns the settings in force for a call that begins, and whether hedging is paused. It
+// records the names of the method and its target for metrics: see stats.Names. conn is nil for
+// hedge.Do. static reports whether the call has the option grpc.StaticMethod.
 func (m *Method) Begins(conn any, static bool) (s *settings.Settings, paused bool) {
 	m.noteNames(conn, static || conn == nil)
 	return m.settings.Load(), m.Paused()
@@ -315,7 +315,7 @@ const (
 )
 
 // oneConnection detects that all hedges of each ClientConn of a target use one connection. gRPC does
-// not expose its connections, but the peer of a hedge identifies one. For HTTP, HedgeConn identifies it.
+// not expose its connections, but the peer of a hedge identifies one, and HedgeConn one of HTTP.
 type oneConnection struct {
 	single atomic.Bool
 

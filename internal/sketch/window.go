@@ -171,9 +171,9 @@ func (w *Window) place(slotNumber int64) *atomic.Pointer[slot] {
 	return &w.ring[uint64(slotNumber-math.MinInt64)%slots] // slot numbers before the origin are negative
 }
 
-// begin puts a new slot in the ring entry of a slot number, unless it finds the number's own slot there,
-// or the following one, which means that the caller is late. A slot with a still later number is left
-// over from before the clock was set back.
+// begin puts a new slot in the ring entry of a slot number, unless it finds the number's own slot
+// there, or the following one, which means that the caller is late. A slot with a still later number
+// is left over from before the clock was set back.
 func (w *Window) begin(slotNumber, first, step int64) *slot {
 	place := w.place(slotNumber)
 	for {
