@@ -1,6 +1,7 @@
 package call_test
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -13,9 +14,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 const (
@@ -30,23 +31,34 @@ func begin(ctx context.Context, s *hedge.Scheduler, target, method string, opts 
 	return &c
 }
 
-// TestRule13_HedgesThatFailTeachNothing has failed hedges that win because every error is final.
+// TestRule13_HedgesThatFailTeachNothing has a hedge end in each way. Every error is final, so that a hedge
+// that fails wins.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithNonFatalCodes())
-	c := begin(t.Context(), s, target, method)
-	known := func() int64 { return c.Learner().Hedges(time.Now()).Total() }
-	hedgetest.HedgeWins(c, ms, status.Error(codes.Unavailable, "dead"))
-	if n := known(); n != 0 {
-		t.Errorf("%d hedges known, and one has failed", n)
-	}
-	hedgetest.HedgeWins(c, ms, nil)
-	hedgetest.HedgeWins(c, ms, status.Error(codes.NotFound, "an answer"))
-	cut := race.Report{Hedges: 1, DecidedAt: ms, DeliveredAt: ms}
-	cut.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
-	cut.Attempts[1] = race.AttemptReport{CutShort: true}
-	c.Ended(&cut)
-	if n := known(); n != 3 {
-		t.Errorf("%d hedges known, want 3", n)
+	for _, tc := range []struct {
+		name           string
+		primary, hedge time.Duration
+		err            error // of the hedge
+		want           int64 // hedges known
+	}{
+		{name: "a failure", primary: time.Hour, hedge: ms, err: status.Error(codes.Unavailable, "dead")},
+		{name: "a success", primary: time.Hour, hedge: ms, want: 1},
+		{name: "an answer", primary: time.Hour, hedge: ms, err: status.Error(codes.NotFound, "an answer"), want: 1},
+		{name: "cut short", primary: 20 * ms, hedge: time.Hour, want: 1},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithNonFatalCodes(), hedge.WithReadOnlyMethods(method), hedge.WithMaxHedges(1))
+			_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+				if simulation.AttemptOf(ctx) == 0 {
+					return hedgetest.Taking(tc.primary)(ctx)
+				}
+				n, err := hedgetest.Taking(tc.hedge)(ctx)
+				return n, cmp.Or(err, tc.err)
+			})
+			got := begin(t.Context(), s, target, method).Learner().Hedges(time.Now()).Total()
+			if err != tc.err || got != tc.want {
+				t.Errorf("the call ends with %v, and %d hedges are known; want %v and %d", err, got, tc.err, tc.want)
+			}
+		})
 	}
 }
 
