@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -214,7 +215,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 			finish := func(c *hcall.Call) {
 				if send, _ := hedgetest.Admit(c, 1); send {
 					admitted.Add(1)
-					hedgetest.HedgeWins(c, ms, nil)
+					c.Ended(&race.Report{Winner: 1, Hedges: 1})
 				}
 			}
 			for range calls {

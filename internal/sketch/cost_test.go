@@ -1,6 +1,8 @@
 package sketch_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -9,6 +11,16 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
+
+// durations returns latencies drawn from a lognormal distribution about 5 ms.
+func durations(n int) []time.Duration {
+	r := rand.New(rand.NewPCG(1, 2))
+	ds := make([]time.Duration, n)
+	for i := range ds {
+		ds[i] = time.Duration(float64(5*time.Millisecond) * math.Exp(0.4*r.NormFloat64()))
+	}
+	return ds
+}
 
 // footprint returns the memory in bytes of a window of 30 s after something was recorded into it,
 // as the mean of n.
@@ -96,5 +108,16 @@ func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { i += 20_000; record() }); n > 3 {
 			t.Errorf("%s, a step later each: %v allocations per record, want at most 3", name, n)
 		}
+	}
+}
+
+// Rule 18: at most 30 ns and no allocation. A call comes every 100 µs, so that steps change as they
+// do in use.
+func BenchmarkObserve(b *testing.B) {
+	w, now, ds := sketch.New(30*time.Second), time.Now(), durations(1024)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		now = now.Add(100 * time.Microsecond)
+		w.Record(now, ds[i%len(ds)], true)
 	}
 }
