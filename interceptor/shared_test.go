@@ -34,7 +34,7 @@ type ofTenant struct {
 
 // filtering removes tenants from the options, in place as in a common idiom, and sends them.
 func filtering() []grpc.DialOption {
-	filter := func(ctx context.Context, opts []grpc.CallOption) (context.Context, []grpc.CallOption) {
+	return inside(func(ctx context.Context, opts []grpc.CallOption) (context.Context, []grpc.CallOption, error) {
 		left := opts[:0]
 		for _, opt := range opts {
 			if of, ok := opt.(ofTenant); ok {
@@ -44,20 +44,8 @@ func filtering() []grpc.DialOption {
 			}
 		}
 		clear(opts[len(left):])
-		return ctx, left
-	}
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			ctx, opts = filter(ctx, opts)
-			return invoker(ctx, method, req, reply, cc, opts...)
-		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			ctx, opts = filter(ctx, opts)
-			return streamer(ctx, desc, cc, method, opts...)
-		}),
-	}
+		return ctx, left, nil
+	})
 }
 
 // TestRule06_AnAttemptsOptionsAreItsOwn has an interceptor inside change its slice of options. Every

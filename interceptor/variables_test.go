@@ -58,25 +58,35 @@ func (c custom) isPassed(opts []grpc.CallOption) bool {
 	return n == 1 && same == 1
 }
 
-// below looks at the options of each attempt, of unary calls and of streams, and may fail the
-// attempt.
-func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOption {
+// inside changes the context and the options of each attempt, of unary calls and of streams, and may
+// fail the attempt.
+func inside(change func(context.Context, []grpc.CallOption) (context.Context, []grpc.CallOption, error),
+) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if err := look(ctx, opts); err != nil {
+			ctx, opts, err := change(ctx, opts)
+			if err != nil {
 				return err
 			}
-			return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+			return invoker(ctx, method, req, reply, cc, opts...)
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			if err := look(ctx, opts); err != nil {
+			ctx, opts, err := change(ctx, opts)
+			if err != nil {
 				return nil, err
 			}
-			return streamer(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
+			return streamer(ctx, desc, cc, method, opts...)
 		}),
 	}
+}
+
+// below looks at the options of each attempt, and may fail the attempt.
+func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOption {
+	return inside(func(ctx context.Context, opts []grpc.CallOption) (context.Context, []grpc.CallOption, error) {
+		return ctx, append(opts, grpc.WaitForReady(true)), look(ctx, opts)
+	})
 }
 
 // TestRule06_CallOptionsAreTheWinners gives a call two options of each kind, as an outer
