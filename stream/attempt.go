@@ -204,7 +204,7 @@ func (u unmarked) Context() context.Context { return u.context() }
 func (m *streamAttempt) Run(ctx context.Context) error {
 	c := m.stream
 	ctx = c.call.HedgeContext(ctx, int(m.n))
-	err := m.open(ctx, grpc.OnFinish(func(err error) { c.finish(m, err) }))
+	err := m.open(ctx, grpc.OnFinish(func(err error) { c.freeIfClosed(m, err) }))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
 	if err != nil {

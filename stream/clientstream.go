@@ -97,7 +97,7 @@ func (c *clientStream) mayBeSaved(err error) bool {
 // bound.
 func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	if err != nil {
-		c.finish(&c.primary, err)
+		c.freeIfClosed(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
 		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover {
 			context.AfterFunc(bound, c.primaryEnded)
@@ -105,14 +105,6 @@ func (c *clientStream) primaryFinished(bound context.Context, err error) {
 		}
 	}
 	c.primaryEnded()
-}
-
-// finish frees the contexts of an attempt after its gRPC stream ended with err on a closed
-// connection. The attempt may be opening the stream at the same time.
-func (c *clientStream) finish(m *streamAttempt, err error) {
-	if cc := m.cc(); err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
-		c.free(m, err)
-	}
 }
 
 func (c *clientStream) RecvMsg(m any) error {
@@ -233,6 +225,17 @@ func (c *clientStream) free(m *streamAttempt, err error) {
 	m.cancel(err)
 	if ctx := c.context.Load(); ctx != nil {
 		ctx.cancel(err)
+	}
+}
+
+// freeIfClosed frees the contexts of m after its gRPC stream ended with err on a closed connection. m may
+// be opening the stream at the same time.
+func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
+	if err == nil {
+		return
+	}
+	if cc := m.cc(); cc != nil && cc.GetState() == connectivity.Shutdown {
+		c.free(m, err)
 	}
 }
 
