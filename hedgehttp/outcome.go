@@ -84,8 +84,8 @@ func (a *attempt) judge(end error) {
 	a.judgeBody(m.code == codes.OK, end)
 }
 
-// judgeBody sets the answer of a response whose body may have it. ok reports whether the HTTP status is a
-// success.
+// judgeBody sets the answer of a response whose body may have it. ok reports whether the HTTP
+// status is a success.
 func (a *attempt) judgeBody(ok bool, end error) {
 	res, late := a.res, a != &a.primary && a.open.Load()
 	switch {

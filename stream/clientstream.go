@@ -228,8 +228,8 @@ func (c *clientStream) free(m *streamAttempt, err error) {
 	}
 }
 
-// freeIfClosed frees the contexts of m after its gRPC stream ended with err on a closed connection. m may
-// be opening the stream at the same time.
+// freeIfClosed frees the contexts of m after its gRPC stream ended with err on a closed connection.
+// m may be opening the stream at the same time.
 func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
 	if err == nil {
 		return

@@ -25,9 +25,9 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// An interceptor calls Begin, then Inspect with the request. If Hedged is set, it races attempts by the
-// Plan, with the Call as the race's policy, and the race calls Ended. The interceptor
-// must call End after an untouched race, and for a call without a race.
+// An interceptor calls Begin, then Inspect with the request. If Hedged is set, it races attempts by
+// the Plan, with the Call as the race's policy, and the race calls Ended. The interceptor must call
+// End after an untouched race, and for a call without a race.
 type Call struct {
 	Context     context.Context
 	destination // of the primary, and of hedges without one of their own
@@ -36,11 +36,11 @@ type Call struct {
 	Learns      bool          // its latency is to be learned
 	OffWire     bool          // its attempts do not use the streams of its target's connections
 
-	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry run
-	// keeps the call from that.
+	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry
+	// run keeps the call from that.
 	Hedged, WouldBeHedged bool
-	// TracksFailures means that the interceptor must pass on the trailers of failures: the target has a
-	// throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
+	// TracksFailures means that the interceptor must pass on the trailers of failures: the target
+	// has a throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
 	TracksFailures bool
 
 	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready

@@ -95,8 +95,8 @@ func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	lesson(&c.class.Learner, &class.Learner)
 }
 
-// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently after
-// PrimaryContext.
+// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently
+// after PrimaryContext.
 func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
 	if r := c.at(n).Record; r != nil {
 		return r.Hedge(ctx)
@@ -120,8 +120,8 @@ func (c *Call) HedgePeer(n int, p *peer.Peer) {
 	}
 }
 
-// Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n = 0, the
-// primary. It may be called concurrently.
+// Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n =
+// 0, the primary. It may be called concurrently.
 func (c *Call) Channel(n int) *Channel {
 	to, _ := c.at(n).Conn.(*Channel)
 	return to

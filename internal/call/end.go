@@ -244,8 +244,8 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 	return r.CallerGone && r.GoneAt <= a.EndedAt
 }
 
-// countRace counts and reports what happened in a race that has ended, and which attempt won. answered
-// reports whether its outcome is an answer.
+// countRace counts and reports what happened in a race that has ended, and which attempt won.
+// answered reports whether its outcome is an answer.
 func countRace(c *Call, r *race.Report, answered bool) {
 	catchUp(c, r)
 	c.Record.Unreserve(true) // before the first message of a stream: the caller may never receive it

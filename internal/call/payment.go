@@ -8,8 +8,8 @@ import (
 
 // payment pays for the hedges of a call, from the budgets of the method and the target.
 type payment struct {
-	// buckets are the method's, nil without a rule that gives it one, and the target's. Both are nil if
-	// hedges cost nothing: such calls must not pay for other hedges.
+	// buckets are the method's, nil without a rule that gives it one, and the target's. Both are
+	// nil if hedges cost nothing: such calls must not pay for other hedges.
 	buckets    [2]*budget.Bucket
 	cost       float64  // of the call, in calls
 	saved      [2]uint8 // the hedges that each bucket paid from savings, a bit each

@@ -131,8 +131,8 @@ type Settings struct {
 
 	Throttle *guard.Throttle // of the target; nil: none
 	Groups   *control.Groups // nil: no control group
-	// Budgets pay for hedges: the method's own, nil if it has none, always there in a dry run, and the
-	// target's. Both are nil if hedges cost nothing.
+	// Budgets pay for hedges: the method's own, nil if it has none, always there in a dry run, and
+	// the target's. Both are nil if hedges cost nothing.
 	Budgets [2]*budget.Bucket
 }
 
