@@ -68,6 +68,8 @@ func TestText_OfATarget(t *testing.T) {
 		{name: "many silent", stats: silent(1, time.Second, "A", "B", "C", "D", "E", "F", "G"),
 			want: []string{"- E has been silent for 1 s, on 1 connection:", "- Further silent backends: 2."},
 			not:  []string{"- F has"}},
+		{name: "destinations", stats: stats.Method{Destinations: []string{"dns:///us", "B\x1b[2J"}},
+			want: []string{"- Hedges go to dns:///us, \"B\\x1b[2J\"."}, not: []string{"\x1b"}},
 		{name: "single connection", stats: stats.Method{Backends: stats.Backends{SingleConnection: true}},
 			want: []string{"- Hedges use the connection of the primary"}, not: []string{"Only one backend"}},
 		{name: "single backend",

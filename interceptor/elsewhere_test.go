@@ -124,6 +124,9 @@ func (r *regions) check(t *testing.T, hedges int64) {
 		if m.Target == r.us.Target() {
 			calls, sent, received = 0, 0, hedges
 		}
+		if to := []string{r.us.Target()}; calls > 0 && hedges > 0 && !slices.Equal(m.Destinations, to) {
+			t.Errorf("hedges of %s went to %q, want %q", m.Target, m.Destinations, to)
+		}
 		if m.Calls != calls || m.Hedges != sent || m.Received != received {
 			t.Errorf("%s: %d calls, %d hedges, %d received, want %d, %d, %d", m.Target, m.Calls, m.Hedges, m.Received, calls,
 				sent, received)

@@ -28,6 +28,9 @@ type Method struct {
 	Backends
 	Guard  Guard
 	Resets Resets // shared by all methods of the target
+	// Destinations are the first four other targets to which hedges of the method were sent: see
+	// interceptor.HedgeTo.
+	Destinations []string
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
 	// select it: [UnknownOption], [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear]
 	// or [OfHedge]; empty if most can be. With a reason, Choice predicts no effect, and Forecasts is

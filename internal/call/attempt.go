@@ -127,6 +127,7 @@ func (c *Call) Sent(n int, failover bool) {
 	if to.method != c.method {
 		to.method.Counters.Received.Add(1)
 		to.method.Counters.Flush()
+		c.method.SentTo(to.method.Target.Name)
 	}
 	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {

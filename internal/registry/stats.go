@@ -71,6 +71,26 @@ func (r *Registry) census(methods []*Method) map[string]stats.Backends {
 	return ready
 }
 
+const maxDestinations = 4
+
+// SentTo records that a hedge of the method was sent to another target.
+func (m *Method) SentTo(target string) {
+	for {
+		var names []string
+		known := m.destinations.Load()
+		if known != nil {
+			names = *known
+		}
+		if len(names) == maxDestinations || slices.Contains(names, target) {
+			return
+		}
+		more := append(slices.Clip(names), target)
+		if m.destinations.CompareAndSwap(known, &more) {
+			return
+		}
+	}
+}
+
 func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	s, held := m.Settings(), m.Target.Budget.Balance(now)
 	row := stats.Method{
@@ -81,6 +101,9 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.State(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
+	if to := m.destinations.Load(); to != nil {
+		row.Destinations = slices.Clone(*to)
+	}
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
 	switch {

@@ -66,6 +66,8 @@ type Method struct {
 	history  history
 	entry    entry
 
+	destinations atomic.Pointer[[]string] // see SentTo
+
 	notedUnhedgeable atomic.Bool // see NoteUnhedgeable
 }
 
