@@ -53,7 +53,7 @@ func (b *Bucket) Market(now time.Time) Market {
 	b.settle(now)
 	capacity := float64(1+savedBursts) * float64(b.burst()) / token
 	m := &b.market
-	earned := min(capacity/(capacity+1), MostUsable) * m.earned
+	earned := MostUsable * m.earned
 	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
 	m.total += m.spent
 	m.earned, m.spent, m.refused = 0, 0, 0
