@@ -54,7 +54,7 @@ const (
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
-	l.measured.fade(now, l.schedule.learned.Load())
+	l.measured.fade(now)
 	d := l.sinceChange(now)
 	if l.warming(c) {
 		return

@@ -36,7 +36,6 @@ type measured struct {
 	mu    sync.Mutex    // uncontended: most calls are not hedged
 	of    []HedgedCalls // sorted by kind
 	faded time.Time
-	calls int64 // of the method, at the last fade
 }
 
 const maxKinds = 48 // of a method, at most 8 KB each: far more than there are delays worth trying
@@ -62,24 +61,24 @@ func (r *measured) add(age, rest time.Duration, hedges int) {
 	o.Rest.Add(rest)
 }
 
-// fade decays all calls by the time or the calls since the last fade, whichever decays less.
-func (r *measured) fade(now time.Time, calls int64) {
+// fade decays all calls by the time since the last fade.
+func (r *measured) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fadeTime.Seconds(), float64(calls-r.calls)/fadeCalls))
+		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
 		for i := range r.of {
 			r.of[i].Rest = r.of[i].Rest.Times(factor)
 		}
 		r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return o.Rest.Total() < 0.5 })
 	}
-	r.faded, r.calls = now, calls
+	r.faded = now
 }
 
 func (r *measured) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of, r.faded, r.calls = nil, time.Time{}, 0
+	r.of, r.faded = nil, time.Time{}
 }
 
 // export returns copies of all calls, sorted by kind.

@@ -10,8 +10,7 @@ const (
 	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
 
 	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
-	fadeTime  = 2 * time.Minute // in which the weight of a measured call falls to 1/e,
-	fadeCalls = 8000            // or in which, in calls of the method: the slower of the two
+	fadeTime  = 8 * time.Minute // in which the weight of a measured call falls to 1/e
 
 	keptHedges = 300 // hedges that are kept regardless of age
 
