@@ -15,29 +15,29 @@ const (
 
 // Changed reports whether the calls since a moment are slower or faster than the calls before it. As
 // in the Kolmogorov-Smirnov test, it compares the largest difference of the distributions, which
-// must exceed least, and the bound that independent samples of one distribution exceed with
+// must exceed matters, and the bound that independent samples of one distribution exceed with
 // probability unlikely (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
-func Changed(before, since *sketch.Distribution, least float64) (slower, faster bool) {
+func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 	earlier, newer := before.Survival(), since.Survival()
 	if earlier == nil || newer == nil { // calls that were all cut short do not show a latency
 		return false, false
 	}
 	n, m := float64(before.Total()), float64(since.Total())
-	least = max(least, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
+	least := max(matters, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
 	up, down := sketch.Distance(earlier, newer)
 	return up > least, down > least
 }
 
 // changedAt returns the mark of the newest calls if they are slower or faster than the calls before,
-// and the difference is at least least. The newest calls are those of the last window step or more.
+// by at least matters. The newest calls are those of the last window step or more.
 //
 // Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
 // cohort can only prove to be slower. Cohorts older than age are complete.
-func (l *Learner) changedAt(now time.Time, age time.Duration, least float64) (at sketch.Mark, ok bool) {
+func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
 		from, to := l.window.Newest(now, age, newest)
 		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
-		if slower, faster := Changed(before, since, least); age == 0 && slower || age > 0 && faster {
+		if slower, faster := Changed(before, since); age == 0 && slower || age > 0 && faster {
 			return from, true
 		}
 	}
@@ -46,22 +46,17 @@ func (l *Learner) changedAt(now time.Time, age time.Duration, least float64) (at
 
 // sinceChange returns the calls of the window since latencies last changed, with restored latencies.
 //
-// A change drops what was learned before. It must concern half of all calls (matters): a backend
-// among several that stalls for a second now and then is part of the distribution. Soon after a
-// change, a smaller one is enough (mattersAgain).
+// A change drops what was learned before. It must concern matters of all calls: a backend of three
+// that stalls for a second now and then is part of the distribution.
 func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)
-	least := matters
-	if !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step() {
-		least = mattersAgain
-	}
-	at, changed := l.changedAt(now, age, least)
+	at, changed := l.changedAt(now, age)
 	if !changed {
 		_, to := l.window.Newest(now, age, newest)
 		return l.checkRestored(all, l.window.Between(now, l.since, to))
 	}
-	l.since, l.changed = at, now
+	l.since = at
 	l.forgetHedges(l.config.Load())
 	l.restored.Store(nil)
 	return l.window.Between(now, at, sketch.Latest)
@@ -75,8 +70,8 @@ func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Di
 		return calls
 	}
 	expected := new(sketch.Distribution).Plus(*r)
-	slower, _ := Changed(expected, calls, mattersAgain)
-	_, faster := Changed(expected, complete, mattersAgain)
+	slower, _ := Changed(expected, calls)
+	_, faster := Changed(expected, complete)
 	switch {
 	case own >= int64(keptCalls):
 		l.restored.Store(nil)

@@ -29,7 +29,10 @@ func TestChanged(t *testing.T) {
 		{"too few to tell", usual, later, 5000, 8, ""},
 		{"nothing before", usual, later, 0, 1000, ""},
 		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, "slower"},
-		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, ""},
+		{
+			"a base a third as long again", usual,
+			testserver.LogNormal(6650*time.Microsecond, 2650*time.Microsecond), 5000, 200, "",
+		},
 		{
 			"a quarter of the base, from few calls", usual,
 			testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, "faster",
@@ -41,7 +44,7 @@ func TestChanged(t *testing.T) {
 	} {
 		for seed := range uint64(longtest.Size(5, 100)) {
 			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed),
-				observed(tc.since, tc.m, 2*seed+1), .5)
+				observed(tc.since, tc.m, 2*seed+1))
 			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
 				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
 			}
@@ -51,7 +54,7 @@ func TestChanged(t *testing.T) {
 	for range 100 {
 		w.Record(now, ms, false)
 	}
-	if slower, faster := trigger.Changed(observed(usual, 1000, 1), w.Snapshot(now), .15); slower || faster {
+	if slower, faster := trigger.Changed(observed(usual, 1000, 1), w.Snapshot(now)); slower || faster {
 		t.Errorf("calls that were all cut short show no latency: slower %v, faster %v", slower, faster)
 	}
 }

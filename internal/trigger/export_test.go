@@ -8,8 +8,7 @@ import (
 // The variables that take parts out.
 var (
 	DeadlineFactor, Assumed, KeptCalls, AsHedges = &deadlineFactor, &assumed, &keptCalls, &asHedges
-	Matters, MattersAgain, Unsettled             = &matters, &mattersAgain, &unsettled
-	StaleForNext                                 = &staleForNext
+	Matters, StaleForNext                        = &matters, &staleForNext
 )
 
 // Choose makes a choice on the calling goroutine. No other goroutine may be computing.

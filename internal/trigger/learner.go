@@ -37,7 +37,6 @@ type Learner struct {
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
 	since   sketch.Mark // start of the current distribution
-	changed time.Time   // when a change of distribution was last detected; zero if never
 }
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.

@@ -14,8 +14,7 @@ func TestParts(t *testing.T) {
 		worlds.Unset("measured outcomes", trigger.Assumed, math.MaxFloat64),
 		worlds.Unset("hedge latency", trigger.AsHedges, 1e9),
 		worlds.Unset("1000 kept calls", trigger.KeptCalls, 0),
-		worlds.Unset("changes", trigger.Matters, 2).And(worlds.Unset("", trigger.MattersAgain, 2)),
-		worlds.Unset("smaller changes soon after a change", trigger.Unsettled, 0),
+		worlds.Unset("changes", trigger.Matters, 2),
 		worlds.Unset("deadline factor", trigger.DeadlineFactor, 1),
 		worlds.Unset("choice after a pause", trigger.StaleForNext, math.MaxInt32),
 	})

@@ -24,9 +24,7 @@ var (
 	assumed        = 1.0   // weight of the prior, which trusts the prediction, in calls that hedges answered
 	keptCalls      = 1000  // primaries that are kept regardless of age
 	asHedges       = 300.0 // weight of primaries in the estimate of hedge latency, in hedges
-	matters        = 0.5   // share of calls that a change must concern
-	mattersAgain   = 0.15  // the same for unsettled window steps after a change
-	unsettled      = time.Duration(4)
+	matters        = 0.4   // share of calls that a change must concern
 
 	staleForNext = int64(4) // stale, at the start of a call: the estimate may stem from a burst's fastest calls
 )

@@ -40,14 +40,6 @@ func Unset[T any](name string, variable *T, out T) Part {
 	}}
 }
 
-// And takes other out too.
-func (p Part) And(other Part) Part {
-	return Part{p.Name, func() func() {
-		first, second := p.Without(), other.Without()
-		return func() { second(); first() }
-	}}
-}
-
 // outcome is the results of Auto in a world, by seed.
 type outcome struct {
 	Name    string
