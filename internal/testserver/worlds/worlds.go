@@ -58,7 +58,7 @@ type Kind struct {
 var (
 	known    = Kind{"faults", 1.10, Measures{1.03, 1.05, 1.05, 1.08, 1.10, 1.05}}
 	drawn    = Kind{"drawn faults", 1.10, Measures{1.03, 1.05, 1.10, 1.10, 1.40, 1.05}}
-	requests = Kind{"requests, rates and bursts", 1.25, Measures{1.03, 1.05, 1.05, 1.05, 1.10, 1.05}}
+	requests = Kind{"requests, rates and bursts", 1.25, Measures{1.03, 1.05, 1.08, 1.10, 1.10, 1.05}} // bursts: few tokens
 	useless  = Kind{"useless hedges", 1.25, Measures{1.03, 1.03, 1.03, 1.03, 1.03, 1.03}}
 	tuned    = Kind{"targets, tuned", math.Inf(1), Measures{1.05, 1.05, 1.12, 1.6, 1.35, 1.12}}
 	services = Kind{"traffic of services", math.Inf(1), Measures{1.04, 1.07, 1.09, 1.15, 1.2, 1.05}}
