@@ -11,11 +11,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -211,4 +213,45 @@ func TestGuard_AMessageBeyondALimit(t *testing.T) {
 			t.Errorf("%d hedges, and the guard leaves %v of them: %s", m.Hedges, m.Guard.Share, m.Guard.Reason)
 		}
 	})
+}
+
+// TestResets_OnlyHedgesThatServersServe makes 40 slow calls, with a limit of 10 hedges an hour. A hedge that
+// was turned away is not reset, and one that the budget does not pay is not sent: they spend none of the limit.
+func TestResets_OnlyHedgesThatServersServe(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		away    bool // servers turn hedges away
+		percent float64
+		spent   bool
+	}{
+		{name: "turned away", away: true, percent: 400},
+		{name: "served", percent: 400, spent: true},
+		{name: "not paid", percent: 1},
+	} {
+		for _, d := range doors[:2] {
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true,
+					Script: func(a testserver.Attempt) testserver.Plan {
+						if a.Number > 0 && tc.away {
+							return testserver.Plan{Code: codes.ResourceExhausted,
+								Trailer: metadata.Pairs(rpc.PushbackTrailer, "0")}
+						}
+						return testserver.Plan{Delay: 100 * ms}
+					}})
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithHedgeLimit(10, time.Hour), hedge.WithGuard(false),
+					hedge.WithBudgetPercent(tc.percent))
+				client := testpb.NewTestServiceClient(dial(t, cluster, s))
+				for range 40 {
+					if _, err := callOver(t.Context(), d, client, &testpb.Request{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				if got := s.Stats(); got.ResetsSpent > 0 != tc.spent || tc.away && got.TurnedAway < 40 {
+					t.Errorf("%d hedges, %d of them turned away, %d held back by the limit, want some held back: %t",
+						got.Hedges, got.TurnedAway, got.ResetsSpent, tc.spent)
+				}
+			})
+		}
+	}
 }
