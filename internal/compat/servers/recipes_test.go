@@ -57,7 +57,7 @@ func TestRecipes_TurnHedgesAway(t *testing.T) {
 					<-time.After(time.Millisecond)
 				}
 			})
-			address := startRecipe(t, recipe(t, tc.language, backends), path, tc.args...)
+			address, _ := startRecipe(t, recipe(t, tc.language, backends), path, tc.args...)
 			s := hedgetest.Fixed(t, 20*time.Millisecond)
 			call := dialGRPC(t, s, address, &away)
 			if tc.http {
@@ -133,8 +133,8 @@ func recipe(t *testing.T, language string, backends []string) string {
 	return config
 }
 
-// startRecipe runs a proxy at a port in place of 8080, and returns its address.
-func startRecipe(t *testing.T, config, path string, args ...string) (address string) {
+// startRecipe runs a proxy at a port in place of 8080, and returns its address and what kills it.
+func startRecipe(t *testing.T, config, path string, args ...string) (address string, kill func()) {
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
@@ -151,11 +151,12 @@ func startRecipe(t *testing.T, config, path string, args ...string) (address str
 		t.Fatal(err)
 	}
 	go func() { ended <- process.Wait(); close(ended) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	kill = func() { cancel(); <-ended }
+	t.Cleanup(kill)
 	for {
 		if conn, err := net.Dial("tcp", address); err == nil {
 			conn.Close()
-			return address
+			return address, kill
 		}
 		select {
 		case err := <-ended:
