@@ -1,36 +1,10 @@
 package race
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/rpc"
 )
-
-// Rules define how a race ends and when it sends hedges. They do not change during a race.
-type Rules struct {
-	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
-	// next. A delay above Longest means Longest.
-	Delay time.Duration
-	// MaxHedges is the maximum number of hedges of the call, 0 to MaxHedges. Hedges that
-	// were turned away do not count, unless FailureSendsNext is set.
-	MaxHedges uint8
-	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
-	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
-	// the first.
-	HedgeFinal bool
-	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
-	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
-	// is the last failure; without FailureSendsNext, the primary's.
-	FailureSendsNext bool
-	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
-	// hedge by itself: Admit knows which destination sent it.
-	Elsewhere bool
-	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
-	// race waits for it unless a pushback is in force. Without an OK the outcome is, in this order:
-	// the first rejected reply, an accepted status, the first rejected status.
-	Judged bool
-}
 
 // Event is one thing that happened in a race. Fields that do not name its Kind are zero.
 type Event struct {
@@ -236,22 +210,4 @@ func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
 		return a.EndedAt - a.SentAt, false, true
 	}
 	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != NonFatal || a.CutShort
-}
-
-// Panic is the value of a call's panic if a hedge has panicked.
-type Panic struct {
-	// Value is the value of the hedge's panic.
-	Value any
-	// Stack is the stack of the hedge's goroutine at the panic, as [debug.Stack] formats it.
-	Stack []byte
-}
-
-// Error returns the value and the stack: the Go runtime prints both if the panic is not recovered.
-func (p *Panic) Error() string {
-	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
-}
-
-func (p *Panic) Unwrap() error {
-	err, _ := p.Value.(error)
-	return err
 }

@@ -5,24 +5,6 @@ import (
 	"time"
 )
 
-// enter makes a hedge a guest, unless the race is decided: nothing of the user's runs then.
-func (x *runner) enter() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.machine.decided {
-		return false
-	}
-	x.guests++
-	return true
-}
-
-func (x *runner) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.guests--
-	x.stepped.Broadcast()
-}
-
 // lent is the caller's context as the parent of hedge n's. A hedge that loses may run on after the
 // call, when the caller may use its context for something else. Therefore a loser asks it for
 // nothing once the race is over, and the call waits for a use that has begun. What a loser has got
@@ -83,4 +65,22 @@ func (l *lent) use(f func()) bool {
 		f()
 	}
 	return !over || won
+}
+
+// enter makes a hedge a guest, unless the race is decided: nothing of the user's runs then.
+func (x *runner) enter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.machine.decided {
+		return false
+	}
+	x.guests++
+	return true
+}
+
+func (x *runner) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.guests--
+	x.stepped.Broadcast()
 }

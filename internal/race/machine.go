@@ -9,6 +9,31 @@ import (
 // an age does not overflow.
 const Longest = time.Duration(math.MaxInt64 / 4)
 
+// Rules define how a race ends and when it sends hedges. They do not change during a race.
+type Rules struct {
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
+	// next. A delay above Longest means Longest.
+	Delay time.Duration
+	// MaxHedges is the maximum number of hedges of the call, 0 to MaxHedges. Hedges that
+	// were turned away do not count, unless FailureSendsNext is set.
+	MaxHedges uint8
+	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
+	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
+	// the first.
+	HedgeFinal bool
+	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
+	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
+	// is the last failure; without FailureSendsNext, the primary's.
+	FailureSendsNext bool
+	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
+	// hedge by itself: Admit knows which destination sent it.
+	Elsewhere bool
+	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
+	// race waits for it unless a pushback is in force. Without an OK the outcome is, in this order:
+	// the first rejected reply, an accepted status, the first rejected status.
+	Judged bool
+}
+
 // Machine decides one race. It takes events and returns actions. It has no goroutine, lock, timer
 // or clock. It is a plain value that == compares.
 //

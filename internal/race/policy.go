@@ -22,7 +22,8 @@ type Policy interface {
 	// [Result.Untouched] is set. The report is valid during the call.
 	Ended(r *Report)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
-	// call does not return before it.
+	// call does not return before it. failover reports whether the hedge was due because another
+	// attempt had failed.
 	Sent(n int, failover bool)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
 	// it is sent: at any time, on any goroutine.

@@ -3,6 +3,7 @@ package race
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -357,4 +358,22 @@ func (x *runner) hedgePanicked(a Actions, crash func()) {
 	x.hedges[n].crash = crash
 	x.cancel(only(n))
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
+}
+
+// Panic is the value of a call's panic if a hedge has panicked.
+type Panic struct {
+	// Value is the value of the hedge's panic.
+	Value any
+	// Stack is the stack of the hedge's goroutine at the panic, as [debug.Stack] formats it.
+	Stack []byte
+}
+
+// Error returns the value and the stack: the Go runtime prints both if the panic is not recovered.
+func (p *Panic) Error() string {
+	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
+}
+
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
 }
