@@ -17,7 +17,7 @@ import (
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error for a value out of
-// range. docs/options.md has them in tables.
+// range. docs/options.md lists all options.
 type Option interface {
 	apply(*config) error
 }

@@ -20,8 +20,8 @@ type Scheduler registry.Registry
 // joins one error for each option that is out of range, with the option and its value. A nil option
 // is ignored.
 //
-// The environment variable HEDGE_DISABLED starts the scheduler paused: any value, except an empty
-// one and all that [strconv.ParseBool] reads as false. stats.Method.PausedBy reports it.
+// The environment variable HEDGE_DISABLED starts the scheduler paused: any value that is
+// neither empty nor false to [strconv.ParseBool]. stats.Method.PausedBy reports it.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {

@@ -168,8 +168,9 @@ func TestPicksAreReleased(t *testing.T) {
 	}
 }
 
-// TestPicksAreReleased_AsLateAsAnswers has a first backend that stops answering after 300 calls. A child
-// that measures latencies sees no fast answer of it: unused picks are held for the delay of hedges, 10 ms.
+// TestPicksAreReleased_AsLateAsAnswers has a first backend that stops answering after 300 calls. A
+// child that measures latencies sees no fast answer from it: unused picks are held for the delay of
+// hedges, 10 ms.
 func TestPicksAreReleased_AsLateAsAnswers(t *testing.T) {
 	const stops = 300
 	eachKind(t, func(t *testing.T, k kind) {

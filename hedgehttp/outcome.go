@@ -57,8 +57,7 @@ func (a *attempt) hasNone() bool {
 }
 
 // judge sets the answer by what the transport has returned, the beginning of the body, and the error
-// that ended the body. The answer is not known if it needs more of the body. Once the primary has the
-// headers of a stream, a hedge answers only with the first byte of another one.
+// that ended the body.
 func (a *attempt) judge(end error) {
 	res := a.res
 	switch a.known = true; {
@@ -84,8 +83,9 @@ func (a *attempt) judge(end error) {
 	a.judgeBody(m.code == codes.OK, end)
 }
 
-// judgeBody sets the answer of a response whose body may have it. ok reports whether the HTTP
-// status is a success.
+// judgeBody completes the answer by the body. The answer is not known if it needs more of the body.
+// Once the primary has the headers of a stream, a hedge answers only with the first byte of another
+// one. ok reports whether the HTTP status is a success.
 func (a *attempt) judgeBody(ok bool, end error) {
 	res, late := a.res, a != &a.primary && a.open.Load()
 	switch {

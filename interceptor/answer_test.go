@@ -155,7 +155,7 @@ func TestRule09_WithAcceptablePanics(t *testing.T) {
 }
 
 // TestRule02_RefusalsOfAnotherDestination has us answer the hedge of a read with an error while eu
-// takes 35 ms. That us lacks the method, or rejects the credentials, is not the answer.
+// takes 35 ms. It is no answer that us lacks the method or rejects the credentials.
 func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 	slow := testserver.Plan{Delay: 35 * ms}
 	type row struct {
@@ -165,7 +165,8 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 		code   codes.Code
 	}
 	rows := []row{
-		{name: "another final status", eu: slow, us: testserver.Plan{Code: codes.NotFound}, at: 10 * ms, code: codes.NotFound},
+		{name: "another final status", eu: slow, us: testserver.Plan{Code: codes.NotFound},
+			at: 10 * ms, code: codes.NotFound},
 		{name: "eu fails over", eu: testserver.Plan{Code: codes.Unavailable},
 			us: testserver.Plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
 	}

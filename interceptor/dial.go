@@ -48,8 +48,9 @@ func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOpti
 //
 // The budget of this connection's target pays for the hedge. The hedge's target has rate limits,
 // pushbacks and limits of resets of its own. The delay follows the latency of hedges, and of primaries
-// of the hedge's target, if the scheduler learns any. The two services may differ in consistency,
-// price and quota: see [hedge.WithAcceptable] for replicas that lag.
+// of the hedge's target, if the scheduler learns any. UNIMPLEMENTED, UNAUTHENTICATED or
+// PERMISSION_DENIED of a hedge's target does not end the call. The two services may differ in
+// consistency, price and quota: see [hedge.WithAcceptable] for replicas that lag.
 func HedgeTo(conns ...grpc.ClientConnInterface) grpc.DialOption {
 	return hedgeTo{conns: slices.Clone(conns)}
 }

@@ -142,8 +142,8 @@ func (r *regions) check(t *testing.T, hedges int64) {
 	}
 }
 
-// slowCopy is a request of the older API. Its copy for a hedge, by an encoding later than the primary's,
-// is ready after 20 ms.
+// slowCopy is a request of the older API. Its copy for a hedge, by an encoding later than the
+// primary's, is ready after 20 ms.
 type slowCopy struct {
 	XXX_sent time.Time
 }

@@ -215,8 +215,9 @@ func TestGuard_AMessageBeyondALimit(t *testing.T) {
 	})
 }
 
-// TestResets_OnlyHedgesThatServersServe makes 40 slow calls, with a limit of 10 hedges an hour. A hedge that
-// was turned away is not reset, and one that the budget does not pay is not sent: they spend none of the limit.
+// TestResets_OnlyHedgesThatServersServe makes 40 slow calls, with a limit of 10 hedges an hour. A
+// hedge that was turned away is not reset, and a hedge that the budget does not pay for is not sent:
+// neither spends any of the limit.
 func TestResets_OnlyHedgesThatServersServe(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

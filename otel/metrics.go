@@ -20,7 +20,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the maximum number of series of an instrument, without method other.
+// maxSeries is the maximum number of series of an instrument, besides method other.
 // OpenTelemetry's SDK drops series beyond 2,000.
 const maxSeries = 1900
 
@@ -40,7 +40,7 @@ type metrics struct {
 // protocols begin the names of the instruments and attributes, by labels.protocol.
 var protocols = [...]string{"grpc", "http"}
 
-// instruments has the instruments for the targets of a protocol.
+// instruments has the instruments of one protocol.
 type instruments struct {
 	hedges   metric.Int64Histogram
 	losers   metric.Float64Histogram

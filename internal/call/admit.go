@@ -27,7 +27,8 @@ type due struct {
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
-// hedges that were considered, including hedge n. A hedge that is admitted is paid for. Sent counts it.
+// hedges that were considered, including hedge n. A hedge that is admitted is paid for; Sent counts
+// it.
 func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	catchUp(c, soFar)
 	if !c.Hedged {
@@ -232,8 +233,8 @@ func deadlineNear(c *Call, n int, now time.Time) bool {
 	return ok && deadline.Sub(now) <= median(c, n, now)
 }
 
-// median returns the median latency that is expected of hedge n at now, by the class or the method; 0
-// while it is unknown.
+// median returns the median latency to expect of hedge n at now, by the class or the method; 0 while
+// it is unknown.
 func median(c *Call, n int, now time.Time) time.Duration {
 	own := cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 	if m := c.at(n).method; m != c.method {

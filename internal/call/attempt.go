@@ -38,8 +38,8 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// ofDestination are the statuses of a server that lacks the method, or rejects credentials that another
-// destination may accept.
+// ofDestination are the statuses of a server that lacks the method, or rejects credentials that
+// another destination may accept.
 var ofDestination = rpc.CodesOf(codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied)
 
 // failsOver reports whether the failure of an attempt makes the next hedge due. A gateway's timeout

@@ -31,8 +31,8 @@ func begin(ctx context.Context, s *hedge.Scheduler, target, method string, opts 
 	return &c
 }
 
-// TestRule13_HedgesThatFailTeachNothing has a hedge end in each way. Every error is final, so that a hedge
-// that fails wins.
+// TestRule13_HedgesThatFailTeachNothing has a hedge end in each way. Every error is final, so that
+// a hedge that fails wins.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name           string

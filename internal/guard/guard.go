@@ -1,5 +1,6 @@
 // Package guard holds hedges back where a server limits them: a [Guard] where hedges use up a rate
-// limit that other calls need, and [Resets] where a server counts the resets of losers.
+// limit that other calls need, [Resets] where a server counts the resets of losers, and [Throttle]
+// where many attempts fail.
 // docs/guard.md describes the guard.
 package guard
 

@@ -200,7 +200,7 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 }
 
 // Latency returns the latency of hedge n, or, if the hedge was cut short or ended with the caller's
-// context, a lower bound: answered is then false. known is false for a hedge that failed before that.
+// context, a lower bound: answered is then false. known is false for a hedge that failed earlier.
 func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
 	if bound, cut := r.Unanswered(n); cut {
 		return bound, false, true

@@ -59,7 +59,7 @@ type Method struct {
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
 	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
-	names    atomic.Pointer[stats.Names]       // see NoteNames
+	names    atomic.Pointer[stats.Names]       // see Begins
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu, as is groups
 	groups   *control.Groups                   // the last in settings
 	classes  classes                           // of requests
@@ -217,7 +217,7 @@ func (r *Registry) forgetNames() {
 }
 
 const (
-	firstCallsSeen = 100     // of a target, before NothingSelected is reported
+	firstCallsSeen = 100     // of a target, before a notice that none was selected
 	maxSeen        = 10      // methods in Unselected
 	selectedOnce   = 1 << 30 // the smallest count if a call was selected
 )

@@ -127,7 +127,8 @@ func runtimeReading() func() (uint64, float64) {
 	}
 }
 
-// sum returns the number of values in a histogram, and their sum: each is the middle of its bucket.
+// sum returns the number of values in a histogram, and their sum. A value counts as the middle of
+// its bucket.
 func sum(h *metrics.Float64Histogram) (n uint64, total float64) {
 	for i, count := range h.Counts {
 		if count == 0 {

@@ -29,7 +29,7 @@ type Config struct {
 
 	// How they are hedged.
 
-	trigger.Config                 // the delay is learned, unless Fixed
+	trigger.Config                 // of the learner, which does not set the delay if Fixed
 	Fixed            bool          // the delay is Delay
 	Delay            time.Duration // if Fixed
 	DryRun           bool
@@ -88,7 +88,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Fallback is the quantile that is the delay where the trigger has too few calls for a choice.
+// Fallback is the quantile of latency that is the delay while the trigger has too few calls for a
+// choice.
 const Fallback = 0.90
 
 // Traces receive events: the ones of hedge.Trace, and the ones below.
@@ -105,15 +106,15 @@ func Emit[E any](to Traces, event E) {
 // SilentBackend reports a late call at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
-// Notice is a state that does not end: a record of a log, with attributes besides the target.
+// Notice reports a state that does not end, as a log record. The target is an attribute besides Attrs.
 type Notice struct {
 	Level                   slog.Level
 	Message, Target, Method string // Method: "" for all of the target
 	Attrs                   []any
 }
 
-// Settings are a configuration's values for one method of one target, with the state that belongs to
-// them. They never change.
+// Settings are a configuration's values for one method of one target, with the state that belongs
+// to them. Settings that are in force never change.
 type Settings struct {
 	*Config         // with the rules for the target and the method applied
 	Target  *Config // with the rules for the target applied
@@ -131,8 +132,8 @@ type Settings struct {
 
 	Throttle *guard.Throttle // of the target; nil: none
 	Groups   *control.Groups // nil: no control group
-	// Budgets pay for hedges: the method's own, nil if it has none, always there in a dry run, and
-	// the target's. Both are nil if hedges cost nothing.
+	// Budgets pay for hedges: the method's own, nil without one, and the target's. A dry run always
+	// has the method's own. Both are nil if hedges cost nothing.
 	Budgets [2]*budget.Bucket
 }
 

@@ -27,8 +27,8 @@ import (
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
-// steered is an option of hedge.New, with two of its values. b is nil if it has only one. The row of the
-// option in docs/options.md has the scopes, and the call option that overrides it.
+// steered is an option of hedge.New, with two of its values. b is nil if it has only one. The row
+// of the option in docs/options.md has the scopes, and the call option that overrides it.
 type steered struct {
 	name           string
 	a, b           hedge.Option
@@ -253,7 +253,8 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 
 // fieldOf returns the field of an option in the schema of package config; nil if there is none.
 func fieldOf(option string) protoreflect.FieldDescriptor {
-	return new(configpb.Options).ProtoReflect().Descriptor().Fields().ByJSONName(strings.ToLower(option[4:5]) + option[5:])
+	name := strings.ToLower(option[4:5]) + option[5:]
+	return new(configpb.Options).ProtoReflect().Descriptor().Fields().ByJSONName(name)
 }
 
 // TestDocs_EveryOptionIsInTheTable names the places that an option lacks. The other tests of this file

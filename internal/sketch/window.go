@@ -142,7 +142,7 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	return all
 }
 
-// all has the newest slot first.
+// all returns the slots, the newest first.
 func (w *Window) all(room *[slots]*slot) []*slot {
 	all := room[:0]
 	for i := range w.ring {

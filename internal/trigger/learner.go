@@ -173,8 +173,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	}
 }
 
-// HedgeEnded records the end of a hedge of l's method at now, d after the hedge was sent to the method
-// of to: answered, or cut short.
+// HedgeEnded records the end of a hedge of l's method at now, d after the hedge was sent to the
+// method of to: answered, or cut short.
 func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answered bool) {
 	l.sent.Add(1)
 	if to.hedges.Load().Record(now, d, answered); to != l {
@@ -188,7 +188,7 @@ type received struct {
 	median time.Duration // a lower bound if none was answered; 0: too few are known
 }
 
-const fewReceived = 5 // hedges below which a slow one, such as the first of a connection, may be the median
+const fewReceived = 5 // with fewer hedges a slow one, such as the first of a connection, may be the median
 
 func (l *Learner) receivedAt(now time.Time) {
 	last, c := l.received.Load(), l.config.Load()
@@ -206,9 +206,10 @@ func (l *Learner) receivedAt(now time.Time) {
 	l.received.Store(r)
 }
 
-// MedianHere returns the median latency that a hedge from another target is expected to have, at now:
-// of hedges, else of primaries, else own, of primaries at the other target. own holds for a window only:
-// if it is too long, no hedge is sent, and none learned.
+// MedianHere returns the median latency to expect of a hedge from another target at now: of recent
+// hedges, or else of primaries, or else own, the median of primaries at the other target. A window
+// after the last hedge only the primaries count: a median that is too long stops the hedges that
+// would correct it.
 func (l *Learner) MedianHere(now time.Time, own time.Duration) time.Duration {
 	r := l.received.Load()
 	if r == nil {

@@ -80,9 +80,10 @@ var software = []struct {
 	{name: "a server that locks idempotency keys", serve: serveLocks, dial: dialLocks},
 }
 
-// TestSoftware makes calls without and with hedging in one run. The server answers one request in three only
-// after its hedge was refused: by statuses in turn, or as its protocol does. Some hedges are answered instead,
-// and win. 2% of first attempts fail. Hedging fails no call that plain HTTP completes.
+// TestSoftware makes calls without and with hedging in one run. The server answers one request in
+// three only after its hedge was refused: by statuses in turn, or as its protocol does. Some hedges
+// are answered instead, and win. 2% of first attempts fail. Hedging fails no call that plain HTTP
+// completes.
 func TestSoftware(t *testing.T) {
 	calls := longtest.Size(60, 600)
 	for _, tc := range software {

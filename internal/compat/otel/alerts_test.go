@@ -124,8 +124,8 @@ func TestAlertsAndPanels_OfHTTP(t *testing.T) {
 	alertsAndPanels(t, "-http", "http_hedge_target", httpScenario(t), fire)
 }
 
-// alertsAndPanels checks a dashboard and alerts; the names of the files end with suffix. fire has an alert by
-// the value of the label target.
+// alertsAndPanels checks a dashboard and alerts; the names of the files end with suffix. fire has an
+// alert by the value of the label target.
 func alertsAndPanels(t *testing.T, suffix, target string, pages []string, fire map[string]string) {
 	rules, err := os.ReadFile("../../../otel/alerts" + suffix + ".yml")
 	if err != nil {

@@ -76,8 +76,8 @@ func Call(tb testing.TB, s *hedge.Scheduler, target, method string, d time.Durat
 // Taking is an attempt that takes d, or ends with its context.
 func Taking(d time.Duration) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
-		// Without a timer: if several goroutines of a bubble receive from timers that are due already, the
-		// race detector may crash. See golang/go#78156.
+		// No timer: if several goroutines of a bubble receive from timers that are due already,
+		// the race detector may crash. See golang/go#78156.
 		if d <= 0 {
 			return 0, nil
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Admit asks whether hedge n of a call may be sent before anything else has happened, and counts it as
-// sent. If not, again is the time after which to ask again; 0 is never.
+// Admit asks whether hedge n of a call may be sent before anything else has happened, and counts it
+// as sent. If not, again is the time after which to ask again; 0 is never.
 func Admit(c *call.Call, n int) (send bool, again time.Duration) {
 	e := c.Admit(n, n, &race.Report{Due: c.Age()})
 	if e.Kind == race.Admitted {
