@@ -20,12 +20,15 @@ import (
 // package balancer of this module. To send them to another service, add [HedgeTo].
 func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOption {
 	var to []grpc.ClientConnInterface
+	options := make([]grpc.DialOption, 0, len(outside)+2)
 	for _, opt := range outside {
-		if opt, ok := opt.(hedgeTo); ok {
-			to = append(to, opt.conns...)
+		if h, ok := opt.(hedgeTo); ok {
+			to = append(to, h.conns...)
+		} else {
+			options = append(options, opt)
 		}
 	}
-	return append(slices.Clip(outside),
+	return append(options,
 		grpc.WithChainUnaryInterceptor(Unary(s, to...)),
 		grpc.WithChainStreamInterceptor(stream.Interceptor(s, to...)))
 }
@@ -33,7 +36,8 @@ func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOpti
 // HedgeTo, as an argument of [DialOptions], sends hedges over other connections, to another region,
 // provider or replica. Hedge n uses the n-th connection; after the last one, the first is next. A
 // connection that is closed or in TRANSIENT_FAILURE is skipped, if another one is not. Nil
-// connections are ignored. The caller must close the connections, after this one.
+// connections are ignored. The caller must close the connections, after this one. As an argument of
+// grpc.NewClient it is an error.
 //
 //	us, err := grpc.NewClient("dns:///us.example:443", creds)
 //	...
@@ -52,10 +56,14 @@ func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOpti
 // PERMISSION_DENIED of a hedge's target does not end the call. The two services may differ in
 // consistency, price and quota: see [hedge.WithAcceptable] for replicas that lag.
 func HedgeTo(conns ...grpc.ClientConnInterface) grpc.DialOption {
-	return hedgeTo{conns: slices.Clone(conns)}
+	return hedgeTo{misplaced, slices.Clone(conns)}
 }
 
 type hedgeTo struct {
-	grpc.EmptyDialOption
-	conns []grpc.ClientConnInterface
+	grpc.DialOption // of a connection to which HedgeTo itself is given: misplaced
+	conns           []grpc.ClientConnInterface
 }
+
+// misplaced makes grpc.NewClient return an error that has the policy's name.
+var misplaced = grpc.WithDefaultServiceConfig(
+	`{"loadBalancingConfig": [{"hedge: HedgeTo: must be an argument of interceptor.DialOptions": {}}]}`)

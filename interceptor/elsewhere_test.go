@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -347,5 +349,15 @@ func TestHedgeTo_WithRetries(t *testing.T) {
 			}
 			t.Log(line)
 		})
+	}
+}
+
+// TestHedgeTo_OfNewClient: a connection would ignore the option, and its hedges would go nowhere else.
+func TestHedgeTo_OfNewClient(t *testing.T) {
+	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
+	options := append(interceptor.DialOptions(hedgetest.All(t), creds), interceptor.HedgeTo())
+	if conn, err := grpc.NewClient("passthrough:///a", options...); err == nil ||
+		!strings.Contains(err.Error(), "HedgeTo: must be an argument of interceptor.DialOptions") {
+		t.Errorf("%v, %v, want an error that says where HedgeTo belongs", conn, err)
 	}
 }
