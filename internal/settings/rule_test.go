@@ -229,7 +229,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 			if !wide.may(o) {
 				_, err := hedge.New(hedge.WithAllMethods(), wide.at(o.a))
 				if want := o.name + " cannot be set for a "; err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%s for a %s: error %v, want %q", o.name, wide.name, err, want)
+					t.Errorf("%s for a %s: error %v, want %q, by its row in docs/options.md", o.name, wide.name, err, want)
 				}
 				continue
 			}
