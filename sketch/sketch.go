@@ -12,7 +12,7 @@
 //		fmt.Println("one call in ten takes longer than", p90)
 //	}
 //
-// The buckets are those of DDSketch (Masson, Rim and Lee, VLDB 2019).
+// Its buckets are as in DDSketch (Masson, Rim and Lee, VLDB 2019).
 package sketch
 
 import (

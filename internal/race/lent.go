@@ -17,7 +17,7 @@ type lent struct {
 	done     <-chan struct{}
 	deadline time.Time
 	limited  bool        // there is a deadline
-	values   map[any]any // what the hedge has got; x.mu guards it
+	values   map[any]any // that the hedge has got; x.mu guards it
 }
 
 func lend(x *runner, n uint8) *lent {

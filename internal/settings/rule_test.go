@@ -124,8 +124,8 @@ func valuesOf(t *testing.T, name string) (a, b hedge.Option) {
 	return two[0], two[1]
 }
 
-// rowOf returns the last cell of the row of an option in docs/options.md, with what the option is also
-// for; nil without a row.
+// rowOf returns the last cell of the row of an option in docs/options.md, its scopes and its call
+// option; nil without a row.
 func rowOf(t *testing.T, name string) (also []string) {
 	t.Helper()
 	cell := regexp.MustCompile("(?m)^\\| `" + name + `\(.*\| (.*) \|$`).FindSubmatch(read(t, "../../docs/options.md"))
@@ -135,8 +135,8 @@ func rowOf(t *testing.T, name string) (also []string) {
 	return strings.Split(string(cell[1]), ", ")
 }
 
-// everyOption returns the options of package hedge, except those that
-// TestDocs_EveryOptionIsInTheTable reports.
+// everyOption returns the options of package hedge that TestDocs_EveryOptionIsInTheTable does not
+// report.
 func everyOption(t *testing.T) (all []steered) {
 	t.Helper()
 	for _, name := range exportedOptions(t) {
@@ -153,7 +153,7 @@ func everyOption(t *testing.T) (all []steered) {
 	return all
 }
 
-// shown is what can be compared in a configuration for a method.
+// shown returns the comparable part of a configuration for a method.
 func shown(c settings.Config) any {
 	class, cost, accepts := "", 1.0, true
 	if c.Class != nil {
@@ -257,8 +257,8 @@ func fieldOf(option string) protoreflect.FieldDescriptor {
 	return new(configpb.Options).ProtoReflect().Descriptor().Fields().ByJSONName(name)
 }
 
-// TestDocs_EveryOptionIsInTheTable names the places that an option lacks. The other tests of this file
-// compare the row in docs/options.md with the code.
+// TestDocs_EveryOptionIsInTheTable names the places that an option lacks. The other tests of this
+// file compare the row in docs/options.md with the code.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 	without := regexp.MustCompile(`(?s)has no field in JSON: (.*?)\.`).Find(read(t, "../../docs/options.md"))
 	for _, name := range exportedOptions(t) {

@@ -14,9 +14,9 @@ const (
 )
 
 // Changed reports whether the calls since a moment are slower or faster than the calls before it. As
-// in the Kolmogorov-Smirnov test, it compares the largest difference of the distributions, which
-// must exceed matters, and the bound that independent samples of one distribution exceed with
-// probability unlikely (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
+// in the Kolmogorov-Smirnov test, it tests the largest difference of the distributions. This must
+// exceed matters, and the bound that independent samples of one distribution exceed with probability
+// unlikely (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
 func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 	earlier, newer := before.Survival(), since.Survival()
 	if earlier == nil || newer == nil { // calls that were all cut short do not show a latency
@@ -28,8 +28,8 @@ func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 	return up > least, down > least
 }
 
-// changedAt returns the mark of the newest calls if they are slower or faster than the calls before,
-// by at least matters. The newest calls are those of the last window step or more.
+// changedAt returns the mark of the newest calls, of the last window step or more, if Changed reports
+// that they differ from the calls before.
 //
 // Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
 // cohort can only prove to be slower. Cohorts older than age are complete.
@@ -46,8 +46,8 @@ func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, o
 
 // sinceChange returns the calls of the window since latencies last changed, with restored latencies.
 //
-// A change drops what was learned before. It must concern matters of all calls: a backend of three
-// that stalls for a second now and then is part of the distribution.
+// A change drops everything learned before it. A backend of three that stalls for a second now and
+// then is no change: it concerns fewer calls than matters, and is part of the distribution.
 func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 	all := l.window.Between(now, l.since, sketch.Latest)
 	age := Tail(l.withRestored(all).Survival(), complete)
