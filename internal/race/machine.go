@@ -71,7 +71,8 @@ type Machine struct {
 	answer    uint8    // the first attempt that ended with it
 	kept      Attempts // attempts with a rejected reply that keep their contexts
 	stale     bool     // a rejected answer or a failover came after the last Ask
-	failover  bool     // the next hedge is due because an attempt failed
+	failover  bool     // the next hedge is due because an attempt failed since the last Ask
+	rescues   bool     // the hedge that was considered last, and not sent yet, is due because of that
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -134,7 +135,6 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 		m.gone = m.gone || !m.decided
 	}
 	a.Repeat = m.repeats(now)
-	a.Failover = a.Failover || m.failover
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -147,9 +147,10 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 func (m *Machine) fired(now time.Duration, a *Actions) {
 	m.armed = false
 	if m.waitsForDue() && now >= m.due {
-		m.calledFor, m.stale = false, false
+		m.rescues = m.rescues || m.failover
+		m.calledFor, m.stale, m.failover = false, false, false
 		m.pending = asked
-		a.Ask, a.Turn = m.sent+1, m.turns+1
+		a.Ask, a.Turn, a.Failover = m.sent+1, m.turns+1, m.rescues
 	}
 }
 
@@ -181,7 +182,7 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 		return
 	}
 	m.sent++
-	a.Failover = m.failover
+	a.Failover, m.rescues = m.rescues, false
 	m.considered(now)
 	m.inFlight |= only(m.sent)
 	a.Start = m.sent

@@ -82,7 +82,8 @@ type undecided struct {
 	rejected   bool          // an attempt has ended without being accepted as an answer
 	stale      bool          // one did, or failed over, since it was asked about the hedge that is being considered
 	fails      bool          // an attempt has failed in a way that makes the next hedge due
-	mends      bool          // such a failure called for the next hedge
+	mends      bool          // such a failure called for the next hedge,
+	mending    bool          // or for the one that was asked about
 	wants      bool          // an attempt has failed so that the call may be sent again
 	repeats    bool          // the call is, or was, sent again
 	kept       race.Attempts // went on after a rejected reply
@@ -190,8 +191,10 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	switch {
 	case over && calls:
 		f.mends = true
+	case o.a.Ask > 0:
+		f.mends, f.mending = false, was.mending || was.mends
 	case o.a.Start > 0:
-		f.mends = was.mends && was.calledFor
+		f.mends, f.mending = was.mends && was.calledFor, false
 	}
 	switch {
 	case repeats, again:

@@ -33,7 +33,7 @@ func reports(h history) (r, recorded race.Report) {
 			r.Hedges++
 			r.Repeated = f.repeats
 			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
-			if f.mends {
+			if f.mending {
 				r.Failovers++
 			}
 		}
