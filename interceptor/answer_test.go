@@ -161,14 +161,19 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 	type row struct {
 		name   string
 		eu, us testserver.Plan
+		opt    hedge.Option
 		at     time.Duration
 		code   codes.Code
 	}
+	policy := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 3,
+		"hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`)
 	rows := []row{
 		{name: "another final status", eu: slow, us: testserver.Plan{Code: codes.NotFound},
 			at: 10 * ms, code: codes.NotFound},
 		{name: "eu fails over", eu: testserver.Plan{Code: codes.Unavailable},
 			us: testserver.Plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
+		{name: "eu fails, by a hedgingPolicy", eu: testserver.Plan{Code: codes.Unavailable},
+			us: testserver.Plan{Code: codes.Unimplemented}, opt: policy, code: codes.Unavailable},
 	}
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied} {
 		refused := testserver.Plan{Code: code}
@@ -179,8 +184,11 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 	}
 	for _, tc := range rows {
 		for _, d := range doors[:2] {
+			if d != unary && tc.opt != nil { // eu's headers decide
+				continue
+			}
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
+				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt)
 				began := time.Now()
 				_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Messages: 1})
 				if took := time.Since(began); took != tc.at || status.Code(err) != tc.code || r.us.Counts().Attempts == 0 {

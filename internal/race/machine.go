@@ -23,7 +23,7 @@ type Rules struct {
 	HedgeFinal bool
 	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
 	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
-	// is the last failure; without FailureSendsNext, the primary's.
+	// is the last failure; without FailureSendsNext, or with Elsewhere, the primary's.
 	FailureSendsNext bool
 	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
 	// hedge by itself: Admit knows which destination sent it.
@@ -294,7 +294,7 @@ func (m *Machine) conclude(a *Actions) {
 	switch {
 	case m.rejected != OK:
 		m.decide(m.answer, a)
-	case m.rules.FailureSendsNext:
+	case m.rules.FailureSendsNext && !m.rules.Elsewhere:
 		m.decide(m.lastFail, a)
 	default:
 		m.decide(0, a)

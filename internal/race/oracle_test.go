@@ -248,7 +248,7 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 		return f.reply, true
 	case f.hasStatus:
 		return f.status, true
-	case r.FailureSendsNext:
+	case r.FailureSendsNext && !r.Elsewhere:
 		return f.lastFailed, true
 	}
 	return 0, true
