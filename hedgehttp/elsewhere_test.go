@@ -198,3 +198,39 @@ func TestWithHedgeRequest_FailsAsItsHedgeIsDue(t *testing.T) {
 		}
 	})
 }
+
+// TestRule02_A404OfAnotherDestination has a answer late, and b, where the hedges go, with 404.
+func TestRule02_A404OfAnotherDestination(t *testing.T) {
+	json := http.Header{"Content-Type": {"application/json"}}
+	for _, tc := range []struct {
+		name, mediaType string
+		a, b            reply
+		from            string
+		at              time.Duration
+	}{
+		{name: "gRPC", mediaType: "application/grpc+proto", a: is(200, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
+		{name: "Connect", mediaType: "application/proto", a: is(200, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
+		{name: "of the primary", mediaType: "application/proto", a: is(404, 15*ms), b: is(200, 50*ms), from: "a", at: 15 * ms},
+		{name: "Twirp's not_found", mediaType: "application/protobuf", a: is(200, 50*ms), b: reply{status: 404, header: json},
+			from: "b", at: 10 * ms},
+		{name: "no RPC", mediaType: "text/plain", a: is(200, 50*ms), b: is(404, 0), from: "b", at: 10 * ms},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/pkg.Svc/Get"))
+			client := http.Client{Transport: hedgehttp.Transport(s, providers{"a": tc.a, "b": tc.b},
+				hedgehttp.WithHedgeRequest(func(_ int, r *http.Request) (*http.Request, error) {
+					r.URL.Host = "b"
+					return r, nil
+				}))}
+			began := time.Now()
+			res, err := client.Post("http://a/pkg.Svc/Get", tc.mediaType, strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Body.Close(); res.Request.URL.Host != tc.from || time.Since(began) != tc.at || s.Stats().Hedges == 0 {
+				t.Errorf("%d of %s after %v and %d hedges, want %s's after %v", res.StatusCode, res.Request.URL.Host,
+					time.Since(began), s.Stats().Hedges, tc.from, tc.at)
+			}
+		})
+	}
+}

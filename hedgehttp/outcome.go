@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // A meaning is what a range of HTTP statuses means to a race. The codes OK and NotFound end the race.
@@ -73,6 +74,9 @@ func (a *attempt) judge(end error) {
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
 	a.end = answer{decides: m.code == codes.NotFound}
+	if a.end.decides && settings.IsRPC(a.req) && !strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
+		m.code = codes.Unimplemented // the path is the method's; in JSON, Twirp and Connect have a status
+	}
 	if m.code != codes.OK {
 		a.end.err, a.end.pushback = status.Error(m.code, res.Status), rpc.RetryAfter(res.Header)
 	}

@@ -36,7 +36,7 @@ func (c *Config) Select(target string, req *http.Request) (name string, selected
 	if of := req.Pattern; of != "" && of != "/" && (best == nil || best.covers(parseName(of, true))) {
 		pattern = of
 	}
-	if strings.Contains(req.URL.Path, ".") && isRPC(req) {
+	if strings.Contains(req.URL.Path, ".") && IsRPC(req) {
 		name = fullMethod.FindString(req.URL.Path)
 	}
 	return cmp.Or(name, pattern, verbOf(req.Method)), uses&methods != 0, uses&readOnly != 0
@@ -59,9 +59,9 @@ func verbOf(method string) string {
 // recognized.
 var fullMethod = regexp.MustCompile(`/([a-zA-Z_]\w*\.)+[A-Z]\w*/[a-zA-Z_]\w*$`)
 
-// isRPC reports whether a request is one of gRPC, gRPC-Web, Connect or Twirp. The path of any other
+// IsRPC reports whether a request is one of gRPC, gRPC-Web, Connect or Twirp. The path of any other
 // request may have identifiers that look like a full method.
-func isRPC(req *http.Request) bool {
+func IsRPC(req *http.Request) bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(req.Header.Get("Content-Type")), ";")
 	switch kind, _, _ := strings.Cut(strings.TrimSpace(mediaType), "+"); kind {
 	case "application/grpc", "application/grpc-web", "application/grpc-web-text", "application/connect",
