@@ -8,9 +8,11 @@ import (
 
 // Event is one thing that happened in a race. Fields that do not name its Kind are zero.
 type Event struct {
-	Kind     EventKind
-	Attempt  uint8    // Ended: which attempt, 0 being the primary
-	End      EndKind  // Ended: how
+	Kind    EventKind
+	Attempt uint8 // Ended: which attempt, 0 being the primary
+	// End is how an attempt Ended. Admitted and Prepared have Panicked if the hedge is not paid for,
+	// because the question panicked.
+	End      EndKind
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
 	// Repeat, of Ended with NonFatal, allows the race to send the call again, once: see Machine.repeats.

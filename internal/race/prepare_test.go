@@ -171,6 +171,10 @@ func TestPreparing(t *testing.T) {
 			entrant: &entrant{primary: 15 * ms, prepare: panicsLate},
 			hedges:  1, took: 30 * ms, primary: 15 * ms, dropped: 1,
 		},
+		"a panic before the hedge is admitted, after the end": {
+			entrant: &entrant{primary: 15 * ms, replayable: func() bool { return panicsLate(1) }},
+			hedges:  1, took: 30 * ms, primary: 15 * ms,
+		},
 		"a panic of the primary": {
 			entrant: &entrant{do: func() error { time.Sleep(15 * ms); panic("primary") },
 				prepare: slow(map[int]time.Duration{1: 30 * ms})},

@@ -136,7 +136,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 			r.Failovers++
 		}
 	}
-	if a.Drop > 0 {
+	if a.Drop > 0 && e.End != Panicked {
 		r.Dropped++
 	}
 	if a.Decided {
@@ -338,15 +338,17 @@ func crashOf(value any) func() {
 // hedge panicked while the runner was doing a. A hedge that panics before it is sent counts as
 // sent.
 func (x *runner) hedgePanicked(a Actions, crash func()) {
+	end := OK
 	if a.Ask > 0 {
-		a = x.handle(Event{Kind: Admitted}, nil)
+		end = Panicked
+		a = x.handle(Event{Kind: Admitted, End: end}, nil)
 	}
 	if n := a.Prepare; n > 0 {
 		h := &x.hedges[n]
 		if h.cancel == nil {
 			h.cancel = func(error) {}
 		}
-		if a = x.handle(Event{Kind: Prepared}, nil); a.Start > 0 {
+		if a = x.handle(Event{Kind: Prepared, End: end}, nil); a.Start > 0 {
 			x.leave()
 		}
 	}
