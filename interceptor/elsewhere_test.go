@@ -200,6 +200,26 @@ func TestHedgeTo_CountsWhatIsSent(t *testing.T) {
 	}
 }
 
+// nameless is a channel whose target has no name.
+type nameless struct{ *grpc.ClientConn }
+
+func (nameless) Target() string { return "" }
+
+func TestHedgeTo_AChannelWithoutAName(t *testing.T) {
+	for _, d := range doors[:2] {
+		hedgetest.Run(t, string(d), func(t *testing.T) {
+			r := startRegions(t, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{}, hedge.WithMaxHedges(1))
+			conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(nameless{r.us.ClientT(t)}))...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Messages: 1})
+			if r.us.Counts().Attempts != 1 || err != nil {
+				t.Errorf("%v after %d attempts at us, want its answer", err, r.us.Counts().Attempts)
+			}
+		})
+	}
+}
+
 // TestHedgeTo_ADestinationThatIsDown has eu stall or fail, with two destinations of which the first
 // is closed or refuses connections.
 func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -61,7 +62,7 @@ func ChannelsOf(conns []grpc.ClientConnInterface) *Channels {
 		}
 		to := Channel{ClientConnInterface: conn, CC: cc, target: fmt.Sprintf("(hedge destination %d)", i+1)}
 		if named, ok := conn.(interface{ Target() string }); ok {
-			to.target = named.Target()
+			to.target = cmp.Or(named.Target(), to.target)
 		}
 		c.list = append(c.list, to)
 	}
