@@ -251,6 +251,36 @@ func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
 	}
 }
 
+// TestHedgeTo_AThrottledDestination has the retryThrottling of us, which gets hedges only, stop them: no
+// success of a primary could refill it. Hedges are sent again 10 s after the last one failed.
+func TestHedgeTo_AThrottledDestination(t *testing.T) {
+	for _, d := range doors[:2] {
+		hedgetest.Run(t, string(d), func(t *testing.T) {
+			const calls, fail = 100, 20 // one a second, and in the first ones us fails
+			r := startRegions(t, testserver.Plan{Delay: 50 * ms}, testserver.Plan{}, hedgetest.Throttle(10, .1))
+			us := testserver.StartT(t, testserver.Config{Name: "usa", InMemory: true,
+				Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID < fail {
+						return testserver.Plan{Code: codes.Unavailable}
+					}
+					return testserver.Plan{}
+				}})
+			conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(us.ClientT(t)))...)
+			client := testpb.NewTestServiceClient(conn)
+			for id := range uint64(calls) {
+				if _, err := callOver(t.Context(), d, client, &testpb.Request{Id: id, Messages: 1}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+			if got := r.scheduler.Stats(); got.Throttled < fail/2 || got.HedgeWins < calls-fail-10 {
+				t.Errorf("%d throttled, %d won, want hedges to stop while us fails, and to win 10 s later", got.Throttled,
+					got.HedgeWins)
+			}
+		})
+	}
+}
+
 // TestHedgeTo_LimitsOfADestination has hedges to us meet a limit there. The limit is us', and eu's stays
 // as it is.
 func TestHedgeTo_LimitsOfADestination(t *testing.T) {

@@ -87,7 +87,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
-	if d.to.settings.Throttle.Throttles() {
+	if t := d.to.settings.Throttle; d.to == &d.destination && t.Throttles() || t.ThrottlesFromElsewhere(d.now) {
 		return refuse(stats.Throttled)
 	}
 	// An answer after the median latency would miss the deadline.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/grpchedge/hedge/internal/rpc"
 )
@@ -11,7 +12,8 @@ import (
 // is left. A nil Throttle limits nothing. It is safe for concurrent use.
 type Throttle struct {
 	rpc.Throttle
-	tokens atomic.Int64 // thousandths
+	tokens   atomic.Int64 // thousandths
+	failedAt atomic.Int64 // in nanoseconds since 1970, the last failure
 }
 
 // ThrottleFor returns the throttle for a configuration: old, if it has the same one; nil for none.
@@ -30,7 +32,19 @@ func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 // Throttles reports whether no hedge may be sent.
 func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.MilliTokens }
 
-func (t *Throttle) Failed() { t.add(-1000) }
+// calm is how long after the last failure hedges from another target are sent again. Where no primary
+// is sent, nothing else would ever succeed.
+const calm = 10 * time.Second
+
+// ThrottlesFromElsewhere is Throttles for a hedge of another target's call.
+func (t *Throttle) ThrottlesFromElsewhere(now time.Time) bool {
+	return t.Throttles() && now.UnixNano()-t.failedAt.Load() < int64(calm)
+}
+
+func (t *Throttle) Failed() {
+	t.failedAt.Store(time.Now().UnixNano())
+	t.add(-1000)
+}
 
 func (t *Throttle) Succeeded() { t.add(t.MilliRatio) }
 
