@@ -210,7 +210,8 @@ func TestRule02_A404OfAnotherDestination(t *testing.T) {
 	}{
 		{name: "gRPC", mediaType: "application/grpc+proto", a: is(200, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
 		{name: "Connect", mediaType: "application/proto", a: is(200, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
-		{name: "of the primary", mediaType: "application/proto", a: is(404, 15*ms), b: is(200, 50*ms), from: "a", at: 15 * ms},
+		{name: "of the primary", mediaType: "application/proto", a: is(404, 15*ms), b: is(200, 50*ms),
+			from: "a", at: 15 * ms},
 		{name: "Twirp's not_found", mediaType: "application/protobuf", a: is(200, 50*ms), b: reply{status: 404, header: json},
 			from: "b", at: 10 * ms},
 		{name: "no RPC", mediaType: "text/plain", a: is(200, 50*ms), b: is(404, 0), from: "b", at: 10 * ms},

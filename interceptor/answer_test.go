@@ -188,7 +188,8 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 				continue
 			}
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt)
+				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(),
+					hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt)
 				began := time.Now()
 				_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Messages: 1})
 				if took := time.Since(began); took != tc.at || status.Code(err) != tc.code || r.us.Counts().Attempts == 0 {

@@ -185,12 +185,14 @@ func TestHedgeTo_CountsWhatIsSent(t *testing.T) {
 			hedges: 2, failovers: 1},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			r := startRegions(t, tc.eu, testserver.Plan{Delay: 3 * ms}, append([]hedge.Option{hedge.WithMaxHedges(1)}, tc.opts...)...)
+			r := startRegions(t, tc.eu, testserver.Plan{Delay: 3 * ms},
+				append([]hedge.Option{hedge.WithMaxHedges(1)}, tc.opts...)...)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(tc.gone, cancel)
 			r.conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, &slowCopy{time.Now()}, &testpb.Reply{})
 			time.Sleep(time.Minute)
-			if st := r.scheduler.Stats(); st.Hedges != tc.hedges || st.Hedged != min(tc.hedges, 1) || st.Failovers != tc.failovers ||
+			if st := r.scheduler.Stats(); st.Hedges != tc.hedges || st.Hedged != min(tc.hedges, 1) ||
+				st.Failovers != tc.failovers ||
 				st.Received != r.us.Counts().Attempts || st.Received != tc.hedges {
 				t.Errorf("counts %+v, and %d attempts at us, want %d hedges, %d of them failovers", st,
 					r.us.Counts().Attempts, tc.hedges, tc.failovers)
