@@ -42,20 +42,22 @@ func dial(t *testing.T, cluster *testserver.Cluster, addresses int, deals bool, 
 	t.Helper()
 	d := &dealer{cluster: cluster, names: manual.NewBuilderWithScheme("dealt")}
 	d.names.InitialState(d.addresses(addresses, 0))
+	var dialed atomic.Int64
 	conn, err := grpc.NewClient("dealt:///", append(options, grpc.WithResolvers(d.names),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
 			if deals {
-				address = cluster.Address(len(d.wires) % cluster.Backends())
+				address = cluster.Address(int(dialed.Add(1)-1) % cluster.Backends())
 			}
-			conn, err := cluster.Dial(ctx, address)
+			conn, err := cluster.Dial(ctx, address) // outside the lock: in a bubble, waiting for a lock stops time
 			if err != nil {
 				return nil, err
 			}
-			d.wires = append(d.wires, &wire{Conn: conn, closed: make(chan struct{})})
-			return d.wires[len(d.wires)-1], nil
+			w := &wire{Conn: conn, closed: make(chan struct{})}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.wires = append(d.wires, w)
+			return w, nil
 		}))...)
 	if err != nil {
 		t.Fatal(err)
