@@ -63,8 +63,8 @@ grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connec
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 
-# The tables of internal/trigger, which docs/figures.txt checks, stay.
-SIMULATED = fixed-delays.md targets.md
+# The table of internal/trigger, which docs/figures.txt checks, stays.
+SIMULATED = worlds.md
 
 # What docs/results/README.md has too, the workloads and weak spots, is left out of docs/results.md.
 results: ## make bench in virtual time, where figures are exact, and put its pages and pictures into docs/results and docs/results.md
