@@ -87,7 +87,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
-	if t := d.to.settings.Throttle; d.to == &d.destination && t.Throttles() || t.ThrottlesFromElsewhere(d.now) {
+	if d.to.settings.Throttle.Throttles(d.now, d.to != &d.destination) {
 		return refuse(stats.Throttled)
 	}
 	// An answer after the median latency would miss the deadline.

@@ -29,16 +29,14 @@ func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 	return t
 }
 
-// Throttles reports whether no hedge may be sent.
-func (t *Throttle) Throttles() bool { return t != nil && 2*t.tokens.Load() <= t.MilliTokens }
-
-// calm is how long after the last failure hedges from another target are sent again. Where no primary
-// is sent, nothing else would ever succeed.
+// calm is how long after the last failure hedges of another target's calls are sent again. Where no
+// primary is sent, nothing else would ever succeed.
 const calm = 10 * time.Second
 
-// ThrottlesFromElsewhere is Throttles for a hedge of another target's call.
-func (t *Throttle) ThrottlesFromElsewhere(now time.Time) bool {
-	return t.Throttles() && now.UnixNano()-t.failedAt.Load() < int64(calm)
+// Throttles reports whether no hedge may be sent at now, by a call of this target or from elsewhere.
+func (t *Throttle) Throttles(now time.Time, elsewhere bool) bool {
+	return t != nil && 2*t.tokens.Load() <= t.MilliTokens &&
+		!(elsewhere && now.UnixNano()-t.failedAt.Load() >= int64(calm))
 }
 
 func (t *Throttle) Failed() {
