@@ -254,7 +254,7 @@ func countRace(c *Call, r *race.Report, answered bool) {
 	}
 	hedged := r.Hedges > r.TurnedAway && !r.Panicked
 	answered = answered && hedged
-	good := answered && r.Attempts[r.Winner].End < race.RejectedStatus
+	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	won := r.Winner > 0 && good
 	// If the caller gave up, the value of hedges is unknown. A failover that wins shows nothing about
 	// the hedges of slow calls, for which savings are kept.

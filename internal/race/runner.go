@@ -155,7 +155,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
 	t := &r.Attempts[e.Attempt]
 	t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
-	if e.End >= RejectedStatus {
+	if e.End.IsRejected() {
 		r.Rejected++
 	}
 	if !decided {
