@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,36 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 				if first := sc.steps[0]; row.Resets.Learned > 0 && (first.text != calmCut || first.code != codes.Unavailable) {
 					t.Errorf("%s: %+v, want no limit to be learned", row.Method, row.Resets)
 				}
+			}
+		})
+	}
+}
+
+// TestRule07_RepetitionsSpendNoResets has calls that are slow and calls that are sent again, in turn,
+// with a limit of 10 hedges an hour. A repetition makes no loser: it takes nothing from the limit, and
+// gives nothing back. A slow repetition has a hedge like any other attempt.
+func TestRule07_RepetitionsSpendNoResets(t *testing.T) {
+	slow := []step{answers(20 * ms), answers(ms)}
+	cut := step{after: ms, code: codes.Unavailable, text: calmCut}
+	for name, repeated := range map[string][]step{
+		"turned away": {cut, fails(ms, codes.ResourceExhausted, "0")},
+		"slow":        {cut, silent(), answers(ms)},
+	} {
+		eachDoor(t, name, func(t *testing.T, d door) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithHedgeLimit(10, time.Hour), hedge.WithGuard(false),
+				hedge.WithBudgetPercent(400), hedge.WithMaxHedges(2))
+			for range 20 {
+				for _, steps := range [][]step{slow, repeated} {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_ = (&stub{steps: steps}).callBy(d, ctx, s, wrapperspb.Int64(0))
+					cancel()
+					synctest.Wait()
+				}
+			}
+			got := s.Stats()
+			if hedges := got.Hedges - got.Repeated; hedges > 10 || got.Repeated < 20 || got.ResetsSpent < 10 {
+				t.Errorf("%d hedges besides %d repetitions, %d held back, want at most 10, 20 and at least 10", hedges,
+					got.Repeated, got.ResetsSpent)
 			}
 		})
 	}

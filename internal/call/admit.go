@@ -61,7 +61,6 @@ const busyShare = 16
 // order below. A hedge that was held back is retried, so a reason may be checked more than once. To
 // add a reason, see CONTRIBUTING.md.
 func (d *due) consider() (race.Event, stats.Reason) {
-	d.hedges.tookReset, d.hedges.last = false, uint8(d.n)
 	for _, reasons := range [...]func(*due) (race.Event, stats.Reason){forbidden, early, unreachable} {
 		if e, why := reasons(d); e.Kind != race.Admitted {
 			return e, why
@@ -69,7 +68,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 	e, why := unpaid(d)
 	if e.Kind != race.Admitted {
-		release(d.Call)
+		release(d.Call, d.n)
 	}
 	return e, why
 }
@@ -158,15 +157,12 @@ func unpaid(d *due) (race.Event, stats.Reason) {
 	}
 	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
 	// the hedge. A hedge that sends the call again makes no loser.
-	if !d.race.Repeated {
-		if d.hedges.tookReset = d.takeReset(d.n, d.now); !d.hedges.tookReset {
-			return d.holdBack(stats.ResetsSpent)
-		}
+	if !d.race.Repeated && !d.takeReset(d.n, d.now) {
+		return d.holdBack(stats.ResetsSpent)
 	}
 	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
 	// the call fails.
-	again := d.race.Repeated && d.race.Attempts[d.n-1].Failed()
-	if keep, until := d.keep(); !d.payment.pay(d.now, d.n, keep, again) {
+	if keep, until := d.keep(); !d.payment.pay(d.now, d.n, keep, d.race.Repeated) {
 		if keep > 0 {
 			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}
@@ -293,11 +289,10 @@ func isOnlyHope(r *race.Report, n int) bool {
 	})
 }
 
-func release(c *Call) {
+// release gives back what hedge n, which is not sent, has reserved, except its price.
+func release(c *Call, n int) {
 	c.Record.Unreserve(false)
-	if c.hedges.tookReset {
-		c.refundReset(int(c.hedges.last))
-	}
+	c.refundReset(n)
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.

@@ -63,14 +63,13 @@ type Call struct {
 
 // hedges is the state of a call's hedges.
 type hedges struct {
-	heldBack  stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
-	ticket    guard.Ticket
-	drawn     bool  // whether the call is hedged later than others has been drawn,
-	later     bool  // and is so: see draw
-	last      uint8 // the hedge that was considered last
-	tookReset bool  // that hedge has taken a reset
-	failures  uint8 // attempts with a reported failure, a bit each
-	dropped   uint8 // hedges that were paid for, not sent, and refunded
+	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
+	ticket   guard.Ticket
+	drawn    bool  // whether the call is hedged later than others has been drawn,
+	later    bool  // and is so: see draw
+	resets   uint8 // hedges that have taken a reset, a bit each
+	failures uint8 // attempts with a reported failure, a bit each
+	dropped  uint8 // hedges that were paid for, not sent, and refunded
 }
 
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil

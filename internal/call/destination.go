@@ -165,11 +165,16 @@ func (c *Call) takeReset(n int, now time.Time) bool {
 		own.Resets.Refund()
 		return false
 	}
+	c.hedges.resets |= 1 << n
 	return true
 }
 
-// refundReset gives back what takeReset took for hedge n.
+// refundReset gives back what takeReset took for hedge n, if anything.
 func (c *Call) refundReset(n int) {
+	if c.hedges.resets&(1<<n) == 0 {
+		return
+	}
+	c.hedges.resets &^= 1 << n
 	c.method.Target.Resets.Refund()
 	if to := c.at(n).method.Target; to != c.method.Target {
 		to.Resets.Refund()

@@ -327,7 +327,7 @@ func catchUp(c *Call, r *race.Report) {
 		}
 	}
 	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		release(c)
+		release(c, int(c.payment.last))
 		c.payment.refund()
 	}
 }

@@ -15,7 +15,7 @@ type Event struct {
 	End      EndKind
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
-	// Repeat, of Ended with NonFatal, allows the race to send the call again, once: see Machine.repeats.
+	// Repeat, of Ended with NonFatal, allows the race to send the call again, once: see Machine.callAgain.
 	Repeat bool
 	// Failover, of Ended with NonFatal, makes the next hedge due at once, as a rejected answer does.
 	Failover bool
@@ -87,7 +87,7 @@ type Actions struct {
 	// including this one. It stays the same if the policy is asked about the hedge
 	// again.
 	Ask, Turn uint8
-	Repeat    bool  // the hedge that is considered, or was sent last, repeats the call
+	Repeat    bool  // the hedge that is considered or sent repeats the call
 	Failover  bool  // the hedge that is considered or sent is due because an attempt failed
 	Prepare   uint8 // the hedge to prepare, without holding a lock
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
@@ -141,8 +141,8 @@ type Report struct {
 	// Dropped counts hedges admitted but not sent: the race was over, the request could not be
 	// copied, or a server pushed back.
 	Dropped int
-	// Repeated means that the last hedge, or the hedge that Admit considers, repeats the call: see
-	// [Event].Repeat.
+	// Repeated means that a hedge repeats the call; in a report for Admit, that the hedge that Admit
+	// considers does: see [Event].Repeat.
 	Repeated bool
 	// Failover means that the hedge that Admit considers is due because an attempt failed: see
 	// [Event].Failover.

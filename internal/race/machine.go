@@ -134,7 +134,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case CallerGone:
 		m.gone = m.gone || !m.decided
 	}
-	a.Repeat = m.repeats(now)
+	m.callAgain(now)
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -150,7 +150,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 		m.rescues = m.rescues || m.failover
 		m.calledFor, m.stale, m.failover = false, false, false
 		m.pending = asked
-		a.Ask, a.Turn, a.Failover = m.sent+1, m.turns+1, m.rescues
+		a.Ask, a.Turn, a.Failover, a.Repeat = m.sent+1, m.turns+1, m.rescues, m.repeat == repeating
 	}
 }
 
@@ -183,6 +183,9 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	}
 	m.sent++
 	a.Failover, m.rescues = m.rescues, false
+	if a.Repeat = m.repeat == repeating; a.Repeat {
+		m.repeat = repeated
+	}
 	m.considered(now)
 	m.inFlight |= only(m.sent)
 	a.Start = m.sent
@@ -245,7 +248,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	}
 	m.mayRepeat(e)
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat != repeating
+	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat < repeating
 	if away {
 		m.turns--
 	}
@@ -356,7 +359,8 @@ type repeat uint8
 const (
 	unwanted  repeat = iota
 	wanted           // as soon as no attempt is in flight
-	repeating        // the next hedge is the repetition, or it was sent
+	repeating        // the next hedge is the repetition
+	repeated
 )
 
 // mayRepeat notes that an attempt failed in a way that lets the call be sent again.
@@ -366,14 +370,12 @@ func (m *Machine) mayRepeat(e Event) {
 	}
 }
 
-// repeats reports whether the hedge that is considered, or was sent last, repeats the call. If
-// nothing else can decide the call, it makes that hedge due now, in place of the next regular
-// hedge.
-func (m *Machine) repeats(now time.Duration) bool {
+// callAgain makes the repetition due now, in place of the next regular hedge, once nothing else can
+// decide the call.
+func (m *Machine) callAgain(now time.Duration) {
 	canDecide := m.inFlight != 0 || m.pending != nothing || m.rejected != OK
 	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
 		m.repeat, m.calledFor, m.due = repeating, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)
 	}
-	return m.repeat == repeating
 }

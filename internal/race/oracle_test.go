@@ -85,7 +85,8 @@ type undecided struct {
 	mends      bool          // such a failure called for the next hedge,
 	mending    bool          // or for the one that was asked about
 	wants      bool          // an attempt has failed so that the call may be sent again
-	repeats    bool          // the call is, or was, sent again
+	repeats    bool          // the call is to be sent again,
+	repeated   bool          // or was
 	kept       race.Attempts // went on after a rejected reply
 }
 
@@ -163,9 +164,10 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	// An answer not to send a hedge yet did not consider a rejected answer that came after
 	// the question: it is asked again at once, unless a pushback is in force.
 	again := e.Kind == race.HeldBack && was.stale && was.floor <= o.at
-	away := e.Kind == race.Ended && e.TurnedAway() && !r.FailureSendsNext && !was.repeats && !was.gone
+	away := e.Kind == race.Ended && e.TurnedAway() && !r.FailureSendsNext && !was.repeats && !was.repeated && !was.gone
 	if o.a.Start > 0 {
 		f.sent++
+		f.repeats, f.repeated = false, was.repeats || was.repeated
 	}
 	switch {
 	case away:
@@ -175,7 +177,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	}
 	// The call is sent again after the first event after which nothing else can decide it. There is
 	// always room for that hedge.
-	repeats := !f.repeats && f.wants && f.inFlight == 0 && f.waiting == 0 && f.floor <= o.at && !f.rejected &&
+	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && f.waiting == 0 && f.floor <= o.at && !f.rejected &&
 		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxHedges
 	if repeats {
 		f.repeats, f.considered = true, min(f.considered, r.MaxHedges-1)

@@ -31,7 +31,7 @@ func reports(h history) (r, recorded race.Report) {
 	for _, o := range h.list {
 		if o.a.Start > 0 {
 			r.Hedges++
-			r.Repeated = f.repeats
+			r.Repeated = r.Repeated || f.repeats
 			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
 			if f.mending {
 				r.Failovers++

@@ -131,7 +131,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	}
 	if a.Start > 0 {
 		r.Hedges++
-		r.Repeated, r.Attempts[a.Start].SentAt = a.Repeat, now
+		r.Repeated, r.Attempts[a.Start].SentAt = r.Repeated || a.Repeat, now
 		if a.Failover {
 			r.Failovers++
 		}
