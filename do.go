@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"weak"
 
 	"google.golang.org/grpc/metadata"
@@ -21,7 +22,7 @@ import (
 // With functions in hedges, hedge n calls the n-th of them, such as a request to another provider;
 // after the last one, the first is next. Each is a destination of its own, named after target:
 // target#2 for the first hedge. Limits by the destination, such as [stats.Guard], apply to that name.
-// The budget of target pays for all hedges.
+// The budget of target pays for all hedges. Nil functions in hedges are ignored.
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. An attempt's context is
 // canceled when another attempt wins, so attempt must be safe to run several times at once, and must
@@ -49,6 +50,9 @@ func Do[T any](
 		value, err := attempt(ctx)
 		d.call.End(call.Completion{Err: err})
 		return value, err
+	}
+	if isNil := func(f func(context.Context) (T, error)) bool { return f == nil }; slices.ContainsFunc(hedges, isNil) {
+		hedges = slices.DeleteFunc(slices.Clone(hedges), isNil) // the caller's slice stays as it is
 	}
 	d.doAttempt, d.hedges = doAttempt[T]{call: &d.call, fn: attempt}, hedges
 	if len(hedges) > 0 {

@@ -10,8 +10,11 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,13 +40,30 @@ func Parse(data []byte) ([]hedge.Option, error) {
 		return nil, fmt.Errorf("hedge: config: %w", err)
 	}
 	opts, err := options(m.ProtoReflect(), 0)
-	if err == nil {
+	if err = errors.Join(emptyLists(data, m.ProtoReflect().Descriptor().Fields()), err); err == nil {
 		_, err = hedge.New(append(opts, hedge.WithAllMethods())...) // which finds values out of range
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hedge: config: %s", strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
 	return opts, nil
+}
+
+// emptyLists returns an error for each empty list of patterns. In a message it is the same as no
+// list, so that {"methods": [], "idempotentOnly": true} would select methods that the list excludes.
+func emptyLists(data []byte, fields protoreflect.FieldDescriptors) (err error) {
+	var given map[string]json.RawMessage
+	_ = json.Unmarshal(data, &given) // protojson has checked it
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		f := fields.ByJSONName(name)
+		if f == nil {
+			f = fields.ByTextName(name)
+		}
+		if text := bytes.TrimLeft(given[name], "[ \t\r\n"); f.IsList() && text[0] == ']' {
+			err = errors.Join(err, fmt.Errorf("%s: must have at least one pattern", name))
+		}
+	}
+	return err
 }
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the

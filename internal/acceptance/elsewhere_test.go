@@ -35,7 +35,7 @@ func (p *providers) attempt(name string, d time.Duration, code codes.Code) func(
 	}
 }
 
-// TestDo_Elsewhere has hedges call functions of their own.
+// TestDo_Elsewhere has hedges call functions of their own. A nil function is no destination.
 func TestDo_Elsewhere(t *testing.T) {
 	const ok, down, quota = codes.OK, codes.Unavailable, codes.ResourceExhausted
 	for _, tc := range []struct {
@@ -56,7 +56,7 @@ func TestDo_Elsewhere(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithFailover(down, quota), hedge.WithMaxHedges(3))
 			var p providers
 			got, err := hedge.Do(t.Context(), s, "llm", "/llm/Chat", p.attempt("a", tc.times[0], tc.code[0]),
-				p.attempt("b", tc.times[1], tc.code[1]), p.attempt("c", tc.times[2], tc.code[2]))
+				p.attempt("b", tc.times[1], tc.code[1]), nil, p.attempt("c", tc.times[2], tc.code[2]))
 			if synctest.Wait(); got != tc.want || err != nil || !slices.Equal(p.asked, tc.asked) {
 				t.Errorf("%q, %v from %v, want %q from %v", got, err, p.asked, tc.want, tc.asked)
 			}

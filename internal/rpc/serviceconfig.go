@@ -90,7 +90,7 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 	var raw rawConfig
 	err := json.Unmarshal([]byte(js), &raw)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // which names a type of this package
-		err = fmt.Errorf("%s: JSON: a %s is not allowed here", cmp.Or(wrong.Field, "the whole"), wrong.Value)
+		err = fmt.Errorf("%s: must not be a JSON value of type %s", cmp.Or(wrong.Field, "the whole"), wrong.Value)
 	}
 	if err != nil {
 		return nil, err
