@@ -162,9 +162,6 @@ func learnedDelay(c *Call) bool {
 	l := c.Learner()
 	e := l.EstimateFor(c.Start)
 	if e == nil {
-		e = l.First(c.Start)
-	}
-	if e == nil {
 		return false
 	}
 	c.estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), c.settings.Latest)

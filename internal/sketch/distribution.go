@@ -18,8 +18,7 @@ import (
 // latency. A request that is slow on every server violates this.
 type Distribution struct {
 	observed, bounded int64
-	points            []point       // ascending
-	own               *Distribution // of the window's calls alone; nil: these are
+	points            []point // ascending
 }
 
 // point is a bucket in which at least one call ended.
@@ -45,9 +44,6 @@ func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 // Ended returns the quantile q of the times at which calls ended, answered or cut short. ok is false
 // if nothing was recorded, and for q outside (0, 1).
 func (d *Distribution) Ended(q float64) (time.Duration, bool) {
-	if d.own != nil {
-		return d.own.Ended(q)
-	}
 	return d.quantile(q, len(d.points) > 0, func(p point) float64 { return p.left })
 }
 

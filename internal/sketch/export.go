@@ -72,8 +72,7 @@ func (c *Counts) Add(d time.Duration) {
 }
 
 // Plus returns the distribution of d's calls, from a window, and of others, which were all
-// answered. The zero Distribution has no calls. [Distribution.Ended] of the sum covers d's calls
-// alone.
+// answered. The zero Distribution has no calls.
 func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d
@@ -86,7 +85,7 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 		t.answered[count.Bucket] += float64(count.Calls)
 	}
 	sum := t.distribution()
-	sum.observed, sum.bounded, sum.own = max(sum.observed, d.observed+1), d.bounded, d
+	sum.observed, sum.bounded = max(sum.observed, d.observed+1), d.bounded
 	return sum
 }
 

@@ -66,13 +66,8 @@ func TestPlus_IsOneWindow(t *testing.T) {
 		if d := distance(got.Survival(), want.Survival()); d > 1e-5 {
 			t.Fatalf("seed %d: the survival functions differ by %v", seed, d)
 		}
-		if gotEnded, _ := got.Ended(0.5); gotEnded != first(own.Snapshot(now).Ended(0.5)) {
-			t.Fatalf("seed %d: calls made elsewhere ended here", seed)
-		}
 	}
 }
-
-func first(d time.Duration, _ bool) time.Duration { return d }
 
 // A doubly counted call weighs double until it fades.
 func TestCounts_Fade(t *testing.T) {

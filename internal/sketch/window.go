@@ -106,6 +106,29 @@ type Mark int64
 // Latest is a mark after all slots.
 const Latest Mark = math.MaxInt64
 
+// Restore fills an empty keeping window with earlier calls, which were all answered, and returns their
+// number: at most the calls that the window keeps. As it keeps newer calls, a fifth of them leaves at a
+// time.
+func (w *Window) Restore(calls Counts) (n int64) {
+	part, sum := min(float64(w.keep)/calls.Total(), 1), 0.0
+	for _, c := range calls {
+		for sum += part * float64(c.Calls); n < int64(math.Round(sum)); n++ {
+			s := w.begin(-1-n%5, math.MaxInt64, -slots) // no call that ends later began in it
+			s.observed.add(int(c.Bucket))
+		}
+	}
+	return n
+}
+
+// DropRestored removes what is left of Restore's calls.
+func (w *Window) DropRestored() {
+	for i := range w.ring {
+		if s := w.ring[i].Load(); s != nil && s.first == math.MaxInt64 {
+			w.ring[i].CompareAndSwap(s, nil)
+		}
+	}
+}
+
 // Between returns the distribution of the window at now, from the mark from on and before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 	var t tally

@@ -44,43 +44,22 @@ func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, o
 	return 0, false
 }
 
-// sinceChange returns the calls of the window since latencies last changed, with restored latencies.
+// sinceChange returns the calls of the window since latencies last changed.
 //
 // A change drops everything learned before it. A backend of three that stalls for a second now and
 // then is no change: it concerns fewer calls than matters, and is part of the distribution.
 func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
-	all := l.window.Between(now, l.since, sketch.Latest)
-	age := Tail(l.withRestored(all).Survival(), complete)
-	at, changed := l.changedAt(now, age)
+	c, all := l.config.Load(), l.window.Between(now, l.since, sketch.Latest)
+	at, changed := l.changedAt(now, Tail(all.Survival(), complete))
 	if !changed {
-		_, to := l.window.Newest(now, age, newest)
-		return l.checkRestored(all, l.window.Between(now, l.since, to))
+		return all
 	}
 	l.since = at
-	l.forgetHedges(l.config.Load())
-	l.restored.Store(nil)
+	l.window.DropRestored()
+	l.forgetHedges(c)
+	if l.warming(c) {
+		l.current.Store(nil)
+		l.schedule.nextSize.Store(l.restored + int64(c.WarmupCalls))
+	}
 	return l.window.Between(now, at, sketch.Latest)
-}
-
-// checkRestored returns calls with restored latencies added. If calls contradict these, they are
-// dropped. complete holds the calls of complete cohorts.
-func (l *Learner) checkRestored(calls, complete *sketch.Distribution) *sketch.Distribution {
-	c, r, own := l.config.Load(), l.restored.Load(), l.schedule.learned.Load()
-	if r == nil {
-		return calls
-	}
-	expected := new(sketch.Distribution).Plus(*r)
-	slower, _ := Changed(expected, calls)
-	_, faster := Changed(expected, complete)
-	switch {
-	case own >= int64(keptCalls):
-		l.restored.Store(nil)
-	case slower || faster:
-		l.restored.Store(nil)
-		l.forgetHedges(c)
-		if own < int64(c.WarmupCalls) {
-			l.current.Store(nil)
-		}
-	}
-	return l.withRestored(calls)
 }

@@ -28,12 +28,9 @@ func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Dis
 
 // useQuantile sets the estimate to the trigger's quantile of d, or to most if that is less.
 func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution, most time.Duration) {
-	if l.warming(c) {
-		return
-	}
 	delay, ok := d.Quantile(c.Quantile)
-	if !ok {
-		return // keep the last estimate
+	if !ok || l.warming(c) {
+		return // keep the last estimate, if any
 	}
 	// The upper edge: rounding down would hedge every call of a service with a constant latency.
 	edge := sketch.UpperEdge(sketch.Bucket(min(delay, most)))
@@ -44,7 +41,11 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution, 
 // warming reports whether the warm-up is incomplete, as it may be when restored latencies were just
 // dropped.
 func (l *Learner) warming(c *Config) bool {
-	return l.schedule.learned.Load()+l.restoredCalls() < int64(c.WarmupCalls)
+	n := l.schedule.learned.Load()
+	if l.since != math.MinInt64 {
+		n -= l.restored
+	}
+	return n < int64(c.WarmupCalls)
 }
 
 const (

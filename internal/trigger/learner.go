@@ -30,9 +30,9 @@ type Learner struct {
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges to the method, from when they were sent
 	away     atomic.Pointer[Learner]       // the method at the hedges' destination; nil: where primaries go
 	measured measured
-	sent     atomic.Int64                  // hedges that have ended
-	received atomic.Pointer[received]      // from other targets; nil: none was ever due
-	restored atomic.Pointer[sketch.Counts] // latency of primaries, immutable; nil: none, or their weight is 0
+	sent     atomic.Int64             // hedges that have ended
+	received atomic.Pointer[received] // from other targets; nil: none was ever due
+	restored int64                    // calls of another learner
 
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
@@ -74,17 +74,30 @@ func (l *Learner) Config() *Config { return l.config.Load() }
 // Estimate returns the estimate in force, or nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
 
+// Restore gives the learner the latency of another learner's primaries. It must be called after
+// Start and before any other method. More than keptCalls calls count as keptCalls.
+func (l *Learner) Restore(primaries sketch.Counts) {
+	l.restored = l.window.Restore(primaries)
+	l.schedule.learned.Store(l.restored)
+	l.account.seenOwn = float64(l.restored)
+}
+
 // EstimateFor returns the estimate for a call that begins at now, or nil while the method is being
 // learned. It recomputes a stale estimate if calls have ended since: the last estimate in a burst
 // of calls stems from the fastest of them, and must not decide for the next burst.
 func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	e := l.current.Load()
-	if e == nil || !now.After(e.until) {
+	if e != nil && !now.After(e.until) {
 		return e
 	}
 	n, c := l.schedule.learned.Load(), l.config.Load()
 	if n > l.schedule.lastSize.Load() && l.schedule.old(c, n, now, staleForNext) {
 		l.recompute(c, now, n)
+	} else if e == nil && n >= l.schedule.nextSize.Load() { // from restored calls
+		l.recompute(c, now, n)
+		if l.current.Load() != nil {
+			l.recompute(c, now, n) // for a choice, which the first estimate does not wait for
+		}
 	}
 	return l.current.Load()
 }
@@ -101,8 +114,15 @@ func (l *Learner) Median() time.Duration {
 func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
 // Snapshot returns the distribution of primary latency over the window, with restored latencies.
-func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
-	return l.withRestored(l.window.Snapshot(now))
+func (l *Learner) Snapshot(now time.Time) *sketch.Distribution { return l.window.Snapshot(now) }
+
+// Primaries returns the latency of primaries since it last changed, for Restore.
+func (l *Learner) Primaries(now time.Time) sketch.Counts {
+	since := sketch.Mark(math.MinInt64)
+	if e := l.current.Load(); e != nil {
+		since = e.since
+	}
+	return l.window.Between(now, since, sketch.Latest).Counts()
 }
 
 // PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
@@ -125,20 +145,20 @@ func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 // recompute updates the estimate after n records. It is a no-op if too few calls are known, or
 // another goroutine is computing. If Pace refuses a choice, recompute schedules another try.
 func (l *Learner) recompute(c *Config, now time.Time, n int64) {
-	known, at := n+l.restoredCalls(), l.schedule.at(now)
-	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
+	if n < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
 		return
 	}
-	choosing := c.Auto && known >= PredictFrom
-	paced := c.Auto && l.owner.Pace.take(at)
+	first, at := l.current.Load() == nil, l.schedule.at(now)
+	choosing := c.Auto && !first && n >= PredictFrom
+	paced := c.Auto && !first && l.owner.Pace.take(at)
 	if choosing && !paced {
 		l.schedule.nextSize.Store(math.MaxInt64)
 		l.schedule.nextTime.Store(at + int64(c.interval()/10))
 		l.schedule.busy.Store(false)
 		return
 	}
-	l.schedule.next(c, n, at, choosing)
-	if !paced || l.current.Load() == nil { // the first estimate does not wait for a choice
+	l.schedule.next(c, n, n-l.restored, at, choosing)
+	if !paced {
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.sinceChange(now), Never) })
 		return
 	}

@@ -43,7 +43,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	if e == nil {
 		return nil
 	}
-	c, d := *l.config.Load(), l.withRestored(l.window.Between(now, e.since, sketch.Latest))
+	c, d := *l.config.Load(), l.window.Between(now, e.since, sketch.Latest)
 	capacity := l.owner.Budget.Balance(now).Capacity
 	var rows []stats.Forecast
 	perPercent := capacity / max(c.BudgetPercent, 1)

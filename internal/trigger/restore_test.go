@@ -48,19 +48,19 @@ func TestRestore_FirstCall(t *testing.T) {
 	if e := n.Estimate(); e != nil {
 		t.Fatalf("the estimate is %+v before any call asked", e)
 	}
-	first := n.First(n.now)
+	first := n.EstimateFor(n.now)
 	if first == nil || first.Delay < 6*ms || first.Delay > 25*ms {
 		t.Fatalf("the estimate of the first call is %+v", first)
 	}
-	if e := n.Estimate(); e.Choice == nil {
-		t.Errorf("no choice was made from restored latencies: %+v", e)
+	if n.Estimate().Choice == nil {
+		t.Errorf("no choice was made from restored latencies: %+v", n.Estimate())
 	}
 	c := config()
 	c.WarmupCalls = 5_000
-	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), k, c).First(n.now); e != nil {
+	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), k, c).EstimateFor(n.now); e != nil {
 		t.Errorf("an estimate from %v calls, with a warm-up of 5000", k.Total())
 	}
-	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), nil, config()).First(n.now); e != nil {
+	if e := newNewcomer(worlds.SlowOnes(5, .45, 8), nil, config()).EstimateFor(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }
@@ -70,9 +70,9 @@ func TestRestore_FirstCall(t *testing.T) {
 func TestRestore_Fades(t *testing.T) {
 	longtest.Computation(t)
 	n := newNewcomer(worlds.SlowOnes(5.5, .45, 8), known(worlds.SlowOnes(5, .45, 8), 3_000), config())
-	for _, want := range []float64{1000, 500, 0} { // own calls replace them
-		if got := n.Primaries(n.now).Total() - float64(n.id); math.Abs(got-want) > 1 {
-			t.Errorf("%v restored calls count after %d calls, want %v", got, n.id, want)
+	for _, want := range []float64{1000, 500, 0} { // own calls replace them, up to a fifth late
+		if got := n.Primaries(n.now).Total() - float64(n.id); got < want-1 || got > want+200 {
+			t.Errorf("%v restored calls count after %d calls, want %v, or up to 200 more", got, n.id, want)
 		}
 		n.calls(500 + int(1000-want))
 	}
@@ -83,7 +83,7 @@ func TestRestore_AnotherDistribution(t *testing.T) {
 	k := known(worlds.SlowOnes(5, .45, 8), 3_000)
 	for median, calls := range map[float64]int{20: 32, 1.2: 450} { // faster: within two steps of the window
 		n := newNewcomer(worlds.SlowOnes(median, .45, 8), k, config())
-		n.First(n.now)
+		n.EstimateFor(n.now)
 		n.calls(calls)
 		d, _ := n.Snapshot(n.now).Quantile(0.5)
 		if got := float64(d) / float64(ms); math.Abs(got/median-1) > 0.3 {
@@ -102,7 +102,7 @@ func TestRestore_DuringWarmup(t *testing.T) {
 	c := config()
 	c.WarmupCalls = 100
 	n := newNewcomer(worlds.SlowOnes(50, .45, 8), known(worlds.SlowOnes(5, .45, 8), 3_000), c)
-	if n.First(n.now) == nil {
+	if n.EstimateFor(n.now) == nil {
 		t.Fatal("no estimate from restored latencies")
 	}
 	if n.calls(50); n.Estimate() != nil {
@@ -118,7 +118,7 @@ func TestRestore_Burst(t *testing.T) {
 	longtest.Computation(t)
 	distribution := worlds.SlowOnes(5, .45, 8)
 	n := newNewcomer(distribution, known(distribution, 3_000), config())
-	n.First(n.now)
+	n.EstimateFor(n.now)
 	took := make([]time.Duration, 1_000)
 	for id := range took {
 		took[id] = distribution(9, uint64(id), 0, 0)

@@ -26,14 +26,14 @@ func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
 	return at >= next && (n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto)
 }
 
-// next schedules the estimate after one from n records, by size and by time: a fast method must not
-// spend its first second, thousands of calls, on an estimate from its first twenty.
-func (s *schedule) next(c *Config, n, at int64, choosing bool) {
-	if choosing {
-		s.nextSize.Store(2 * n)
-	} else {
-		s.nextSize.Store(n + n/4 + 1)
+// next schedules the estimate after one from n records, of which the learner's own are not restored, by
+// size and by time: a fast method must not spend its first second, thousands of calls, on an estimate
+// from its first twenty.
+func (s *schedule) next(c *Config, n, own, at int64, choosing bool) {
+	if !choosing {
+		own /= 4
 	}
+	s.nextSize.Store(n + own + 1)
 	s.nextTime.Store(at + int64(c.interval()))
 	s.lastSize.Store(n)
 }

@@ -189,9 +189,7 @@ func (s *Simulation) begin() {
 	case s.known != nil:
 		c.estimate = s.known[c.method]
 	case s.config.MaxHedges > 0:
-		if c.estimate = c.learner.EstimateFor(s.Time()); c.estimate == nil {
-			c.estimate = c.learner.First(s.Time())
-		}
+		c.estimate = c.learner.EstimateFor(s.Time())
 	}
 	if c.estimate != nil {
 		c.delay = c.estimate.Delay
