@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -170,8 +171,9 @@ func (h *hedge) SendMsg(m any) error {
 // Handler returns a handler for HTTP servers. It turns hedges of package hedgehttp away while the
 // server is busy, with the status 429 and the header Hedge-Turned-Away: 1, on which the client sends
 // the next hedge at once. A hedge has the headers Hedge-Attempt and Hedge-Primary-In-Flight. next
-// gets every other request. A hedge counts until the first bytes of its body are written or next
-// returns. Put the handler outermost, but inside one that limits requests by client.
+// gets every other request. A hedge counts until the first bytes of its body are written, its
+// connection is hijacked, or next returns. Put the handler outermost, but inside one that limits
+// requests by client.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := r.Context().Err(); err != nil {
@@ -206,6 +208,21 @@ func (h *httpHedge) Write(p []byte) (int, error) {
 	return h.ResponseWriter.Write(p)
 }
 
+// ReadFrom implements [io.ReaderFrom], as responses of HTTP/1 do, which send files without a copy.
+func (h *httpHedge) ReadFrom(r io.Reader) (int64, error) {
+	begun, err := io.CopyN(struct{ io.Writer }{h}, r, sniffed)
+	if err == io.EOF {
+		return begun, nil
+	} else if err != nil {
+		return begun, err
+	}
+	rest, err := io.Copy(h.ResponseWriter, r)
+	return begun + rest, err
+}
+
+// sniffed is the most of a body that [http.DetectContentType] reads.
+const sniffed = 512
+
 // Flush implements [http.Flusher].
 func (h *httpHedge) Flush() { _ = h.FlushError() }
 
@@ -214,7 +231,11 @@ func (h *httpHedge) FlushError() error { return http.NewResponseController(h.Res
 
 // Hijack implements [http.Hijacker].
 func (h *httpHedge) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(h.ResponseWriter).Hijack()
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err == nil {
+		h.leave()
+	}
+	return conn, rw, err
 }
 
 // Unwrap is for [http.ResponseController].
