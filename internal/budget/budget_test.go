@@ -65,11 +65,11 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		percent  float64
 		min, max float64
 	}{
-		{1, 10, 1, 1},
-		{20, 10, 3.5, 4},
-		{1000, 10, 175, 200},
-		{100_000, 10, 17_500, 20_000},
-		{100_000, 400, budget.MaxBurst, budget.MaxBurst},
+		{rate: 1, percent: 10, min: 1, max: 1},
+		{rate: 20, percent: 10, min: 3.5, max: 4},
+		{rate: 1000, percent: 10, min: 175, max: 200},
+		{rate: 100_000, percent: 10, min: 17_500, max: 20_000},
+		{rate: 100_000, percent: 400, min: budget.MaxBurst, max: budget.MaxBurst},
 	} {
 		b := budget.New(tc.percent)
 		pause := time.Second / time.Duration(tc.rate)
@@ -119,9 +119,9 @@ func TestReserve(t *testing.T) {
 		keep         float64
 		paid, urgent int
 	}{
-		{0, 1, 1, 0}, {10, 1, 1, 0},
-		{50, 1, 3, 2}, {50, .5, 4, 1},
-		{1000, 1, 90, 10}, {1000, .5, 95, 5}, {1000, 0, 100, 0},
+		{keep: 1, paid: 1}, {calls: 10, keep: 1, paid: 1},
+		{calls: 50, keep: 1, paid: 3, urgent: 2}, {calls: 50, keep: .5, paid: 4, urgent: 1},
+		{calls: 1000, keep: 1, paid: 90, urgent: 10}, {calls: 1000, keep: .5, paid: 95, urgent: 5}, {calls: 1000, paid: 100},
 	} {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, time.Second)
@@ -185,15 +185,15 @@ func TestBurst_OfACostlyCall(t *testing.T) {
 		after time.Duration
 		want  float64
 	}{
-		"at once":                         {0, 50, 0, 50},
-		"a minute, late in its half":      {29 * time.Second, 50, time.Minute, 1},
-		"the most":                        {0, 10_000, 29 * time.Second, 10_000},
-		"nothing":                         {0, 0, 0, 1},
-		"infinity":                        {0, math.Inf(1), 0, 1},
-		"no number":                       {0, math.NaN(), 0, 1},
-		"a late time":                     {31 * time.Second, 50, -5 * time.Second, 50},
-		"the clock set back by an hour":   {time.Hour, 50, -time.Hour, 1},
-		"late, and counts with the newer": {-time.Second, 50, 30 * time.Second, 50},
+		"at once":                         {cost: 50, want: 50},
+		"a minute, late in its half":      {begin: 29 * time.Second, cost: 50, after: time.Minute, want: 1},
+		"the most":                        {cost: 10_000, after: 29 * time.Second, want: 10_000},
+		"nothing":                         {want: 1},
+		"infinity":                        {cost: math.Inf(1), want: 1},
+		"no number":                       {cost: math.NaN(), want: 1},
+		"a late time":                     {begin: 31 * time.Second, cost: 50, after: -5 * time.Second, want: 50},
+		"the clock set back by an hour":   {begin: time.Hour, cost: 50, after: -time.Hour, want: 1},
+		"late, and counts with the newer": {begin: -time.Second, cost: 50, after: 30 * time.Second, want: 50},
 	} {
 		b := budget.New(0.1)
 		b.Earn(at(0), 1)
@@ -236,10 +236,11 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 		percents      []float64
 		within        time.Duration // the calls of each second
 	}{
-		{1, 600, []float64{0.5, 10, 50, 400}, time.Second},
-		{10, 120, []float64{0.5, 10, 50, 400}, 10 * time.Millisecond},
-		{1_000, 11, []float64{0.5, 10, 400}, 10 * time.Millisecond},
-		{longtest.Size(2_000, 100_000), 11, []float64{10}, 10 * time.Millisecond}, // 100,000 tokens are the most
+		{rate: 1, seconds: 600, percents: []float64{0.5, 10, 50, 400}, within: time.Second},
+		{rate: 10, seconds: 120, percents: []float64{0.5, 10, 50, 400}, within: 10 * time.Millisecond},
+		{rate: 1_000, seconds: 11, percents: []float64{0.5, 10, 400}, within: 10 * time.Millisecond},
+		// 100,000 tokens are the most
+		{rate: longtest.Size(2_000, 100_000), seconds: 11, percents: []float64{10}, within: 10 * time.Millisecond},
 	} {
 		for _, percent := range tc.percents {
 			b, demand := budget.New(percent), 0.0

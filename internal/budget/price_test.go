@@ -21,15 +21,15 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		least, top float64
 		back       time.Duration
 	}{
-		"nothing":             {500, 0, nil, budget.LeastPrice, budget.LeastPrice, 0},
-		"half of the budget":  {500, .05, nil, budget.LeastPrice, budget.LeastPrice, 0},
-		"twice the budget":    {500, .2, nil, 2, 20, 45 * time.Second},
-		"an outage":           {500, 1, nil, 2, 20, 45 * time.Second},
-		"an outage, 50/s":     {50, 1, nil, 2, 20, 45 * time.Second},
-		"an outage, 5/s":      {5, 1, nil, 1, 20, 2 * time.Minute},
-		"an outage, 1/s":      {1, 1, nil, .8, 20, 9 * time.Minute},
-		"all are refunded":    {500, .2, given(false), budget.LeastPrice, budget.LeastPrice, 0},
-		"all are turned away": {500, .2, given(true), budget.LeastPrice, budget.LeastPrice, 0},
+		"nothing":             {rate: 500, least: budget.LeastPrice, top: budget.LeastPrice},
+		"half of the budget":  {rate: 500, share: .05, least: budget.LeastPrice, top: budget.LeastPrice},
+		"twice the budget":    {rate: 500, share: .2, least: 2, top: 20, back: 45 * time.Second},
+		"an outage":           {rate: 500, share: 1, least: 2, top: 20, back: 45 * time.Second},
+		"an outage, 50/s":     {rate: 50, share: 1, least: 2, top: 20, back: 45 * time.Second},
+		"an outage, 5/s":      {rate: 5, share: 1, least: 1, top: 20, back: 2 * time.Minute},
+		"an outage, 1/s":      {rate: 1, share: 1, least: .8, top: 20, back: 9 * time.Minute},
+		"all are refunded":    {rate: 500, share: .2, after: given(false), least: budget.LeastPrice, top: budget.LeastPrice},
+		"all are turned away": {rate: 500, share: .2, after: given(true), least: budget.LeastPrice, top: budget.LeastPrice},
 	} {
 		b, now, asked := budget.New(10), time.Duration(0), 0.0
 		run := func(length time.Duration, share float64) float64 {

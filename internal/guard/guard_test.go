@@ -114,9 +114,9 @@ func TestGuard_OtherMethods(t *testing.T) {
 		first, second float64 // due hedges per call of the two methods that are refused
 		third         bool    // hedges of the third are held back
 	}{
-		{"no hedges", 0, 0, false},
-		{"hedges of one", 0.1, 0, false},
-		{"hedges of both", 0.1, 0.1, true},
+		{name: "no hedges"},
+		{name: "hedges of one", first: 0.1},
+		{name: "hedges of both", first: 0.1, second: 0.1, third: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(1)
@@ -198,15 +198,15 @@ func TestGuard_Signs(t *testing.T) {
 		primary, alone int           // failures
 		share          float64       // after the pause
 	}{
-		{"none", second, 0, 0, 1},
-		{"a primary", second, 1, 0, 1},
-		{"a hedge", second, 0, 1, 0.5},
-		{"three hedges", second, 0, 3, 0.125},
-		{"a hedge after primaries", second, 2, 1, 0.125},
-		{"many primaries", second, 10, 0, 1.0 / 64},
-		{"many hedges", second, 0, 100, 1.0 / 64},
-		{"long after a hedge", time.Minute, 100, 0, 1},
-		{"without a hedge", 0, 100, 0, 1},
+		{name: "none", hedge: second, share: 1},
+		{name: "a primary", hedge: second, primary: 1, share: 1},
+		{name: "a hedge", hedge: second, alone: 1, share: 0.5},
+		{name: "three hedges", hedge: second, alone: 3, share: 0.125},
+		{name: "a hedge after primaries", hedge: second, primary: 2, alone: 1, share: 0.125},
+		{name: "many primaries", hedge: second, primary: 10, share: 1.0 / 64},
+		{name: "many hedges", hedge: second, alone: 100, share: 1.0 / 64},
+		{name: "long after a hedge", hedge: time.Minute, primary: 100, share: 1},
+		{name: "without a hedge", primary: 100, share: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(1, 1)

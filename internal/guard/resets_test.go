@@ -72,15 +72,15 @@ func TestResets_Cuts(t *testing.T) {
 		per          time.Duration
 		cuts         int // at most
 	}{
-		{"Armeria", tooMany, 50, 400, time.Minute, 1},
-		{"Apache", silent, 50, 25, time.Second, 40},
-		{"Netty", tooMany, 50, 200, 30 * time.Second, 1},
-		{"Netty, slowly", tooMany, 8, 200, 30 * time.Second, 1},
-		{"nghttp2", tooMany, 200, 3000, time.Minute, 1},
-		{"Apache, by many hedges", silent, 500, 25, time.Second, 40},
-		{"Apache, by few more than it allows", silent, 30, 25, time.Second, 40},
-		{"like Armeria", silent, 20, 400, time.Minute, 40},
-		{"like Netty", silent, 50, 200, 30 * time.Second, 40},
+		{name: "Armeria", err: tooMany, hedges: 50, most: 400, per: time.Minute, cuts: 1},
+		{name: "Apache", err: silent, hedges: 50, most: 25, per: time.Second, cuts: 40},
+		{name: "Netty", err: tooMany, hedges: 50, most: 200, per: 30 * time.Second, cuts: 1},
+		{name: "Netty, slowly", err: tooMany, hedges: 8, most: 200, per: 30 * time.Second, cuts: 1},
+		{name: "nghttp2", err: tooMany, hedges: 200, most: 3000, per: time.Minute, cuts: 1},
+		{name: "Apache, by many hedges", err: silent, hedges: 500, most: 25, per: time.Second, cuts: 40},
+		{name: "Apache, by few more than it allows", err: silent, hedges: 30, most: 25, per: time.Second, cuts: 40},
+		{name: "like Armeria", err: silent, hedges: 20, most: 400, per: time.Minute, cuts: 40},
+		{name: "like Netty", err: silent, hedges: 50, most: 200, per: 30 * time.Second, cuts: 40},
 	}) {
 		s := newServer()
 		s.err = tc.err

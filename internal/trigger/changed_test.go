@@ -21,26 +21,21 @@ func TestChanged(t *testing.T) {
 		n, m          int
 		want          string
 	}{
-		{"nothing", usual, usual, 5000, 1000, ""},
-		{"nothing, from the fewest calls", usual, usual, 50, 60, ""},
-		{"an outage", usual, later, 5000, 60, "slower"},
-		{"its end", later, usual, 5000, 60, "faster"},
-		{"an outage, from a few calls", usual, later, 5000, 16, "slower"},
-		{"too few to tell", usual, later, 5000, 8, ""},
-		{"nothing before", usual, later, 0, 1000, ""},
-		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, "slower"},
-		{
-			"a base a third as long again", usual,
-			testserver.LogNormal(6650*time.Microsecond, 2650*time.Microsecond), 5000, 200, "",
-		},
-		{
-			"a quarter of the base, from few calls", usual,
-			testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, "faster",
-		},
-		{
-			"one in twenty more is slow", usual,
-			testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, "",
-		},
+		{name: "nothing", before: usual, since: usual, n: 5000, m: 1000},
+		{name: "nothing, from the fewest calls", before: usual, since: usual, n: 50, m: 60},
+		{name: "an outage", before: usual, since: later, n: 5000, m: 60, want: "slower"},
+		{name: "its end", before: later, since: usual, n: 5000, m: 60, want: "faster"},
+		{name: "an outage, from a few calls", before: usual, since: later, n: 5000, m: 16, want: "slower"},
+		{name: "too few to tell", before: usual, since: later, n: 5000, m: 8},
+		{name: "nothing before", before: usual, since: later, m: 1000},
+		{name: "a base four times as long", before: usual, n: 5000, m: 200, want: "slower",
+			since: testserver.LogNormal(20*ms, 8*ms)},
+		{name: "a base a third as long again", before: usual, n: 5000, m: 200,
+			since: testserver.LogNormal(6650*time.Microsecond, 2650*time.Microsecond)},
+		{name: "a quarter of the base, from few calls", before: usual, n: 1000, m: 20, want: "faster",
+			since: testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond)},
+		{name: "one in twenty more is slow", before: usual, n: 5000, m: 1000,
+			since: testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10)},
 	} {
 		for seed := range uint64(longtest.Size(5, 100)) {
 			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed),

@@ -247,12 +247,14 @@ func TestFind_Measured(t *testing.T) {
 		same     bool
 		good     func(p trigger.HedgePlan) bool
 	}{
-		{"one call of each age, as predicted", 7 * ms, 40 * ms, 1, false, nil},
-		{"many, as predicted", 7 * ms, 40 * ms, 300, false, nil},
-		{"useless", ms, 70 * ms, 300, true, func(p trigger.HedgePlan) bool { return p.Saved < .05 }},
-		{"useless below 15 ms", 7 * ms, 15 * ms, 300, true, func(p trigger.HedgePlan) bool {
-			return alone.Delay < 15*ms && p.Delay > 15*ms && p.Delay < 40*ms
-		}},
+		{name: "one call of each age, as predicted", from: 7 * ms, to: 40 * ms, n: 1},
+		{name: "many, as predicted", from: 7 * ms, to: 40 * ms, n: 300},
+		{name: "useless", from: ms, to: 70 * ms, n: 300, same: true,
+			good: func(p trigger.HedgePlan) bool { return p.Saved < .05 }},
+		{name: "useless below 15 ms", from: 7 * ms, to: 15 * ms, n: 300, same: true,
+			good: func(p trigger.HedgePlan) bool {
+				return alone.Delay < 15*ms && p.Delay > 15*ms && p.Delay < 40*ms
+			}},
 	} {
 		p := problem(l, 0.10, 1)
 		for age := tc.from; age < tc.to; age = age * 11 / 10 {
