@@ -53,7 +53,7 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 		"WithClass": {opt: hedge.WithClass(func(context.Context, string, any) string { panic("user") })},
 	} {
 		for mode, more := range map[string]hedge.Option{"hedged": nil, "warm-up": hedge.WithWarmup(100, 0)} {
-			if mode == "warm-up" && name == "WithAcceptable" || name == "WithHedgeRequest" {
+			if mode == "warm-up" && (name == "WithAcceptable" || name == "WithHedgeRequest") {
 				continue
 			}
 			hedgetest.Run(t, name+" "+mode, func(t *testing.T) {

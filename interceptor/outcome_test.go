@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -145,7 +146,10 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	value := errors.New("a value of its own")
 	panics := func(after time.Duration) step { return step{after: after, panics: value} }
+	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(value) }})
 	playScenes(t, []scene{
+		{name: "while it is considered", opts: []hedge.Option{hedge.WithBudgetPercent(1), trace},
+			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: value},
 		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms,
 			sent: times(0, 10), panics: value},
 		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()},

@@ -146,9 +146,9 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	}
 	if panicked == nil {
 		sc.checkParts(t, err, reply.Value, got)
-		if outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent) {
-			t.Errorf("reported: %+v", outcome)
-		}
+	}
+	if outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent) {
+		t.Errorf("reported: %+v", outcome)
 	}
 	var sent []time.Duration
 	for n, a := range st.sent() {

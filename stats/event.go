@@ -54,7 +54,9 @@ type CallDecided struct {
 // Outcome is the outcome of one call: see hedge.Report.
 type Outcome struct {
 	Attempts int // sent: 1 for a call without a hedge
-	Winner   int // the attempt that decided the call: 0 for the primary, n for hedge n
+	// Winner is the attempt that decided the call: 0 for the primary, n for hedge n. It is Attempts if a
+	// hedge panicked before it was sent.
+	Winner int
 	// Delay is the age at which the first hedge was due, and the time between further hedges. It is
 	// 0 for a call that could not be hedged.
 	Delay time.Duration

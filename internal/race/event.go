@@ -8,11 +8,9 @@ import (
 
 // Event is one thing that happened in a race. Fields that do not name its Kind are zero.
 type Event struct {
-	Kind    EventKind
-	Attempt uint8 // Ended: which attempt, 0 being the primary
-	// End is how an attempt Ended. Admitted and Prepared have Panicked if the hedge is not paid for,
-	// because the question panicked.
-	End      EndKind
+	Kind     EventKind
+	Attempt  uint8    // Ended: which attempt, 0 being the primary
+	End      EndKind  // Ended: how
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
 	// Repeat, of Ended with NonFatal, allows the race to send the call again, once: see Machine.callAgain.
@@ -40,7 +38,9 @@ const (
 	Prepared      // the hedge can be sent and does not read the caller's memory
 	NotReplayable // the request cannot be sent twice; the call gets no more hedges
 
-	Ended      // an attempt has an outcome; the primary has returned to the caller's goroutine
+	// Ended: an attempt has an outcome; the primary has returned to the caller's goroutine. A hedge
+	// that is asked about or prepared can end with Panicked.
+	Ended
 	Committed  // the caller of a stream has received the primary's headers, so the primary must win
 	CallerGone // the caller's context has ended
 )
@@ -121,7 +121,7 @@ const MaxHedges = rpc.MaxHedges
 // A loser that is in flight when the report is made has no end in it. If that loser panics later,
 // [Policy.LoserPanicked] is called.
 type Report struct {
-	Winner   int   // the attempt that decided the call, 0 being the primary
+	Winner   int   // the attempt that decided the call, 0 being the primary; Hedges + 1 if that hedge panicked unsent
 	Panicked bool  // the outcome is a panic
 	Err      error // of the outcome; nil for a success or a panic
 

@@ -31,7 +31,7 @@ func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	ask := o.e.Kind == race.Due && may && before.waiting == 0 && o.at >= before.due()
 	admitted := o.e.Kind == race.Admitted && before.waiting == 'a'
 	prepared := o.e.Kind == race.Prepared && before.waiting == 'p'
-	unpreparable := o.e.Kind == race.NotReplayable && before.waiting == 'p'
+	unpreparable := (o.e.Kind == race.NotReplayable || before.panicsUnsent(o.e)) && before.waiting == 'p'
 	may = may && o.at >= before.floor
 	for _, c := range []struct {
 		what string

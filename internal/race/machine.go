@@ -123,8 +123,15 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 			m.prepared(e, now, &a)
 		}
 	case Ended:
-		if m.inFlight.Has(int(e.Attempt)) {
+		switch {
+		case m.inFlight.Has(int(e.Attempt)):
 			m.inFlight &^= only(e.Attempt)
+			m.ended(e, now, &a)
+		case m.pending != nothing && e.Attempt == m.sent+1 && e.End == Panicked:
+			if m.pending == preparing {
+				a.Drop = e.Attempt
+			}
+			m.pending = nothing
 			m.ended(e, now, &a)
 		}
 	case Committed:

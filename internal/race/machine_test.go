@@ -174,6 +174,9 @@ func (s *search) events(n node, yield func(race.Event)) {
 		yield(race.Event{Kind: race.Prepared})
 		yield(race.Event{Kind: race.NotReplayable})
 	}
+	if n.facts.waiting != 0 && !s.few {
+		yield(race.Event{Kind: race.Ended, Attempt: n.facts.sent + 1, End: race.Panicked})
+	}
 	for i := range uint8(race.MaxAttempts) {
 		if n.facts.inFlight.Has(int(i)) {
 			s.ends(n, i, yield)

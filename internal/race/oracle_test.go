@@ -109,7 +109,7 @@ func (f facts) then(r race.Rules, o occurrence) facts {
 		f.waiting = 'a'
 	case o.a.Prepare > 0:
 		f.waiting = 'p'
-	case e.Kind >= race.Admitted && e.Kind <= race.NotReplayable:
+	case was.panicsUnsent(e), e.Kind >= race.Admitted && e.Kind <= race.NotReplayable:
 		f.waiting = 0
 	}
 	if !was.decided {
@@ -123,6 +123,11 @@ func (f facts) then(r race.Rules, o occurrence) facts {
 	}
 	f.delivered = f.delivered || o.a.Deliver
 	return f
+}
+
+// panicsUnsent reports whether the next hedge panics while it is asked about or prepared.
+func (f facts) panicsUnsent(e race.Event) bool {
+	return e.Kind == race.Ended && f.waiting != 0 && e.Attempt == f.sent+1
 }
 
 // noteEnd notes the end of an attempt, or of the caller's context.

@@ -25,8 +25,7 @@ type Policy interface {
 	// call does not return before it. failover reports whether the hedge was due because another
 	// attempt had failed.
 	Sent(n int, failover bool)
-	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before
-	// it is sent: at any time, on any goroutine.
+	// LoserPanicked is called when a loser panics after the report, at any time, on any goroutine.
 	LoserPanicked()
 }
 

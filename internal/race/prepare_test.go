@@ -21,6 +21,7 @@ type policy struct {
 	hedges int
 
 	report race.Report
+	sent   atomic.Int32
 	losers atomic.Int32
 }
 
@@ -32,7 +33,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 }
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
 func (p *policy) Ended(r *race.Report)                       { p.report = *r }
-func (p *policy) Sent(int, bool)                             {}
+func (p *policy) Sent(int, bool)                             { p.sent.Add(1) }
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
@@ -165,6 +166,10 @@ func TestPreparing(t *testing.T) {
 		},
 		"a panic before the end": {
 			entrant: &entrant{primary: time.Hour, prepare: panicsLate},
+			hedges:  1, took: 30 * ms, panics: "prepare", dropped: 1,
+		},
+		"a panic before the hedge is admitted": {
+			entrant: &entrant{primary: time.Hour, replayable: func() bool { return panicsLate(1) }},
 			hedges:  1, took: 30 * ms, panics: "prepare",
 		},
 		"a panic after it": {
@@ -210,8 +215,10 @@ func TestPreparing(t *testing.T) {
 					winner, out.Err, panicked, tc.winner, tc.err, tc.panics)
 			}
 			synctest.Wait()
-			if int(e.ran.Load()) != tc.ran || p.report.Dropped != tc.dropped || e.preparing != 0 {
-				t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.report.Dropped, tc.ran, tc.dropped)
+			if int(e.ran.Load()) != tc.ran || p.report.Dropped != tc.dropped || e.preparing != 0 ||
+				p.report.Hedges != int(p.sent.Load()) {
+				t.Errorf("%d hedges ran, %d dropped; want %d, %d; the report has %d, the policy %d", e.ran.Load(),
+					p.report.Dropped, tc.ran, tc.dropped, p.report.Hedges, p.sent.Load())
 			}
 		})
 	}

@@ -44,7 +44,10 @@ func reports(h history) (r, recorded race.Report) {
 		if o.e.Kind == race.CallerGone && !f.decided {
 			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled
 		}
-		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended {
+		if f.decided && o.e.End == race.Panicked && o.e.Attempt != f.winner {
+			r.LoserPanics++
+		}
+		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended && !f.panicsUnsent(o.e) {
 			a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
 			if o.isRejected() {
 				r.Rejected++
@@ -52,8 +55,6 @@ func reports(h history) (r, recorded race.Report) {
 			if !f.decided {
 				a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
 				a.NotBefore = [...]time.Duration{0, o.at + o.e.Wait, math.MaxInt64}[o.e.Pushback]
-			} else if o.e.Attempt != f.winner && o.e.End == race.Panicked {
-				r.LoserPanics++
 			}
 		}
 		recorded.Note(f.decided, o.e, o.a, errorOf(o), o.at)

@@ -49,7 +49,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	a := x.step(e, err)
 	var drop context.CancelCauseFunc
 	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
-		drop, x.hedges[a.Drop] = x.hedges[a.Drop].cancel, hedge{}
+		drop, x.hedges[a.Drop] = x.hedges[a.Drop].cancel, hedge{crash: x.hedges[a.Drop].crash}
 	}
 	cancels := a.Cancel != 0 || drop != nil
 	if cancels { // which uses the caller's context, the parent
@@ -136,7 +136,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 			r.Failovers++
 		}
 	}
-	if a.Drop > 0 && e.End != Panicked {
+	if a.Drop > 0 {
 		r.Dropped++
 	}
 	if a.Decided {
@@ -153,6 +153,12 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 
 // noteEnd is Note for an Ended event.
 func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
+	if decided && e.End == Panicked && int(e.Attempt) != r.Winner {
+		r.LoserPanics++
+	}
+	if int(e.Attempt) > r.Hedges { // it panicked unsent
+		return
+	}
 	t := &r.Attempts[e.Attempt]
 	t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
 	if e.End.IsRejected() {
@@ -169,8 +175,6 @@ func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
 		case PushbackNever:
 			t.NotBefore = math.MaxInt64
 		}
-	} else if e.End == Panicked && int(e.Attempt) != r.Winner {
-		r.LoserPanics++
 	}
 }
 
@@ -185,25 +189,25 @@ func (x *runner) cancel(losers Attempts) {
 
 // due runs on a goroutine of its own when the timer fires. A hedge that is sent runs on it.
 func (x *runner) due() {
-	var a Actions
+	if x.plan.Before != nil {
+		x.plan.Before()
+	}
+	a := x.handle(Event{Kind: Due}, nil)
+	if a.Ask == 0 {
+		return
+	}
+	n := a.Ask
 	protect(func() {
-		if x.plan.Before != nil {
-			x.plan.Before()
-		}
-		a = x.handle(Event{Kind: Due}, nil)
-		if a.Ask > 0 {
-			x.checkCaller()
-			a = x.handle(x.ask(a), nil)
-		}
-		if a.Prepare > 0 {
-			prepared := x.prepare(a.Prepare)
+		x.checkCaller()
+		if a = x.handle(x.ask(a), nil); a.Prepare > 0 {
+			prepared := x.prepare(n)
 			x.checkCaller()
 			a = x.handle(prepared, nil)
 		}
 		if a.Start > 0 {
-			x.run(a.Start, a.Failover)
+			x.run(n, a.Failover)
 		}
-	}, func(crash func()) { x.hedgePanicked(a, crash) })
+	}, func(crash func()) { x.hedgePanicked(n, crash) })
 }
 
 func (x *runner) ask(a Actions) Event {
@@ -268,7 +272,7 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 	x.wait()
 	winner, ended := &x.hedges[x.report.Winner], false
 	defer func() {
-		if !ended { // a function of the user panicked: the caller gets no outcome
+		if !ended && winner.cancel != nil { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
 		}
 	}()
@@ -334,31 +338,13 @@ func crashOf(value any) func() {
 	return func() { panic(&Panic{Value: value, Stack: stack}) }
 }
 
-// hedgePanicked handles a hedge's panic, which decides the call unless the race is decided. The
-// hedge panicked while the runner was doing a. A hedge that panics before it is sent counts as
-// sent.
-func (x *runner) hedgePanicked(a Actions, crash func()) {
-	end := OK
-	if a.Ask > 0 {
-		end = Panicked
-		a = x.handle(Event{Kind: Admitted, End: end}, nil)
+// hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
+// decided.
+func (x *runner) hedgePanicked(n uint8, crash func()) {
+	h := &x.hedges[n]
+	if h.crash = crash; h.cancel != nil {
+		h.cancel(rpc.ErrLost)
 	}
-	if n := a.Prepare; n > 0 {
-		h := &x.hedges[n]
-		if h.cancel == nil {
-			h.cancel = func(error) {}
-		}
-		if a = x.handle(Event{Kind: Prepared, End: end}, nil); a.Start > 0 {
-			x.leave()
-		}
-	}
-	n := a.Start
-	if n == 0 { // the call was over
-		x.policy.LoserPanicked()
-		return
-	}
-	x.hedges[n].crash = crash
-	x.cancel(only(n))
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 }
 
