@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -174,6 +176,9 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 			us: testserver.Plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
 		{name: "eu fails, by a hedgingPolicy", eu: testserver.Plan{Code: codes.Unavailable},
 			us: testserver.Plan{Code: codes.Unimplemented}, opt: policy, code: codes.Unavailable},
+		{name: "eu pushes back", eu: testserver.Plan{Code: codes.Unavailable,
+			Trailer: metadata.Pairs(rpc.PushbackTrailer, "1000")}},
+		{name: "eu is slower than us' message", eu: slow, us: testserver.Plan{Delay: 5 * ms}, at: 15 * ms},
 	}
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied} {
 		refused := testserver.Plan{Code: code}
@@ -183,13 +188,17 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 				us: testserver.Plan{Delay: 35 * ms}, code: code})
 	}
 	for _, tc := range rows {
-		for _, d := range doors[:2] {
-			if d != unary && tc.opt != nil { // eu's headers decide
+		for i := range 2 * len(doors) {
+			d, names := doors[i/2], []string{"", ", both of one name"}[i%2]
+			if d != unary && tc.opt != nil || d == headersFirst && tc.eu.Code != codes.OK { // eu's headers decide
 				continue
 			}
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				r := startRegions(t, tc.eu, tc.us, hedge.WithFailover(),
-					hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt)
+			hedgetest.Run(t, tc.name+", "+string(d)+names, func(t *testing.T) {
+				opts := []hedge.Option{hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt}
+				if names != "" {
+					opts = append(opts, hedge.WithTargetName(func(string) string { return "svc" }))
+				}
+				r := startRegions(t, tc.eu, tc.us, opts...)
 				began := time.Now()
 				_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Messages: 1})
 				if took := time.Since(began); took != tc.at || status.Code(err) != tc.code || r.us.Counts().Attempts == 0 {

@@ -76,11 +76,13 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 // awaitGoal waits for the goal of the race and returns the attempt's error.
 func (m *streamAttempt) awaitGoal() error {
 	if m.goal == responseHeaders {
-		if m.header, m.headerErr = m.Header(); m.header != nil || m.headerErr != nil {
+		m.header, m.headerErr = m.Header()
+		if m.headerErr != nil || m.header != nil && !m.stream.call.IsElsewhere(int(m.n)) {
 			return m.headerErr
 		}
 		// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
-		// message, if a retry interceptor below this one has opened another stream.
+		// message, if a retry interceptor below this one has opened another stream. Headers from another
+		// destination may come before its refusal: see call.Failure.
 	}
 	if m.recvErr == nil {
 		if m.into == nil {

@@ -22,7 +22,8 @@ import (
 //
 // The first call of RecvMsg or Header starts the race. After RecvMsg, attempts race for the first
 // message or the end of the stream; after Header, for the response headers or the end of a stream
-// without headers ([hedge.WithWaitForMessage] changes this). A hedge is sent only while RecvMsg or
+// without headers ([hedge.WithWaitForMessage] changes this). A hedge to another destination always
+// needs its first message, because a server may send headers before a refusal. A hedge is sent only while RecvMsg or
 // Header waits. After the race every call goes straight to the winner, at no cost per message. A
 // stream that stalls later is not hedged, because the caller already has some of its messages.
 //

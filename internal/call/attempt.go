@@ -24,7 +24,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	switch {
 	case c.failsOver(err):
 		e.Failover = true
-	case c.settings.Final.HasStatus(err) && !(c.at(n).method.Target != c.method.Target && ofDestination.HasStatus(err)):
+	case c.settings.Final.HasStatus(err) && !(c.IsElsewhere(n) && ofDestination.HasStatus(err)):
 		e.End = race.Final
 	}
 	switch wait, pushed := rpc.Pushback(trailer); {

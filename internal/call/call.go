@@ -86,7 +86,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	s, paused := m.Begins(conn, o.static)
 	m.Counters.Calls.Add(1)
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
-	c.destination = destination{Conn: conn, method: m, settings: s}
+	c.destination = destination{target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
 	c.payment = payment{buckets: s.Budgets, cost: 1, priced: s.Cost == nil || s.Budgets[1] == nil}
 	selected := o.after || o.selected(s)

@@ -25,6 +25,7 @@ type Destination struct {
 // the throttle and the resets of its target, and the silence of its backends. For pushbacks see told.
 // The budget of the call's own target pays for every hedge.
 type destination struct {
+	target string        // of its connection; targets with one name of hedge.WithTargetName share a method
 	Conn   Conn          // nil: always ready
 	Record *place.Record // the backends that attempts have used; nil without a policy of package balancer
 
@@ -57,10 +58,12 @@ func (c *Call) toward(n int, now time.Time) *destination {
 	}
 	of := c.elsewhere(n)
 	if c.to[n] = nil; of.Target != "" {
-		m := c.method.At(of.Target, now)
-		i := slices.IndexFunc(c.to[:n], func(d *destination) bool { return d != nil && d.method == m && d.Conn == of.Conn })
-		if c.to[n] = c.to[max(i, 0)]; i < 0 {
-			c.to[n] = &destination{Conn: of.Conn, method: m, settings: m.Settings()}
+		same := func(d *destination) bool { return d != nil && d.target == of.Target && d.Conn == of.Conn }
+		if i := slices.IndexFunc(c.to[:n], same); i >= 0 {
+			c.to[n] = c.to[i]
+		} else {
+			m := c.method.At(of.Target, now)
+			c.to[n] = &destination{target: of.Target, Conn: of.Conn, method: m, settings: m.Settings()}
 			if place.Live() {
 				c.to[n].Record = place.Elsewhere(of.Target, &m.Counters.SameBackend, m.Target.Backends)
 			}
@@ -79,6 +82,9 @@ func (c *Call) at(n int) *destination {
 	}
 	return c.to[n]
 }
+
+// IsElsewhere reports whether attempt n goes to another destination than the primary.
+func (c *Call) IsElsewhere(n int) bool { return c.at(n).target != c.target }
 
 // Teach calls lesson with each learner that learns from the call, the method's and the class's, and
 // with the same one at the destination of attempt n.
@@ -131,7 +137,7 @@ func (c *Call) Channel(n int) *Channel {
 // pushbacks, and for a delay after it turned a hedge away.
 func (d *due) told() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if d.at(k).method.Target != d.to.method.Target {
+		if d.at(k).target != d.to.target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore); a.TurnedAway {
