@@ -17,8 +17,8 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/stats"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestRule02_Matrix pairs every outcome of a primary, or a hedge, with a success, an answer and a
