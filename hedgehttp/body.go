@@ -15,14 +15,94 @@ import (
 
 func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody }
 
-// maxBody is the size of the largest request body that is kept for hedges.
+// maxBody is the size of the largest body that is kept: of a request, for hedges; of a response, while
+// the race waits for other attempts.
 const maxBody = 1 << 20
 
-// readAhead reads the body of the caller's request, so that each attempt can send it, and returns the
+// early is a body of which a part is read before its reader asks for it.
+type early struct {
+	io.ReadCloser
+	closed atomic.Bool
+	at     int // in kept
+
+	mu    sync.Mutex
+	kept  []byte     // the part that was read
+	err   error      // ended it
+	ahead bool       // readAhead is running
+	more  *sync.Cond // for it
+}
+
+// peek reads a little more. Only one goroutine at a time does.
+func (e *early) peek() {
+	kept := slices.Grow(e.kept, 512)
+	n, err := e.ReadCloser.Read(kept[len(kept):cap(kept)])
+	e.change(func() { e.kept, e.err = kept[:len(kept)+n], err })
+}
+
+// change makes a change, for which other goroutines may be waiting.
+func (e *early) change(make func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if make(); e.more != nil {
+		e.more.Broadcast()
+	}
+}
+
+// readAll reads the rest of the body, until more than maxBody is kept.
+func (e *early) readAll() {
+	for e.err == nil && len(e.kept) <= maxBody {
+		e.peek()
+	}
+	e.change(func() { e.ahead = false })
+}
+
+// readAhead calls readAll on a goroutine of its own.
+func (e *early) readAhead() {
+	e.change(func() { e.ahead, e.more = true, sync.NewCond(&e.mu) })
+	go e.readAll()
+}
+
+// wait waits until readAll has ended, or the body is closed, which may not stop its reader.
+func (e *early) wait() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.ahead && !e.closed.Load() {
+		e.more.Wait()
+	}
+}
+
+// Read returns what was read ahead, and then the rest.
+func (e *early) Read(p []byte) (n int, err error) {
+	e.mu.Lock()
+	for e.ahead && (e.at == len(e.kept) || e.closed.Load()) {
+		e.more.Wait()
+	}
+	if e.at == len(e.kept) {
+		err = e.err
+	}
+	rest := e.closed.Load() || e.at == len(e.kept) && err == nil
+	n = copy(p, e.kept[e.at:])
+	e.at += n
+	e.mu.Unlock()
+	if rest {
+		return e.ReadCloser.Read(p)
+	}
+	return n, err
+}
+
+func (e *early) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	e.change(func() {})
+	return e.ReadCloser.Close()
+}
+
+// readUpload reads the body of the caller's request, so that each attempt can send it, and returns the
 // request to send. A request that can be sent only once is not hedged. A body without GetBody and of
 // unknown length is not read, because the caller may write it while it reads the response. The call
 // begins when the body has been read: its latency is the server's, without the upload.
-func (x *exchange) readAhead() *http.Request {
+func (x *exchange) readUpload() *http.Request {
 	req := x.caller
 	switch {
 	case req.Method == http.MethodConnect || req.Header.Get("Upgrade") != "" || req.Header.Get("Expect") != "":
@@ -30,40 +110,32 @@ func (x *exchange) readAhead() *http.Request {
 		return req
 	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
 	default:
-		closeBody := closer(sync.OnceValue(req.Body.Close))
-		stop := context.AfterFunc(req.Context(), func() { closeBody() })
-		read, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+		ctx, body := req.Context(), &early{ReadCloser: req.Body}
+		stop := context.AfterFunc(ctx, func() { body.Close() })
+		if req.GetBody != nil {
+			body.readAll()
+		} else { // it may be a reader that Close does not stop
+			body.readAhead()
+			body.wait()
+		}
 		x.call.Start = time.Now()
-		if stop() && err == nil && len(read) <= maxBody {
-			closeBody()
-			x.upload = read
+		if stop() && body.err == io.EOF && len(body.kept) <= maxBody {
+			body.Close()
+			x.upload = body
 			return req
 		}
-		rest := io.Reader(req.Body)
-		if err != nil {
-			failed, w := io.Pipe()
-			w.CloseWithError(err)
-			rest = failed
-		}
-		req = req.WithContext(req.Context())
-		req.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(read), rest), closeBody}
+		req = req.WithContext(ctx)
+		req.Body = body
 	}
 	x.call.NotReplayable()
 	x.call.Learns = isNone(req.Body) // otherwise the latency includes the upload
 	return req
 }
 
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
 // setBody gives the request the body that was read ahead.
 func (a *attempt) setBody() {
 	if a.upload != nil {
-		a.req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.upload)), nil }
+		a.req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.upload.kept)), nil }
 		a.req.Body, _ = a.req.GetBody()
 	}
 }
@@ -71,44 +143,30 @@ func (a *attempt) setBody() {
 // body is the body of the winner's response, or of an unhedged one whose beginning has the answer.
 // If the caller closes the latter before the answer, nothing is learned.
 type body struct {
-	io.ReadCloser
-	of     *attempt
-	at     int // in the beginning
-	closed atomic.Bool
+	*early
+	of      *attempt
+	headers time.Duration // the age of the call when they came
 }
 
-func (b *body) Read(p []byte) (n int, err error) {
+func (b body) Read(p []byte) (n int, err error) {
 	a := b.of
-	for !a.known && b.at == len(a.kept) && len(p) > 0 && !b.closed.Load() {
+	for !a.known && b.at == len(b.kept) && len(p) > 0 && !b.closed.Load() {
 		asked := a.call.Age()
-		if asked-a.headers <= call.Grace {
+		if asked-b.headers <= call.Grace {
 			asked = 0
 		}
-		if a.peek(b.ReadCloser); a.known && !b.closed.Load() {
+		b.peek()
+		if a.judge(); a.known && !b.closed.Load() {
 			a.call.End(call.Completion{AskedAt: asked, Err: a.end.err, Trailer: a.end.pushback})
 		}
 	}
-	if b.at < len(a.kept) && !b.closed.Load() {
-		n = copy(p, a.kept[b.at:])
-		b.at += n
-		return n, nil
-	}
-	if n, err = b.ReadCloser.Read(p); err != nil {
+	if n, err = b.early.Read(p); err != nil {
 		a.cancel(nil)
 	}
 	return n, err
 }
 
-func (b *body) Close() error {
-	b.closed.Store(true)
+func (b body) Close() error {
 	defer b.of.cancel(nil)
-	return b.ReadCloser.Close()
-}
-
-// peek reads a part of the beginning of a response's body, in which the answer may be.
-func (a *attempt) peek(from io.Reader) {
-	a.kept = slices.Grow(a.kept, 512)
-	n, err := from.Read(a.kept[len(a.kept):cap(a.kept)])
-	a.kept = a.kept[:len(a.kept)+n]
-	a.judge(err)
+	return b.early.Close()
 }

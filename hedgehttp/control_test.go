@@ -127,7 +127,7 @@ func none() io.Reader                { return nil }
 func text() io.Reader                { return strings.NewReader("a body") }
 func noBody() io.Reader              { return http.NoBody }
 func piped() io.Reader               { return struct{ io.Reader }{text()} }
-func half() io.Reader                { return io.MultiReader(strings.NewReader("half"), failing{}) }
+func half() io.Reader                { return io.MultiReader(strings.NewReader("half"), &failing{}) }
 func tooLarge() io.Reader            { return bytes.NewReader(large()) }
 func justTooLarge() io.Reader        { return bytes.NewReader(large()[:kept+1]) }
 func withoutGetBody(r *http.Request) { r.GetBody = nil }
@@ -217,6 +217,11 @@ var control = []struct {
 		hello(w, r)
 	}, client: get},
 	{name: "trailers of a request", serve: echo, client: sends("POST", text, length(-1), withTrailer)},
+	{name: "trailers of a hedge's request, set as its body ends", once: true, serve: echo, client: sends("POST", piped,
+		length(-1), with("Hedge-Attempt", "1"), func(r *http.Request) {
+			r.Trailer = http.Header{"Sum": nil}
+			r.Body = io.NopCloser(io.MultiReader(r.Body, atEnd(func() { r.Trailer.Set("Sum", "17") })))
+		})},
 	{name: "a body that is read late", serve: events, client: func(t *testing.T, s *server, c *http.Client) string {
 		res, err := c.Get(s.URL)
 		for range 20 { // and other requests
@@ -324,11 +329,22 @@ var control = []struct {
 	}},
 }
 
-type failing struct{}
+// failing fails once, and then has ended.
+type failing struct{ failed bool }
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("cannot be read") }
+func (f *failing) Read([]byte) (int, error) {
+	if f.failed {
+		return 0, io.EOF
+	}
+	f.failed = true
+	return 0, errors.New("cannot be read")
+}
 
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }
+
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) { f(); return 0, io.EOF }
 
 // serves sends a body, with headers by name and value.
 func serves(body string, headers ...string) http.HandlerFunc {

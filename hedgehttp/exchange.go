@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/metadata"
 
@@ -22,14 +21,15 @@ import (
 type exchange struct {
 	*transport
 	caller  *http.Request
-	upload  []byte // the body that was read ahead; nil: none
-	again   bool   // the request may be sent again: see send
+	upload  *early // the body that was read ahead; nil: none
 	race    race.Race
 	call    call.Call
 	primary attempt
 	hedges  []*attempt
 	next    *attempt    // the hedge that WithHedgeRequest has made, until it is sent
+	again   bool        // the request may be sent again: see send
 	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
+	raced   atomic.Bool // a hedge was sent
 
 	trace httptrace.ClientTrace // of the primary
 	mu    sync.Mutex
@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.call = t.begin(req)
 	x.call.Inspect(req, nil, nil)
 	if x.call.Hedged || x.call.Teaches() {
-		x.primary.req = x.readAhead()
+		x.primary.req = x.readUpload()
 	}
 	hedged, ctx := x.call.Hedged, req.Context()
 	x.again = (hedged || settings.IsSafe(req.Method)) && (isNone(req.Body) || x.upload != nil)
@@ -68,8 +68,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		ctx = httptrace.WithClientTrace(ctx, &x.trace)
 	}
 	if hedged || x.upload != nil || rpc.MarkedHTTP(req.Header) {
+		trailer := x.primary.req.Trailer
 		x.primary.req = x.primary.req.Clone(ctx)
 		rpc.UnmarkHTTP(x.primary.req.Header)
+		if x.upload == nil && !isNone(req.Body) { // the caller sets the trailers while the body is read
+			x.primary.req.Trailer = trailer
+		}
 		x.primary.setBody()
 	}
 	if x.primary.started.Store(true); !hedged {
@@ -96,7 +100,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (a *attempt) unhedged() (*http.Response, error) {
 	defer a.settle()
 	if a.send(a.base); !a.known && a.end.err == nil && a.call.Teaches() {
-		a.headers = a.call.Age()
 		return a.deliver()
 	}
 	a.call.End(call.Completion{Err: a.end.err, Trailer: a.end.pushback})
@@ -140,39 +143,30 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 		h = x.newHedge()
 	}
 	// Not the race's context: a rejected response that wins is read after the race has ended that.
-	caller, parent, cancel := x.caller.Context(), context.Background(), context.CancelCauseFunc(nil)
-	timer := func() {}
-	if at, ok := caller.Deadline(); ok { // its end is a timeout, and no cancellation
-		parent, timer = context.WithDeadline(parent, at)
-	}
-	h.ctx, cancel = context.WithCancelCause(parent)
-	stop := context.AfterFunc(caller, func() {
-		if parent.Done() == nil || !errors.Is(caller.Err(), context.DeadlineExceeded) {
-			cancel(context.Cause(caller))
-		}
-	})
-	h.cancel = func(cause error) { stop(); cancel(cause); timer(); freeRace(cause) }
+	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
+	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
+	x.raced.Store(true)
+	x.primary.free()
 	return h
 }
 
 // attempt is one attempt of a request. A hedge implements [race.Attempt].
 type attempt struct {
 	*exchange
-	ctx    context.Context         // of a hedge; it has the caller's end, and no value
-	cancel context.CancelCauseFunc // of the context, which the body of a response needs too
 	req    *http.Request           // a copy: the transport may break the contract and write to its headers
-	made   bool                    // WithHedgeRequest made the request
+	cancel context.CancelCauseFunc // of its context, which the body of a response needs too
 
-	res     *http.Response
-	err     error  // of the transport
-	end     answer // as the race sees it
-	known   bool   // the end is known; otherwise it is in the body
-	kept    []byte // the beginning of the body, if that has the answer
-	headers time.Duration
+	res  *http.Response
+	body early  // of the response
+	err  error  // of the transport
+	end  answer // as the race sees it
 
+	known   bool        // the end is known; otherwise it is in the body
+	made    bool        // WithHedgeRequest made the request
 	started atomic.Bool // the request is being sent, or will not be
 	settled atomic.Bool // see settle
+	waits   atomic.Bool // it has ended, and the race has not: see free
 }
 
 // answer sends the request through rt and waits for the answer.
@@ -181,10 +175,38 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 	if a.send(rt); a == &a.primary && !a.known && a.end.err == nil {
 		a.open.Store(true)
 	}
+	if !a.known {
+		ctx := a.req.Context()
+		defer context.AfterFunc(ctx, func() { // a loser's body need not know its context
+			if context.Cause(ctx) == rpc.ErrLost {
+				a.body.Close()
+			}
+		})()
+	}
 	for !a.known {
-		a.peek(a.res.Body)
+		a.body.peek()
+		a.judge()
+	}
+	if a.end.err != nil {
+		a.wait()
 	}
 	return a.end.err
+}
+
+// wait is called when the attempt has ended, and has probably not decided the race.
+func (a *attempt) wait() {
+	a.waits.Store(true)
+	if a.raced.Load() {
+		a.free()
+	}
+}
+
+// free reads the response of an attempt that waits for the others: they may need its connection, if
+// the transport has a limit of connections.
+func (a *attempt) free() {
+	if a.waits.Swap(false) && a.res != nil && !a.hasNone() && a.body.err == nil {
+		a.body.readAhead()
+	}
 }
 
 // send sends the request through rt and waits for the response. If package net/http cancels a loser
@@ -199,7 +221,10 @@ func (a *attempt) send(rt http.RoundTripper) {
 	if a.res != nil && a.res.Request == a.req && !a.made {
 		a.res.Request = a.caller
 	}
-	a.judge(nil)
+	if a.res != nil {
+		a.body.ReadCloser = a.res.Body
+	}
+	a.judge()
 }
 
 // settle is called when the answer is known, and for a loser. The second call closes the response.
@@ -224,7 +249,7 @@ func (a *attempt) deliver() (*http.Response, error) {
 	if a.err != nil || a.res == nil || a.hasNone() || a.endedWithItsHeaders() {
 		a.cancel(nil)
 	} else {
-		a.res.Body = &body{ReadCloser: a.res.Body, of: a}
+		a.res.Body = body{&a.body, a, a.call.Age()}
 	}
 	return a.res, a.err
 }
@@ -255,38 +280,23 @@ func (a *attempt) Run(ctx context.Context) error {
 			}
 		},
 	})
-	a.req = a.req.WithContext(hedgeContext{a.ctx, ctx, hooks})
+	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx, hooks})
 	rpc.MarkHTTP(a.req.Header, ctx)
 	return a.answer(a.transport.hedges)
 }
 
 func (a *attempt) Accepts(err error) (ok, open bool) {
-	if a.res == nil {
-		return a.call.Accepts(nil, err), false
+	reply := any(nil) // without a response
+	if a.res != nil {
+		reply = a.res
 	}
-	return a.call.Accepts(a.res, err), false
+	if ok = a.call.Accepts(reply, err); !ok && err == nil {
+		a.wait()
+	}
+	return ok, false
 }
 
 // Served implements [race.Attempt].
 func (a *attempt) Served() bool { return a.end.decides && !a.open.Load() }
 
 func (a *attempt) Trailer() metadata.MD { return a.end.pushback }
-
-// hedgeContext is the context of a hedge, with the values of the race's context, but without the
-// caller's hooks.
-type hedgeContext struct {
-	context.Context
-	race  context.Context // no value and no deadline once the hedge has lost
-	hooks context.Context // of the hedge
-}
-
-func (c hedgeContext) Deadline() (time.Time, bool) { return c.race.Deadline() }
-
-func (c hedgeContext) Value(key any) any {
-	for _, in := range []context.Context{c.hooks, c.Context, c.race} {
-		if v := in.Value(key); v != nil {
-			return v
-		}
-	}
-	return nil
-}

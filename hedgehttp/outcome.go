@@ -57,10 +57,9 @@ func (a *attempt) hasNone() bool {
 	return isNone(a.res.Body) || a.req.Method == http.MethodHead || a.res.StatusCode == http.StatusSwitchingProtocols
 }
 
-// judge sets the answer by what the transport has returned, the beginning of the body, and the error
-// that ended the body.
-func (a *attempt) judge(end error) {
-	res := a.res
+// judge sets the answer by what the transport has returned, and the beginning of the body.
+func (a *attempt) judge() {
+	res, end := a.res, a.body.err
 	switch a.known = true; {
 	case a.err != nil:
 		a.end = failed(a.err)
@@ -94,7 +93,7 @@ func (a *attempt) judgeBody(ok bool, end error) {
 	res, late := a.res, a != &a.primary && a.open.Load()
 	switch {
 	case rpc.InHTTP(a.req, res):
-		pushback, err, known := rpc.StatusInHTTP(res, a.kept, end == io.EOF)
+		pushback, err, known := rpc.StatusInHTTP(res, a.body.kept, end == io.EOF)
 		if a.known = known; known && err != nil {
 			a.end.err, a.end.decides = err, true
 			if pushback != nil {
@@ -102,14 +101,14 @@ func (a *attempt) judgeBody(ok bool, end error) {
 			}
 		}
 	case ok && (late || a.streams()):
-		a.known = len(a.kept) > 0 || end == io.EOF
+		a.known = len(a.body.kept) > 0 || end == io.EOF
 	}
-	if !a.known && (end != nil || len(a.kept) >= maxKept) {
+	if !a.known && (end != nil || len(a.body.kept) >= maxKept) {
 		if a.known = true; a.end.err == nil {
 			a.end = failed(cmp.Or(end, io.ErrShortBuffer))
 		}
 	}
-	if late && a.known && a.end.err == nil && (len(a.kept) == 0 || res.StatusCode >= 300) {
+	if late && a.known && a.end.err == nil && (len(a.body.kept) == 0 || res.StatusCode >= 300) {
 		a.end = failed(errors.New("the primary's stream is open"))
 	}
 }

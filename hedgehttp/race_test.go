@@ -162,8 +162,8 @@ func TestTransport_Race(t *testing.T) {
 			script: script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, want: "200 1", at: 60 * ms},
 		{name: "headers at once", script: script{streams(never, nil), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
 		{name: "a stream that fails before its first byte",
-			script: script{streams(12*ms, failing{}), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
-		{name: "a stream that fails alone", script: script{streams(5*ms, failing{})},
+			script: script{streams(12*ms, &failing{}), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
+		{name: "a stream that fails alone", script: script{streams(5*ms, &failing{})},
 			want: "200 cannot be read", at: 5 * ms},
 		{name: "an empty stream", script: script{streams(5*ms, http.NoBody)}, want: "200 ", at: 5 * ms},
 		{name: "a rejected answer", script: script{is(203, 5*ms), is(200, 5*ms)},
@@ -293,11 +293,16 @@ func TestTransport_ManyAtOnce(t *testing.T) {
 			// Over HTTP/2 it is GOAWAY. Package net/http has a data race of its own when it then
 			// sends a request with a body again: rewindBody reads the body that writeRequestBody
 			// reads.
-			if requests.Add(1)%20 == 0 && !(h2 && longtest.Race) {
+			n := requests.Add(1)
+			if n%20 == 0 && !(h2 && longtest.Race) {
 				w.Header().Set("Connection", "close")
+			}
+			if n%3 == 0 { // it waits for the other attempts, which need a connection
+				w.WriteHeader(503)
 			}
 			w.Write(bytes.Repeat(append(all, ' '), 1000))
 		})
+		s.base.MaxConnsPerHost = 4
 		scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
 		client := &http.Client{Transport: hedgehttp.Transport(scheduler, s.base, hedgehttp.WithIdempotencyKey())}
 		hedgetest.P99(t, 200, 8, func(n int) error {
@@ -418,20 +423,57 @@ func (stuck) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestTransport_ABodyThatStalls: a request whose context ends while its body is read ahead returns,
-// and the body is closed once, as without hedging.
+// and the body is closed once, as without hedging. Closing does not wake each reader.
 func TestTransport_ABodyThatStalls(t *testing.T) {
 	for name, s := range map[string]*hedge.Scheduler{"plain": nil, "hedged": hedgetest.Fixed(t, 10*ms)} {
-		hedgetest.Run(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
-			defer cancel()
-			never, _ := io.Pipe()
-			body := &closing{Reader: never}
-			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
-			req.ContentLength = 4
-			_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
-			synctest.Wait()
-			if n := body.closed.Load(); err != context.DeadlineExceeded || n != 1 {
-				t.Errorf("%v, and the body was closed %d times", err, n)
+		for _, deaf := range []bool{false, true} {
+			hedgetest.Run(t, fmt.Sprint(name, " deaf ", deaf), func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
+				defer cancel()
+				reader, began := io.Reader(&slowly{Reader: strings.NewReader("body"), after: time.Hour}), time.Now()
+				if !deaf {
+					reader, _ = io.Pipe()
+				}
+				body := &closing{Reader: reader}
+				req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
+				req.ContentLength = 4
+				_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
+				took := time.Since(began)
+				time.Sleep(time.Hour)
+				if n := body.closed.Load(); err != context.DeadlineExceeded || n != 1 || took != 10*ms {
+					t.Errorf("%v after %v, and the body was closed %d times, want the deadline's end and once", err, took, n)
+				}
+			})
+		}
+	}
+}
+
+// TestTransport_OneConnection: a response that waits for other attempts frees its connection for them.
+func TestTransport_OneConnection(t *testing.T) {
+	sends := func(status int) http.HandlerFunc {
+		return after(15*ms, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			w.Write(large()[:kept-1])
+		})
+	}
+	for _, tc := range []struct {
+		name     string
+		attempts []http.HandlerFunc
+		opts     []hedge.Option
+		want     string
+	}{
+		{name: "the primary's failure", attempts: []http.HandlerFunc{sends(503), sends(200)}, want: "200 1"},
+		{name: "three failures", attempts: []http.HandlerFunc{sends(503), sends(401), sends(503)}, want: "503 0"},
+		{name: "rejected answers", attempts: []http.HandlerFunc{sends(203), sends(203), sends(203)},
+			opts: []hedge.Option{acceptable}, want: "203 0"},
+		{name: "a failover", attempts: []http.HandlerFunc{sends(503), sends(200)},
+			opts: []hedge.Option{hedge.WithFailover(), hedge.WithWarmup(1<<30, time.Hour)}, want: "200 1"},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			base := inMemory(t, false, tc.attempts...)
+			base.MaxConnsPerHost = 1
+			if got := attemptOf(hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, tc.opts...), base), "GET", nil); got != tc.want {
+				t.Errorf("the response is %s, want %s", got, tc.want)
 			}
 		})
 	}
@@ -445,7 +487,7 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
-			base := &fake{script: script{{status: 200, header: jsonLines(), body: failing{}}}}
+			base := &fake{script: script{{status: 200, header: jsonLines(), body: &failing{}}}}
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
 			res, err := hedgehttp.Transport(s, base).RoundTrip(req)
 			if err != nil {
