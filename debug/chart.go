@@ -9,7 +9,7 @@ import (
 )
 
 // chart is a picture of a few curves over the last ten minutes, drawn as SVG: page.html has its
-// edges and its axis of time. Its unit is a pixel of the picture.
+// edges and its axis of time. Its unit is a percent of the width or height, from the top left.
 type chart struct {
 	Title  string // for people who cannot see it
 	Curves []curve
@@ -26,14 +26,7 @@ type tick struct {
 	Label string
 }
 
-const (
-	chartLeft, chartRight = 48.0, 338.0
-	chartTop, chartBottom = 12.0, 162.0
-)
-
-func vertical(share float64) float64 {
-	return chartBottom - (chartBottom-chartTop)*min(max(share, 0), 1)
-}
+func fromTop(share float64) float64 { return 100 * (1 - min(max(share, 0), 1)) }
 
 // add adds a curve through the samples of a row, with gaps where the height is unknown.
 func (c *chart) add(r row, class, label string, height func(registry.Sample) (share float64, known bool)) {
@@ -46,8 +39,7 @@ func (c *chart) add(r row, class, label string, height func(registry.Sample) (sh
 		}
 		if gap = !known; known {
 			minutes := min(r.at.Sub(s.At).Minutes(), 10)
-			left := chartRight - (chartRight-chartLeft)*minutes/10
-			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", left, vertical(share))
+			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", 100-10*minutes, fromTop(share))
 		}
 	}
 	if len(parts) > 0 {
@@ -75,7 +67,7 @@ func (r row) TailChart() *chart {
 	c := &chart{Title: "p99 of the last ten minutes, with and without hedging"}
 	for _, d := range roundTimes(low, high) {
 		share, _ := height(d)
-		c.YTicks = append(c.YTicks, tick{vertical(share), short(d)})
+		c.YTicks = append(c.YTicks, tick{fromTop(share), short(d)})
 	}
 	c.add(r, "without", "without hedging", func(s registry.Sample) (float64, bool) { return height(s.Unhedged) })
 	c.add(r, "with", "measured", func(s registry.Sample) (float64, bool) { return height(s.Tail) })
@@ -99,10 +91,9 @@ func (r row) LoadChart() *chart {
 		step /= 2
 	}
 	for load := 0.0; load <= high; load += step {
-		c.YTicks = append(c.YTicks, tick{vertical(load / high), fmt.Sprintf("%.3g%%", 100*load)})
+		c.YTicks = append(c.YTicks, tick{fromTop(load / high), fmt.Sprintf("%.3g%%", 100*load)})
 	}
-	at := vertical(budget / high)
-	line := fmt.Sprintf("%.1f,%.1f %.1f,%.1f ", chartLeft, at, chartRight, at)
+	line := fmt.Sprintf("0,%.1f 100,%.1[1]f", fromTop(budget/high))
 	c.Curves = []curve{{"budget", "budget", []string{line}}}
 	c.add(r, "with", "extra load", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
 	return c

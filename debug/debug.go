@@ -35,7 +35,6 @@ var (
 	functions = template.FuncMap{
 		"count": count, "percent": percent, "short": short, "counts": otherCounts,
 		"decided": decided, "plain": plain, "plural": plural,
-		"bar": func(share float64) int { return int(100*share + 0.5) },
 	}
 	page = template.Must(template.New("page.html").Funcs(functions).ParseFS(assets, "page.html"))
 	text = texttemplate.Must(texttemplate.New("page.txt").Funcs(functions).ParseFS(assets, "page.txt"))
@@ -175,13 +174,7 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 		if m == nil {
 			continue // removed since
 		}
-		unhedged := m.Unhedged(&t.Counts)
-		r := newRow(t, m.Settings().Config, unhedged, v.At)
-		n, nothing := m.Target.NothingSelected() // as in hedge.WithLogger
-		if nothing && (unhedged == stats.NotSelected || unhedged == stats.NoDescriptor) {
-			why := strings.ToUpper(n.Why[:1]) + n.Why[1:]
-			r.Notes = append(r.Notes, why+". Methods seen: "+list(n.Methods, n.More)+".")
-		}
+		r := newRow(t, m.Settings().Config, m.Unhedged(&t.Counts), v.At)
 		r.History = m.History()
 		v.Methods = append(v.Methods, r)
 	}

@@ -196,8 +196,6 @@ func TestHandler_Sentences(t *testing.T) {
 		{want: "The method is being learned: 3 calls seen.", calls: 3},
 		{want: "Hedging is paused by Pause, until Resume is called.", calls: 30, first: (*hedge.Scheduler).Pause},
 		{want: "No option selects this method", calls: 3, options: []hedge.Option{other}},
-		{want: "No option selects a method of the first 100 calls: see WithReadOnlyMethods. Methods seen: /a/Get.",
-			calls: 100, options: []hedge.Option{other}},
 		{want: "A call that lasts 8 ms gets a hedge, and another 8 ms later.", calls: 30,
 			options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}},
 		{want: "All hedges of a call are due at once.", calls: 30,

@@ -25,34 +25,24 @@ func (r row) Figures() (f []figure) {
 	chosen := c.Probability > 0
 	add(true, "calls", "%s", count(t.Calls))
 	add(true, "hedged calls", "%s, by %s", count(t.Hedged), plural(t.Hedges, "hedge"))
-	add(t.TurnedAway > 0, "turned away by servers", "%s", plural(t.TurnedAway, "hedge"))
 	add(true, "extra load", "%s", percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s %s", count(t.HedgeWins), count(t.HedgeWins+t.PrimaryWins), decided(t.Counts))
 	add(t.Delay > 0, "delay", "%s", short(t.Delay))
 	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
-	add(chosen, "probability", "%.2f", c.Probability)
-	add(chosen, "maximum hedges per call", "%d", c.MaxHedges)
 	hedged := chosen && (r.Stats.Gain == nil || g.Measured) // otherwise the tail includes the control group
 	add(hedged, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
 	add(hedged, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
 	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
-	add(chosen, "share of the prediction achieved", "%s", percent(c.Kept))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s in %s",
 		count(g.Control), count(g.Calls+g.Control), short(g.Over))
 	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	add(t.Saved >= 0.05, "savings, for hedges that win", "%.1f tokens", t.Saved)
-	add(t.Guard.Reason != stats.GuardNone,
-		"guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
 	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
 	add(t.Resets.Limit > 0,
 		"hedge limit by WithHedgeLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
-	add(t.Resets.Learned > 0, "hedge limit learned from resets", "%s per minute", count(int64(t.Resets.Learned)))
 	add(t.Connections > t.Ready, "backends ready", "%d, over %d connections", t.Ready, t.Connections)
 	add(t.Connections <= t.Ready && t.Ready > 0, "backends ready", "%d", t.Ready)
-	if len(t.Silent) > 0 {
-		add(true, "silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
-	}
 	add(t.Moved > 0, "primaries moved past silent connections", "%s", count(t.Moved))
 	named := min(len(t.Rules), maxNamed)
 	add(named > 0, "rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
@@ -67,28 +57,17 @@ func decided(c stats.Counts) string {
 	return "hedged calls"
 }
 
-type named struct {
-	Name  string
-	Value int64
-	Share float64 // of the greatest, for a bar
-}
-
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // otherCounts returns the other counts above 0, such as the reasons why no hedge was sent.
-func otherCounts(s stats.Counts) (rows []named) {
-	s.Calls, s.Hedged, s.Hedges, s.HedgeWins, s.PrimaryWins, s.TurnedAway = 0, 0, 0, 0, 0, 0
-	most := int64(1)
+func otherCounts(s stats.Counts) (rows []figure) {
+	s.Calls, s.Hedged, s.Hedges, s.HedgeWins, s.PrimaryWins = 0, 0, 0, 0, 0
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
 		if n := v.Field(i).Int(); n > 0 {
 			name := camel.ReplaceAllString(v.Type().Field(i).Name, "$1 $2")
-			rows = append(rows, named{Name: strings.ToLower(name), Value: n})
-			most = max(most, n)
+			rows = append(rows, figure{strings.ToLower(name), count(n)})
 		}
-	}
-	for i := range rows {
-		rows[i].Share = float64(rows[i].Value) / float64(most)
 	}
 	return rows
 }

@@ -12,10 +12,10 @@ import (
 
 // off has a sentence for each reason why the settings in force hedge no call of a method.
 var off = map[stats.Reason]string{
-	stats.NotSelected: "No option selects this method: it is not hedged, and its latencies are not learned, " +
-		"except for calls with the option After.",
+	stats.NotSelected: "No option selects this method: see WithReadOnlyMethods. It is not hedged, and its latencies " +
+		"are not learned, except for calls with the option After.",
 	stats.NoDescriptor: "The method's descriptor is not linked into the program, " +
-		"so WithIdempotentOnly does not select it.",
+		"so WithIdempotentOnly does not select it: see WithReadOnlyMethods.",
 	stats.SwitchedOff:        "All calls of this method have the option Off or WithOff, so none is hedged.",
 	stats.NoHedgesConfigured: "The options allow no hedges. Latencies are still learned.",
 	stats.InControlGroup:     "All calls are in the control group, so none is hedged. Latencies are still learned.",

@@ -88,9 +88,8 @@ var counters = []struct{ name, unit, what string }{
 
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The current age at which a call gets its first hedge."},
-	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
-	{"gain", "s", "The measurement of a control group: the target percentile with and without hedging, and " +
-		"the time saved per call."},
+	{"tail", "s", "The p99 latency: an estimate without hedging, predicted, and measured."},
+	{"gain", "s", "The measurement of a control group: p99 with and without hedging, and the time saved per call."},
 	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget can pay for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},

@@ -141,8 +141,7 @@ type Forecast struct {
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
-	// UnhedgedTail is the target percentile of latency without hedging, and Tail the predicted one
-	// with hedging.
+	// UnhedgedTail is the p99 latency without hedging, and Tail the predicted one with hedging.
 	UnhedgedTail, Tail time.Duration
 	Load               float64 // the predicted number of hedges per call
 }

@@ -217,43 +217,23 @@ func (r *Registry) forgetNames() {
 }
 
 const (
-	firstCallsSeen = 100     // of a target, before a notice that none was selected
-	maxSeen        = 10      // methods in Unselected
-	selectedOnce   = 1 << 30 // the smallest count if a call was selected
+	firstCallsSeen = 100 // of a target, before a notice that none was selected
+	maxSeen        = 10  // methods in the notice
 )
 
 // CallBegins records a call. It emits a notice, once, if none of the first firstCallsSeen calls was
 // selected.
 func (t *Target) CallBegins(selected bool) {
 	switch n := t.unselected.Load(); {
-	case n >= selectedOnce:
+	case n >= firstCallsSeen:
 	case selected:
-		t.unselected.Store(selectedOnce)
-	case n < firstCallsSeen && t.unselected.Add(1) == firstCallsSeen:
-		if u, nothing := t.NothingSelected(); nothing {
-			attrs := []any{"reason", u.Why, "methods", u.Methods}
-			if u.More > 0 {
-				attrs = append(attrs, "more", u.More)
-			}
-			settings.Emit(t.registry.config.Load().Traces, settings.Notice{Level: slog.LevelWarn,
-				Message: "no method selected", Target: t.Name, Attrs: attrs})
-		}
+		t.unselected.Store(firstCallsSeen)
+	case t.unselected.Add(1) == firstCallsSeen:
+		t.noteUnselected()
 	}
 }
 
-// Unselected are the methods of a target's first calls, if the options select none of them.
-type Unselected struct {
-	Why     string   // a clause with the cause and the remedy
-	Methods []string // sorted; a few of them
-	More    int      // methods that are left out
-}
-
-// NothingSelected reports whether the target had at least firstCallsSeen calls, none of them
-// selected by the options.
-func (t *Target) NothingSelected() (u Unselected, nothing bool) {
-	if seen := t.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
-		return u, false
-	}
+func (t *Target) noteUnselected() {
 	c, why := t.registry.config.Load(), "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
@@ -261,15 +241,19 @@ func (t *Target) NothingSelected() (u Unselected, nothing bool) {
 	if settings.IsHTTP(t.Name) {
 		why = "no option selects a request of the first 100: " + settings.HTTPRule
 	}
-	u.Why = why
+	var methods []string
 	t.methods.Range(func(name, _ any) bool {
-		u.Methods = append(u.Methods, name.(string))
+		methods = append(methods, name.(string))
 		return true
 	})
-	slices.Sort(u.Methods)
-	u.More = max(len(u.Methods)-maxSeen, 0)
-	u.Methods = u.Methods[:len(u.Methods)-u.More]
-	return u, true
+	slices.Sort(methods)
+	shown := min(len(methods), maxSeen)
+	attrs := []any{"reason", why, "methods", methods[:shown]}
+	if more := len(methods) - shown; more > 0 {
+		attrs = append(attrs, "more", more)
+	}
+	settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "no method selected", Target: t.Name,
+		Attrs: attrs})
 }
 
 // Begins returns the settings in force for a call that begins, and whether hedging is paused. It
