@@ -44,7 +44,8 @@ func TestInput_Wrong(t *testing.T) {
 				`the file is a Prometheus histogram`},
 		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency +
 			"; of CSV, name the column with -field"},
-		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
+		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with one column "time"`},
+		{"-field took", "took, took\n", `stdin:1: found "took,took", expected a header with one column "took"`},
 		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},

@@ -23,9 +23,8 @@ func (in *input) readCSV(r io.Reader) error {
 		return in.badRecord(err, 1)
 	}
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
-	columns := map[string]int{}
-	for i, name := range slices.Backward(header) {
-		columns[strings.TrimSpace(name)] = i
+	for i, name := range header {
+		header[i] = strings.TrimSpace(name)
 	}
 	names := []string{in.Field}
 	if in.By != "" {
@@ -34,10 +33,12 @@ func (in *input) readCSV(r io.Reader) error {
 	for _, c := range in.Where {
 		names = append(names, c.name)
 	}
+	columns := map[string]int{}
 	for _, name := range names {
-		if _, ok := columns[name]; !ok {
+		columns[name] = slices.Index(header, name)
+		if i := columns[name]; i < 0 || slices.Contains(header[i+1:], name) {
 			line, _ := records.FieldPos(0)
-			return in.wrong(line, quote(strings.Join(header, ",")), "a header with the column "+strconv.Quote(name))
+			return in.wrong(line, quote(strings.Join(header, ",")), "a header with one column "+strconv.Quote(name))
 		}
 	}
 	for record := header; ; {
