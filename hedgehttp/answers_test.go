@@ -435,6 +435,30 @@ func TestTransport_SlowUploads(t *testing.T) {
 	})
 }
 
+// TestTransport_UnselectedUploads: a request that no option selects is sent as its body is read, also while
+// hedging is off or paused.
+func TestTransport_UnselectedUploads(t *testing.T) {
+	for _, mode := range []string{"on", "off", "paused"} {
+		hedgetest.Run(t, mode, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithOff(mode == "off"))
+			if mode == "paused" {
+				s.Pause()
+			}
+			rt := hedgehttp.Transport(s, roundTrip(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(10 * ms)
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
+			}))
+			body := &slowly{Reader: strings.NewReader("body"), after: time.Second}
+			req, _ := http.NewRequest("POST", "http://host", body)
+			req.ContentLength = 4
+			began := time.Now()
+			if _, err := rt.RoundTrip(req); err != nil || time.Since(began) != 10*ms {
+				t.Errorf("%v after %v, want the response after 10 ms", err, time.Since(began))
+			}
+		})
+	}
+}
+
 type slowly struct {
 	io.Reader
 	after time.Duration

@@ -108,6 +108,7 @@ func (x *exchange) readUpload() *http.Request {
 	case req.Method == http.MethodConnect || req.Header.Get("Upgrade") != "" || req.Header.Get("Expect") != "":
 	case isNone(req.Body):
 		return req
+	case !x.call.Hedged && !x.call.MayRepeat(): // while hedging is off or paused
 	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
 	default:
 		ctx, body := req.Context(), &early{ReadCloser: req.Body}
