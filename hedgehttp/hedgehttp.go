@@ -39,14 +39,9 @@ import (
 // a body of more than 1 MiB, or of unknown length without GetBody, are sent once.
 //
 // The target is the scheme and host of the URL. The latency of a request, which begins when its body
-// has been read, is learned under a name, which is the first of:
-//
-//   - the result of the function of [WithName]
-//   - the full method in which its path ends, such as /pkg.Svc/Get, if it has the headers of gRPC,
-//     gRPC-Web, Connect or Twirp
-//   - the most specific pattern that matches it, of the options of s, such as GET /users/{id}, or
-//     its own [http.Request].Pattern, which a server's mux has set for a reverse proxy
-//   - its HTTP method, or "other" for an unusual one
+// has been read, is learned under a name: the result of the function of [WithName], the full method of
+// a request of gRPC, gRPC-Web, Connect or Twirp, the pattern that matches the request, or its HTTP
+// method. docs/http.md has the rules.
 //
 // Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
 // Exceptions: 404 and 410 end the race; from a hedge, only if the request only reads. docs/http.md

@@ -20,12 +20,9 @@ type To func(other grpc.ClientConnInterface, options []hedge.Option) ([]grpc.Dia
 
 // oursTo is this library with failover and one hedge to the other destination, for which the budget
 // always pays.
-func oursTo(own ...hedge.Option) To {
-	return func(other grpc.ClientConnInterface, options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
-		_, s, err := Ours(append([]hedge.Option{hedge.WithFailover(), hedge.WithMaxHedges(1),
-			hedge.WithBudgetPercent(100)}, own...)...)(options)
-		return interceptor.DialOptions(s, interceptor.HedgeTo(other)), s, err
-	}
+func oursTo(other grpc.ClientConnInterface, options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
+	_, s, err := Ours(hedge.WithFailover(), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100))(options)
+	return interceptor.DialOptions(s, interceptor.HedgeTo(other)), s, err
 }
 
 // mostRetries is how often a failed call is made again, by the retry interceptor and by the peer.

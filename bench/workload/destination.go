@@ -23,7 +23,7 @@ var providers = Workload{
 		"starts, failures, a brown-out and a stall, at different times",
 	Distribution: "lognormal:650ms,270.8ms", Call: unary, AtOnce: true, Second: true, backends: 1,
 	Plan: planProviders, Arrivals: poissonSteps(5), Virtual: Size{10_000, 1}, Real: Size{600, 1},
-	Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "elsewhere-2s", "failsafe-go-fallback"},
+	Policies: []string{policy.None, "retry", policy.Adaptive, "elsewhere", "failsafe-go-fallback"},
 }
 
 // FailedTakes is the latency with which a failed call of a workload with two destinations counts.
