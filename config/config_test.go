@@ -98,7 +98,7 @@ func TestParse_EveryField(t *testing.T) {
 	} {
 		got, err := config.Parse([]byte(text))
 		if err != nil {
-			t.Fatalf("%s: %v", text, err)
+			t.Fatalf("%s is rejected: %v", text, err)
 		}
 		for _, at := range [][2]string{{"t", "/s/M"}, {"t", "/pkg.Svc/GetAll"}, {"t", "/pkg.Svc/Put"},
 			{"dns:///a", "/pkg.Svc/Get"}} {

@@ -120,14 +120,14 @@ func TestHandler_NamesAreEscaped(t *testing.T) {
 		html := get(h, "?filter=%3Cscript%3E", "text/html").Body.String()
 		if strings.Contains(html, "<script>alert") || strings.Contains(html, "<img") ||
 			!strings.Contains(html, "&lt;script&gt;") {
-			t.Error(html)
+			t.Errorf("a name is not escaped in\n%s", html)
 		}
 		if text := get(h, "", "").Body.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, `\x1b[2J`) {
 			t.Errorf("the text has a control character, or lacks its escaped form: %q", text)
 		}
 		if w := get(h, "?format=json", ""); !json.Valid(w.Body.Bytes()) ||
 			strings.Contains(w.Body.String(), "<script>") {
-			t.Error(w.Body)
+			t.Errorf("a name is not escaped, or this is not JSON:\n%s", w.Body)
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestHandler_Limit(t *testing.T) {
 		}
 		if text := get(h, "?limit=5", "").Body.String(); !strings.Contains(text, "55 methods not shown") ||
 			!strings.Contains(text, "/a/Get50") || strings.Contains(text, "/a/Get49") {
-			t.Error(text)
+			t.Errorf("want the five methods with the most calls, and a count of the others, in\n%s", text)
 		}
 	})
 }
@@ -205,10 +205,6 @@ func TestHandler_Sentences(t *testing.T) {
 			options: []hedge.Option{hedge.WithMethodOptions("/a/*", hedge.WithMaxHedges(0))}},
 		{want: "Dry run: no hedge is sent", calls: 30, options: []hedge.Option{hedge.WithDryRun(true)}},
 		{want: "have the option Off or WithOff", calls: 3, options: []hedge.Option{hedge.WithOff(true)}},
-		{want: "1 hedge replaced an attempt that had failed.", calls: 30, options: []hedge.Option{hedge.WithFailover()},
-			first: away},
-		{want: "1 hedge of calls to other targets went here", calls: 30, options: []hedge.Option{hedge.WithFailover()},
-			first: away},
 		{want: "No calls were made to this target, only hedges", calls: 30, options: []hedge.Option{hedge.WithFailover()},
 			first: away},
 		{want: "The target is throttled: 0.0 of 1 tokens are left", calls: 1,

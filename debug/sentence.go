@@ -109,14 +109,11 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	n.add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
 		t.ThrottleTokens, t.ThrottleMax)
-	n.add(t.Received > 0, "%s of calls to other targets went here, and the budgets of those targets paid.",
-		plural(t.Received, "hedge"))
 	to := make([]string, len(t.Destinations))
 	for i, name := range t.Destinations {
 		to[i] = plain(name)
 	}
 	n.add(len(to) > 0, "Hedges go to %s.", strings.Join(to, ", "))
-	n.add(t.Failovers > 0, "%s replaced an attempt that had failed.", plural(t.Failovers, "hedge"))
 	n.add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
 		"WithOtherBackendOnly holds hedges back: "+
 			"no connection has a ready backend and the policy hedge_other_backend.")

@@ -161,7 +161,7 @@ func TestResets_WithHedgeLimit(t *testing.T) {
 			t.Errorf("%+v: %d in one period, %d in all of 35", limit, most, total)
 		}
 		if r := s.limits.State(s.now); r != (stats.Resets{Limit: limit.N, Per: limit.Per}) {
-			t.Errorf("%+v: %+v", limit, r)
+			t.Errorf("the state is %+v, want the limit %+v and nothing learned", r, limit)
 		}
 		s.limits.SetLimit(nil)
 		for range 10 * limit.N {
@@ -217,7 +217,7 @@ func TestResets_FailuresThatAreNoCuts(t *testing.T) {
 		s.serves(time.Minute, 10, 0, 0)
 		for range 3 { // the calls in flight fail together
 			if s.limits.NoteFailure(err, s.now) || s.limits.State(s.now) != (stats.Resets{}) {
-				t.Errorf("%s: %+v", name, s.limits.State(s.now))
+				t.Errorf("%s: a limit is learned: %+v", name, s.limits.State(s.now))
 			}
 		}
 	}

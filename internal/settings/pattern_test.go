@@ -96,6 +96,8 @@ func TestPatterns_Wrong(t *testing.T) {
 	for p, want := range map[string]string{
 		"":                "must have the form",
 		"GET":             "must have the form",
+		"/pkg.Svc":        "must have the form",
+		"/pkg.Svc/":       "must have the form",
 		"pkg.Svc/Get":     "must have the form",
 		"get /users/{id}": "must have the form",
 		"//x":             "must have the form",

@@ -216,7 +216,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 		t.Helper()
 		s, err := hedge.New(append([]hedge.Option{hedge.WithServiceConfig("{}")}, opts...)...)
 		if err != nil {
-			t.Fatalf("%s: %v", o.name, err)
+			t.Fatalf("New returns an error for %s: %v", o.name, err)
 		}
 		return shown(configFor(s, "t", "/s/M"))
 	}

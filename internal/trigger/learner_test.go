@@ -94,7 +94,7 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	}
 	l.Choose(now)
 	if e := l.Estimate(); e.Choice == nil || e.Choice.PredictedLoad > 0.02 {
-		t.Errorf("%+v", e.Choice)
+		t.Errorf("the choice is %+v, want a load of at most .02", e.Choice)
 	}
 }
 

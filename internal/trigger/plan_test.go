@@ -163,7 +163,7 @@ func TestFind_Nothing(t *testing.T) {
 		p := good
 		change(&p)
 		if plan, ok := trigger.Find(p); ok {
-			t.Errorf("%s: %+v", name, plan)
+			t.Errorf("%s: there is a plan, %+v", name, plan)
 		}
 	}
 }
