@@ -18,7 +18,9 @@ type Event struct {
 	// Failover, of Ended with NonFatal, makes the next hedge due at once, as a rejected answer does.
 	Failover bool
 	Wait     time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
-	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
+	// Paid means that the hedge that was considered is paid for: always if it is Admitted.
+	Paid  bool
+	Until time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
 
 type EventKind uint8
@@ -29,17 +31,13 @@ const (
 
 	// Answers to Actions.Ask:
 
-	Admitted // the hedge is paid for and may be sent
-	HeldBack // not yet; ask again at Event.Until
-	Refused  // this call gets no more hedges
-
-	// Answers to Actions.Prepare, NotReplayable also to Ask:
-
-	Prepared      // the hedge can be sent and does not read the caller's memory
+	Admitted      // the hedge is paid for and prepared: it does not read the caller's memory
+	HeldBack      // not yet; ask again at Event.Until
+	Refused       // this call gets no more hedges
 	NotReplayable // the request cannot be sent twice; the call gets no more hedges
 
 	// Ended: an attempt has an outcome; the primary has returned to the caller's goroutine. A hedge
-	// that is asked about or prepared can end with Panicked.
+	// that is considered can end with Panicked.
 	Ended
 	Committed  // the caller of a stream has received the primary's headers, so the primary must win
 	CallerGone // the caller's context has ended
@@ -83,15 +81,15 @@ type Actions struct {
 	Arm, Disarm bool
 	At          time.Duration
 
-	// Ask is the hedge to ask the policy about. Turn is the number of hedges considered so far,
+	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
+	// lock is held meanwhile. Turn is the number of hedges considered so far,
 	// including this one. It stays the same if the policy is asked about the hedge
 	// again.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered or sent repeats the call
 	Failover  bool  // the hedge that is considered or sent is due because an attempt failed
-	Prepare   uint8 // the hedge to prepare, without holding a lock
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
-	Drop      uint8 // an admitted hedge that must not be sent; its price may be refunded
+	Drop      uint8 // a hedge that is paid for and must not be sent; its price may be refunded
 
 	// Kept means that the attempt that just ended with RejectedReply keeps its context. In this
 	// step or a later one it wins or is in Cancel.
@@ -104,7 +102,7 @@ type Actions struct {
 	Winner  uint8 // the attempt that decided it, with Decided and with Deliver
 	// Deliver gives the caller the outcome of the winner, a success or a failure. Panic with it
 	// repeats the winner's panic on the caller's goroutine. Deliver is set once in a race, when the
-	// race is decided, no hedge is being prepared and the primary has returned to the caller's
+	// race is decided, no hedge is being considered and the primary has returned to the caller's
 	// goroutine.
 	Deliver, Panic bool
 }

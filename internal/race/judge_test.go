@@ -14,7 +14,7 @@ func judge(r race.Rules, before, after facts, o occurrence, timer timer) string 
 			return broken
 		}
 	}
-	switch wanted := after.more(r) && after.waiting == 0; {
+	switch wanted := after.more(r) && !after.waiting; {
 	case wanted && !timer.armed:
 		return "rule 10: the timer is not armed though a hedge may come due"
 	case wanted && timer.at != after.due():
@@ -28,20 +28,16 @@ func judge(r race.Rules, before, after facts, o occurrence, timer timer) string 
 // judgeSending checks that a hedge is sent when it must be, and not otherwise.
 func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	a, may := o.a, before.more(r)
-	ask := o.e.Kind == race.Due && may && before.waiting == 0 && o.at >= before.due()
-	admitted := o.e.Kind == race.Admitted && before.waiting == 'a'
-	prepared := o.e.Kind == race.Prepared && before.waiting == 'p'
-	unpreparable := (o.e.Kind == race.NotReplayable || before.panicsUnsent(o.e)) && before.waiting == 'p'
-	may = may && o.at >= before.floor
+	ask := o.e.Kind == race.Due && may && !before.waiting && o.at >= before.due()
+	start := o.e.Kind == race.Admitted && before.waiting && may && o.at >= before.floor
 	for _, c := range []struct {
 		what string
 		got  uint8
 		want bool
 	}{
 		{"rule 10: ask about", a.Ask, ask},
-		{"rule 10: prepare", a.Prepare, admitted && may},
-		{"rule 10: start", a.Start, prepared && may},
-		{"rule 10: drop", a.Drop, (admitted || prepared) && !may || unpreparable},
+		{"rule 10: start", a.Start, start},
+		{"rule 10: drop", a.Drop, o.e.Paid && !start},
 	} {
 		if want := before.sent + 1; c.want && c.got != want || !c.want && c.got != 0 {
 			return fmt.Sprintf("%s hedge %d; the next one is %d, and that is wanted: %t", c.what, c.got, want, c.want)

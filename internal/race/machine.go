@@ -55,7 +55,7 @@ type Machine struct {
 	rules Rules
 
 	decided   bool
-	pending   pending  // the progress of the hedge that is due
+	asked     bool     // the next hedge is being considered: see Actions.Ask
 	sent      uint8    // hedges sent
 	turns     uint8    // hedges that count against MaxHedges: see considered
 	inFlight  Attempts // attempts that have been sent and have not ended
@@ -88,14 +88,6 @@ func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
 
 func only(n uint8) Attempts { return 1 << n }
 
-type pending uint8
-
-const (
-	nothing   pending = iota
-	asked             // its admission has been asked for
-	preparing         // the hedge has been admitted and is being prepared
-)
-
 // NewMachine returns the machine of a race that is about to send its primary, and the actions that
 // start it. firstDue is the age of the call at which the first hedge is due: Rules.Delay, or later
 // if the race starts after the call.
@@ -115,23 +107,18 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	switch e.Kind {
 	case Due:
 		m.fired(now, &a)
-	case Admitted, HeldBack, Refused, Prepared, NotReplayable:
-		switch {
-		case m.pending == asked && e.Kind != Prepared:
+	case Admitted, HeldBack, Refused, NotReplayable:
+		if m.asked {
 			m.answered(e, now, &a)
-		case m.pending == preparing && (e.Kind == Prepared || e.Kind == NotReplayable):
-			m.prepared(e, now, &a)
 		}
 	case Ended:
 		switch {
 		case m.inFlight.Has(int(e.Attempt)):
 			m.inFlight &^= only(e.Attempt)
 			m.ended(e, now, &a)
-		case m.pending != nothing && e.Attempt == m.sent+1 && e.End == Panicked:
-			if m.pending == preparing {
-				a.Drop = e.Attempt
-			}
-			m.pending = nothing
+		case m.asked && e.Attempt == m.sent+1 && e.End == Panicked:
+			m.asked = false
+			m.drop(e, &a)
 			m.ended(e, now, &a)
 		}
 	case Committed:
@@ -156,38 +143,42 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 	if m.waitsForDue() && now >= m.due {
 		m.rescues = m.rescues || m.failover
 		m.calledFor, m.stale, m.failover = false, false, false
-		m.pending = asked
+		m.asked = true
 		a.Ask, a.Turn, a.Failover, a.Repeat = m.sent+1, m.turns+1, m.rescues, m.repeat == repeating
 	}
 }
 
+// answered handles the answer to Ask, and sends the hedge if it may be sent.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
-	m.pending = nothing
+	m.asked = false
 	if e.Kind == HeldBack && m.stale && now >= m.notBefore {
 		m.calledFor, m.due = true, now // ask again: the answer did not take the rejected reply into account
 		return
 	}
 	switch e.Kind {
 	case Admitted:
-		if m.sendable(now, a) {
-			m.pending = preparing
-			a.Prepare = m.sent + 1
+		if !m.over() && now >= m.notBefore {
+			m.send(now, a)
+			return
 		}
+		// Dropped for good, or until the end of a pushback that has come since.
+		m.calledFor, m.due = m.rules.FailureSendsNext, m.notBefore
 	case HeldBack:
 		m.calledFor = false // do not wait for a hedge that may never be sent
 		m.due = max(e.Until, m.notBefore)
 	case Refused, NotReplayable:
 		m.noMore = true
 	}
+	m.drop(e, a)
 }
 
-// prepared handles the answer to Prepare, and sends the hedge if it may be sent.
-func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
-	m.pending = nothing
-	m.noMore = m.noMore || e.Kind == NotReplayable
-	if !m.sendable(now, a) {
-		return
+func (m *Machine) drop(e Event, a *Actions) {
+	if e.Paid {
+		a.Drop = m.sent + 1
 	}
+}
+
+func (m *Machine) send(now time.Duration, a *Actions) {
 	m.sent++
 	a.Failover, m.rescues = m.rescues, false
 	if a.Repeat = m.repeat == repeating; a.Repeat {
@@ -196,18 +187,6 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.considered(now)
 	m.inFlight |= only(m.sent)
 	a.Start = m.sent
-}
-
-// sendable reports whether the admitted hedge may be sent. If not, it drops the hedge: for good, or
-// until the end of a pushback that has come since.
-func (m *Machine) sendable(now time.Duration, a *Actions) bool {
-	if !m.over() && now >= m.notBefore {
-		return true
-	}
-	a.Drop = m.sent + 1
-	m.calledFor = m.rules.FailureSendsNext
-	m.due = m.notBefore
-	return false
 }
 
 // considered counts a hedge that was sent. failed takes out hedges that are turned away. The next
@@ -266,11 +245,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	if e.End.IsRejected() && e.End > m.rejected {
 		m.rejected, m.answer = e.End, e.Attempt
 	}
-	pending := uint8(0)
-	if m.pending != nothing {
-		pending = 1
-	}
-	if (failed || (e.End.IsRejected() || failover || away) && m.notBefore <= now) && m.room(pending) {
+	if (failed || (e.End.IsRejected() || failover || away) && m.notBefore <= now) && m.room() {
 		m.calledFor, m.failover = true, m.failover || failover
 		m.due = max(now, m.notBefore)
 	}
@@ -319,7 +294,7 @@ func (m *Machine) decide(n uint8, a *Actions) {
 
 // deliver sets Deliver once the race is decided and no attempt uses the caller's memory.
 func (m *Machine) deliver(a *Actions) {
-	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&(only(0)|only(m.winner)) != 0 {
+	if !m.decided || m.delivered || m.asked || m.inFlight&(only(0)|only(m.winner)) != 0 {
 		return
 	}
 	m.delivered = true
@@ -343,17 +318,21 @@ func (m *Machine) over() bool { return m.decided || m.gone || m.noMore }
 
 // waitsForDue reports whether the race waits until its next hedge is due.
 func (m *Machine) waitsForDue() bool {
-	return !m.over() && m.pending == nothing && m.room(0)
+	return !m.over() && !m.asked && m.room()
 }
 
-// room reports whether a further hedge may be sent, besides the pending one.
-func (m *Machine) room(pending uint8) bool {
-	return m.turns+pending < m.rules.MaxHedges && m.sent+pending < MaxHedges
+// room reports whether a further hedge may be sent, besides the one that is being considered.
+func (m *Machine) room() bool {
+	considered := uint8(0)
+	if m.asked {
+		considered = 1
+	}
+	return m.turns+considered < m.rules.MaxHedges && m.sent+considered < MaxHedges
 }
 
 // hedgeToCome reports whether the race waits for an unsent hedge that an end called for.
 func (m *Machine) hedgeToCome() bool {
-	return m.waits && !m.over() && (m.pending != nothing || m.calledFor)
+	return m.waits && !m.over() && (m.asked || m.calledFor)
 }
 
 // A call is sent again, once, if its server has closed the connection for too many resets. The
@@ -380,7 +359,7 @@ func (m *Machine) mayRepeat(e Event) {
 // callAgain makes the repetition due now, in place of the next regular hedge, once nothing else can
 // decide the call.
 func (m *Machine) callAgain(now time.Duration) {
-	canDecide := m.inFlight != 0 || m.pending != nothing || m.rejected != OK
+	canDecide := m.inFlight != 0 || m.asked || m.rejected != OK
 	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
 		m.repeat, m.calledFor, m.due = repeating, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)

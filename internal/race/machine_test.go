@@ -42,7 +42,7 @@ type node struct {
 
 // finished reports whether the schedule is complete.
 func (n *node) finished() bool {
-	return n.facts.decided && n.facts.inFlight == 0 && n.facts.waiting == 0
+	return n.facts.decided && n.facts.inFlight == 0 && !n.facts.waiting
 }
 
 // search goes through all schedules of one variant of the rules.
@@ -85,7 +85,7 @@ func (s *search) from(n node) (schedules uint64) {
 	if count, ok := s.seen[n]; ok {
 		return count
 	}
-	if n.now < s.horizon && !n.facts.decided && (n.timer.armed || n.facts.waiting != 0) {
+	if n.now < s.horizon && !n.facts.decided && (n.timer.armed || n.facts.waiting) {
 		next := n
 		next.now++
 		schedules += s.from(next)
@@ -118,18 +118,17 @@ func (s *search) after(n node, e race.Event) uint64 {
 func (s *search) outOfPlace(n node) {
 	for _, e := range []race.Event{
 		{Kind: race.Admitted}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused},
-		{Kind: race.Prepared}, {Kind: race.NotReplayable},
+		{Kind: race.NotReplayable},
 		{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, {Kind: race.Committed},
 	} {
 		switch {
-		case n.facts.waiting == 'a' && e.Kind >= race.Admitted && e.Kind <= race.NotReplayable && e.Kind != race.Prepared,
-			n.facts.waiting == 'p' && (e.Kind == race.Prepared || e.Kind == race.NotReplayable),
+		case n.facts.waiting && e.Kind >= race.Admitted && e.Kind <= race.NotReplayable,
 			e.Kind == race.Ended && n.facts.inFlight.Has(int(e.Attempt)),
 			e.Kind == race.Committed && n.facts.inFlight.Has(0) && !n.facts.decided:
 			continue
 		}
 		m := n.m
-		if a := m.Step(e, n.now); m != n.m || a.Decided || a.Deliver || a.Ask|a.Prepare|a.Start|a.Drop != 0 || a.Cancel != 0 {
+		if a := m.Step(e, n.now); m != n.m || a.Decided || a.Deliver || a.Ask|a.Start|a.Drop != 0 || a.Cancel != 0 {
 			s.broken = fmt.Sprintf("rule 1: out of place, %s changed something: %+v\n%v", describe(e), a, s.so())
 		}
 	}
@@ -164,18 +163,16 @@ func (s *search) events(n node, yield func(race.Event)) {
 	} else if !n.late && !s.few && !s.timely {
 		yield(race.Event{Kind: race.Due})
 	}
-	switch n.facts.waiting {
-	case 'a':
-		yield(race.Event{Kind: race.Admitted})
+	if n.facts.waiting {
+		yield(race.Event{Kind: race.Admitted, Paid: true})
 		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
 		yield(race.Event{Kind: race.Refused})
-		yield(race.Event{Kind: race.NotReplayable})
-	case 'p':
-		yield(race.Event{Kind: race.Prepared})
-		yield(race.Event{Kind: race.NotReplayable})
-	}
-	if n.facts.waiting != 0 && !s.few {
-		yield(race.Event{Kind: race.Ended, Attempt: n.facts.sent + 1, End: race.Panicked})
+		for _, paid := range []bool{false, true} {
+			yield(race.Event{Kind: race.NotReplayable, Paid: paid})
+			if !s.few {
+				yield(race.Event{Kind: race.Ended, Attempt: n.facts.sent + 1, End: race.Panicked, Paid: paid})
+			}
+		}
 	}
 	for i := range uint8(race.MaxAttempts) {
 		if n.facts.inFlight.Has(int(i)) {
@@ -320,7 +317,7 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 
 // TestMachine_StepAllocatesNothing plays a race of five attempts.
 func TestMachine_StepAllocatesNothing(t *testing.T) {
-	kinds := []race.EventKind{race.Due, race.Admitted, race.Prepared}
+	kinds := []race.EventKind{race.Due, race.Admitted}
 	allocs := testing.AllocsPerRun(100, func() {
 		m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxHedges, Delay: delay}, delay)
 		for now := time.Duration(delay); now <= delay*race.MaxAttempts; now += delay {

@@ -32,7 +32,7 @@ func (h history) String() string {
 }
 
 func describe(e race.Event) string {
-	kind := [...]string{"due", "admitted", "held back", "refused", "prepared", "not replayable", "ended",
+	kind := [...]string{"due", "admitted", "held back", "refused", "not replayable", "ended",
 		"committed", "caller gone"}[e.Kind]
 	switch e.Kind {
 	case race.HeldBack:
@@ -53,11 +53,11 @@ func describe(e race.Event) string {
 }
 
 // facts is all that the rules may ask about a history, now or after further events. It is made of
-// events and of the hedges that were asked about, prepared, sent and dropped; none of it calls the
+// events and of the hedges that were asked about, sent and dropped; none of it calls the
 // machine. Two schedules with equal facts, and equal machines, have the same future.
 type facts struct {
 	inFlight            race.Attempts // sent, and not ended
-	waiting             byte          // the hedge asked about: 'a' for admission, 'p' is prepared, 0 neither
+	waiting             bool          // the next hedge is being considered
 	gone                bool          // and the race was not decided before
 	decided             bool
 	winner              uint8
@@ -106,11 +106,9 @@ func (f facts) then(r race.Rules, o occurrence) facts {
 	}
 	switch {
 	case o.a.Ask > 0:
-		f.waiting = 'a'
-	case o.a.Prepare > 0:
-		f.waiting = 'p'
+		f.waiting = true
 	case was.panicsUnsent(e), e.Kind >= race.Admitted && e.Kind <= race.NotReplayable:
-		f.waiting = 0
+		f.waiting = false
 	}
 	if !was.decided {
 		f.noteEnd(r, was, o)
@@ -125,9 +123,9 @@ func (f facts) then(r race.Rules, o occurrence) facts {
 	return f
 }
 
-// panicsUnsent reports whether the next hedge panics while it is asked about or prepared.
+// panicsUnsent reports whether the next hedge panics while it is considered.
 func (f facts) panicsUnsent(e race.Event) bool {
-	return e.Kind == race.Ended && f.waiting != 0 && e.Attempt == f.sent+1
+	return e.Kind == race.Ended && f.waiting && e.Attempt == f.sent+1
 }
 
 // noteEnd notes the end of an attempt, or of the caller's context.
@@ -165,7 +163,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	// A failure that lets the call be sent again waits until no other attempt can answer.
 	over := e.Failover && !was.gone && !f.wants
 	f.fails = was.fails || over
-	f.stale = f.waiting == 'a' && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
+	f.stale = f.waiting && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
 	// An answer not to send a hedge yet did not consider a rejected answer that came after
 	// the question: it is asked again at once, unless a pushback is in force.
 	again := e.Kind == race.HeldBack && was.stale && was.floor <= o.at
@@ -182,7 +180,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	}
 	// The call is sent again after the first event after which nothing else can decide it. There is
 	// always room for that hedge.
-	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && f.waiting == 0 && f.floor <= o.at && !f.rejected &&
+	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && !f.waiting && f.floor <= o.at && !f.rejected &&
 		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxHedges
 	if repeats {
 		f.repeats, f.considered = true, min(f.considered, r.MaxHedges-1)
@@ -191,7 +189,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	// answer does if servers allow it at once.
 	failed := r.FailureSendsNext && e.Kind == race.Ended && e.End == race.NonFatal
 	room := min(int(r.MaxHedges)-int(f.considered), race.MaxHedges-int(f.sent))
-	if was.waiting != 0 {
+	if was.waiting {
 		room--
 	}
 	calls := repeats || room > 0 && (failed || (o.isRejected() || over || away) && f.floor <= o.at)
@@ -241,7 +239,7 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 			return n, true
 		}
 	}
-	expected := (r.FailureSendsNext || f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting != 0 || f.calledFor)
+	expected := (r.FailureSendsNext || f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting || f.calledFor)
 	switch {
 	case f.gone && f.hasReply:
 		return f.reply, true
@@ -272,5 +270,5 @@ func (f facts) more(r race.Rules) bool {
 // deliverable reports whether a decided race may return to its caller: the caller's goroutine is
 // back from the primary, and no goroutine reads the caller's memory.
 func (f facts) deliverable() bool {
-	return f.decided && f.waiting == 0 && !f.inFlight.Has(int(f.winner)) && !f.inFlight.Has(0)
+	return f.decided && !f.waiting && !f.inFlight.Has(int(f.winner)) && !f.inFlight.Has(0)
 }

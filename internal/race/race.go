@@ -239,7 +239,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	x.handle(Event{Kind: Committed}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for x.machine.pending != nothing {
+	for x.machine.asked {
 		x.stepped.Wait()
 	}
 	if x.machine.delivered || !x.machine.decided || x.machine.winner != 0 {

@@ -123,7 +123,7 @@ func (s *search) walk(draw *rand.Rand) {
 		// the race.
 		var next, towards []race.Event
 		s.events(n, func(e race.Event) {
-			if next = append(next, e); e.Kind == race.Due || e.Kind == race.Admitted || e.Kind == race.Prepared {
+			if next = append(next, e); e.Kind == race.Due || e.Kind == race.Admitted {
 				towards = append(towards, e)
 			}
 		})

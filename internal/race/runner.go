@@ -18,7 +18,7 @@ import (
 // context, nor while an attempt runs or is canceled: these run other packages' code.
 //
 // Nothing of the caller's is used once the call may have returned, its context included: see [lent].
-// The call does not return while a hedge is asked about or prepared, nor while there are guests.
+// The call does not return while a hedge is considered, nor while there are guests.
 type runner struct {
 	*Race
 	machine Machine
@@ -196,18 +196,20 @@ func (x *runner) due() {
 	if a.Ask == 0 {
 		return
 	}
-	n := a.Ask
+	n, paid := a.Ask, false
 	protect(func() {
 		x.checkCaller()
-		if a = x.handle(x.ask(a), nil); a.Prepare > 0 {
-			prepared := x.prepare(n)
+		e := x.ask(a)
+		if paid = e.Kind == Admitted; paid {
+			if e.Paid = true; !x.prepare(n) {
+				e.Kind = NotReplayable
+			}
 			x.checkCaller()
-			a = x.handle(prepared, nil)
 		}
-		if a.Start > 0 {
+		if a = x.handle(e, nil); a.Start > 0 {
 			x.run(n, a.Failover)
 		}
-	}, func(crash func()) { x.hedgePanicked(n, crash) })
+	}, func(crash func()) { x.hedgePanicked(n, paid, crash) })
 }
 
 func (x *runner) ask(a Actions) Event {
@@ -225,17 +227,15 @@ func (x *runner) ask(a Actions) Event {
 	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
-func (x *runner) prepare(n uint8) Event {
+func (x *runner) prepare(n uint8) (ok bool) {
 	h := &x.hedges[n]
 	x.mu.Lock()
 	primaryInFlight := !x.report.Attempts[0].HasEnded
 	x.mu.Unlock()
 	h.marks = rpc.HedgeContext(lend(x, n), int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
-	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
-		return Event{Kind: NotReplayable}
-	}
-	return Event{Kind: Prepared}
+	h.attempt = x.entrant.Hedge(int(n), h.cancel)
+	return h.attempt != nil
 }
 
 func (x *runner) run(n uint8, failover bool) {
@@ -340,12 +340,12 @@ func crashOf(value any) func() {
 
 // hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
 // decided.
-func (x *runner) hedgePanicked(n uint8, crash func()) {
+func (x *runner) hedgePanicked(n uint8, paid bool, crash func()) {
 	h := &x.hedges[n]
 	if h.crash = crash; h.cancel != nil {
 		h.cancel(rpc.ErrLost)
 	}
-	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
+	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked, Paid: paid}, nil)
 }
 
 // Panic is the value of a call's panic if a hedge has panicked.
