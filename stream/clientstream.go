@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -37,18 +38,30 @@ const (
 // clientStream is the [grpc.ClientStream] that the caller gets. An unhedged one is settled from the
 // beginning.
 type clientStream struct {
-	reporting // its mu also guards single, onSettled and phase, and changes of chosen
-
-	single    *singleRequest // of a bidirectional method; nil otherwise
-	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
-	phase     phase
-	unhedged  bool
-	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
-	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
-
+	call    call.Call
 	contest contest // at most one
 	opener  opener
 	primary streamAttempt
+
+	unhedged  bool
+	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
+	waits     bool        // Header waits for the first message
+	bidi      bool        // the call begins with the request, and not with the stream
+	inspects  bool        // a function of WithClass or WithCost is due: see call.Call.Inspects
+	inspected bool        // the functions were called; used by SendMsg only
+	requests  uint8       // messages sent, 2 for more; used by SendMsg only
+	ended     bool        // call.End was called
+	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
+
+	mu sync.Mutex
+	// mu guards these, and changes of chosen and call.Start.
+	phase     phase
+	begun     bool           // RecvMsg or Header was called: the class and cost are fixed
+	unsent    bool           // the request is to come; only with bidi
+	single    *singleRequest // of a bidirectional method; nil otherwise
+	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
+	headers   headerWait     // the wait for the headers that decided the call, or would have if hedged
+
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
 	// run keeps the request until the first message.
 	kept atomic.Pointer[attempt.Kept]
@@ -186,6 +199,21 @@ func (c *clientStream) SendMsg(m any) error {
 		c.done(chosen, err)
 	}
 	return err
+}
+
+// sends counts a message that the caller sends, lets the call inspect the first one, and reports whether
+// it is a later one.
+func (c *clientStream) sends(m any) (second bool) {
+	if c.requests < 2 {
+		if c.requests++; c.requests == 2 {
+			c.call.SecondRequest()
+		}
+	}
+	if c.inspects && !c.inspected {
+		c.inspected = true
+		c.call.Inspect(m, &c.mu, &c.begun)
+	}
+	return c.requests > 1
 }
 
 func (c *clientStream) CloseSend() error {
