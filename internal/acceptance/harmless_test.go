@@ -374,7 +374,7 @@ func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", r.Dropped, admitted, tokens)
 		}
 	}
-	r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
+	r.Attempts[0] = race.AttemptReport{Event: race.Event{Kind: race.Ended}, EndedAt: ms}
 	c.Ended(&r)
 	if got := s.Methods()[0]; got.Tokens != 1 || got.Hedges != 0 {
 		t.Errorf("%v tokens and %d hedges after the last one was dropped too, want 1 and none", got.Tokens, got.Hedges)
@@ -396,8 +396,8 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 		s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
 		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 		tc.report.Err = unavailable
-		tc.report.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable,
-			Pushback: race.PushbackAfter}
+		tc.report.Attempts[0] = race.AttemptReport{EndedAt: ms, Err: unavailable,
+			Event: race.Event{Kind: race.Ended, End: race.NonFatal, Pushback: race.PushbackAfter}}
 		c.Admit(1, 1, &tc.report)
 		due := s.Methods()[0].ThrottleTokens
 		c.Ended(&tc.report)

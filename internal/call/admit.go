@@ -41,7 +41,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true
-	} else if d.slow && !soFar.Attempts[n-1].TurnedAway && d.estimate != nil { // the last attempt is late
+	} else if d.slow && !soFar.Attempts[n-1].TurnedAway() && d.estimate != nil { // the last attempt is late
 		d.noteLate()
 	}
 	e, why := d.consider()
@@ -117,7 +117,7 @@ func early(d *due) (race.Event, stats.Reason) {
 		return race.Event{Kind: race.HeldBack, Until: d.Delay}, stats.NotDrawn
 	}
 	// The race goes by the delay of calls that are not hedged later.
-	if last := &d.race.Attempts[d.n-1]; d.slow && d.hedges.later && !last.TurnedAway && d.age < last.SentAt+d.Delay {
+	if last := &d.race.Attempts[d.n-1]; d.slow && d.hedges.later && !last.TurnedAway() && d.age < last.SentAt+d.Delay {
 		return holdUntil(last.SentAt + d.Delay)
 	}
 	return admit()
@@ -285,7 +285,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 // isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.
 func isOnlyHope(r *race.Report, n int) bool {
 	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
-		return !a.HasEnded || a.End != race.NonFatal
+		return a.End != race.NonFatal
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // TestAdmit_OnlyHope: the guard does not hold back the only hope of a call, which has no other
 // attempt in flight.
 func TestAdmit_OnlyHope(t *testing.T) {
-	failed := race.AttemptReport{HasEnded: true, End: race.NonFatal}
+	failed := race.AttemptReport{Event: race.Event{Kind: race.Ended, End: race.NonFatal}}
 	for _, tc := range []struct {
 		attempts [2]race.AttemptReport
 		n        int
@@ -25,7 +25,7 @@ func TestAdmit_OnlyHope(t *testing.T) {
 		{[2]race.AttemptReport{failed}, 1, true},
 		{[2]race.AttemptReport{failed}, 2, false}, // the first hedge is in flight
 		{[2]race.AttemptReport{failed, failed}, 2, true},
-		{[2]race.AttemptReport{{HasEnded: true, End: race.RejectedStatus}}, 1, false},
+		{[2]race.AttemptReport{{Event: race.Event{Kind: race.Ended, End: race.RejectedStatus}}}, 1, false},
 	} {
 		var r race.Report
 		copy(r.Attempts[:], tc.attempts[:])

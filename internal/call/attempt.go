@@ -148,7 +148,7 @@ func (d *due) told() (pushedBack, turnedAway time.Duration) {
 		if d.at(k).target != d.to.target {
 			continue
 		}
-		if pushedBack = max(pushedBack, a.NotBefore); a.TurnedAway {
+		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
 			turnedAway = max(turnedAway, a.EndedAt+d.Delay)
 		}
 	}

@@ -222,7 +222,7 @@ func (d *ended) primaryOfRace() primary {
 	if at, cut := r.Unanswered(0); cut {
 		return primary{cutShort: true, age: at}
 	}
-	p := primary{known: a.HasEnded, err: a.Err, age: a.EndedAt, gone: goneBefore(d.call, r, 0)}
+	p := primary{known: a.HasEnded(), err: a.Err, age: a.EndedAt, gone: goneBefore(d.call, r, 0)}
 	switch {
 	case d.headers && r.Winner == 0:
 		p.err, p.age, p.gone = d.Err, d.Age, d.gone
@@ -317,7 +317,7 @@ func catchUp(c *Call, r *race.Report) {
 		c.hedges.failures |= 1 << n
 		countFailure(c, n, a.End, a.Pushback)
 		switch {
-		case a.TurnedAway: // the next hedge is due at once
+		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			c.settings.Groups.TurnedAway(c.group, time.Now())
 			c.refundReset(n) // the attempt has ended, and is not reset

@@ -1,6 +1,7 @@
 package race
 
 import (
+	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -157,33 +158,39 @@ type Report struct {
 
 type AttemptReport struct {
 	SentAt time.Duration
-	// HasEnded means that the attempt ended before the report was delivered. Pushback is set only
-	// for a failure before the decision.
-	HasEnded bool
-	EndedAt  time.Duration
-	End      EndKind
-	Err      error
-	Pushback Pushback
-	// NotBefore is the age before which the attempt's server wants no other one; 0 without a pushback.
-	NotBefore time.Duration
-	// TurnedAway means that the attempt is a hedge that its server turned away: see
-	// [Event.TurnedAway].
-	TurnedAway bool
+	// Event is how the attempt ended, at EndedAt and with Err, before the report was delivered. It is
+	// zero for an attempt that had not ended. An end after the decision has no pushback.
+	Event
+	EndedAt time.Duration
+	Err     error
 	// CutShort means that another attempt decided the race while this one was in flight. The
 	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
 	// flight.
 	CutShort bool
 }
 
+func (a *AttemptReport) HasEnded() bool { return a.Kind == Ended }
+
 // Failed reports whether the attempt ended with a status other than OK.
 func (a *AttemptReport) Failed() bool {
-	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == RejectedStatus)
+	return a.End == Final || a.End == NonFatal || a.End == RejectedStatus
+}
+
+// NotBefore returns the age before which the attempt's server wants no other one; 0 without a pushback.
+func (a *AttemptReport) NotBefore() time.Duration {
+	switch a.Pushback {
+	case PushbackAfter:
+		return a.EndedAt + a.Wait
+	case PushbackNever:
+		return math.MaxInt64
+	}
+	return 0
 }
 
 // FirstNotTurnedAway returns the first hedge that was not turned away; 0 if there is none.
 func (r *Report) FirstNotTurnedAway() int {
 	for n := 1; n <= r.Hedges; n++ {
-		if !r.Attempts[n].TurnedAway {
+		if !r.Attempts[n].TurnedAway() {
 			return n
 		}
 	}
@@ -195,7 +202,7 @@ func (r *Report) FirstNotTurnedAway() int {
 // later.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := &r.Attempts[n]
-	answered := a.HasEnded && (a.End == OK || a.End == RejectedReply)
+	answered := a.HasEnded() && (a.End == OK || a.End == RejectedReply)
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 

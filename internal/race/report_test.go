@@ -3,10 +3,8 @@ package race_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -48,13 +46,12 @@ func reports(h history) (r, recorded race.Report) {
 			r.LoserPanics++
 		}
 		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended && !f.panicsUnsent(o.e) {
-			a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
+			a.EndedAt, a.Event, a.Err = o.at, o.e, errorOf(o)
 			if o.isRejected() {
 				r.Rejected++
 			}
-			if !f.decided {
-				a.Pushback, a.CutShort, a.TurnedAway = o.e.Pushback, false, o.e.TurnedAway()
-				a.NotBefore = [...]time.Duration{0, o.at + o.e.Wait, math.MaxInt64}[o.e.Pushback]
+			if a.CutShort = a.CutShort && f.decided; f.decided {
+				a.Pushback = race.NoPushback
 			}
 		}
 		recorded.Note(f.decided, o.e, o.a, errorOf(o), o.at)
@@ -67,7 +64,7 @@ func reports(h history) (r, recorded race.Report) {
 		}
 	}
 	for _, a := range r.Attempts {
-		if a.TurnedAway {
+		if a.TurnedAway() {
 			r.TurnedAway++
 		}
 	}
@@ -105,7 +102,7 @@ func TestReport(t *testing.T) {
 			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}
 		for n, a := range got.Attempts { // it answered, or was cut short, or neither
-			answered := a.HasEnded && (a.End == race.OK || a.End == race.RejectedReply)
+			answered := a.HasEnded() && (a.End == race.OK || a.End == race.RejectedReply)
 			if _, cut := got.Unanswered(n); cut && (answered || n == got.Winner) || got.FirstNotTurnedAway() > got.Hedges {
 				t.Fatalf("seed %d: attempt %d of %+v", seed, n, got)
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -142,7 +141,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	if a.Decided {
 		r.DecidedAt, r.Winner = now, int(a.Winner)
 		for n := range r.Hedges + 1 {
-			r.Attempts[n].CutShort = n != r.Winner && !r.Attempts[n].HasEnded
+			r.Attempts[n].CutShort = n != r.Winner && !r.Attempts[n].HasEnded()
 		}
 	}
 	if a.Deliver {
@@ -159,23 +158,17 @@ func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
 	if int(e.Attempt) > r.Hedges { // it panicked unsent
 		return
 	}
-	t := &r.Attempts[e.Attempt]
-	t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
+	if decided {
+		e.Pushback = NoPushback
+	}
+	if e.TurnedAway() {
+		r.TurnedAway++
+	}
 	if e.End.IsRejected() {
 		r.Rejected++
 	}
-	if !decided {
-		t.Pushback = e.Pushback
-		if t.TurnedAway = e.TurnedAway(); t.TurnedAway {
-			r.TurnedAway++
-		}
-		switch e.Pushback {
-		case PushbackAfter:
-			t.NotBefore = now + e.Wait
-		case PushbackNever:
-			t.NotBefore = math.MaxInt64
-		}
-	}
+	t := &r.Attempts[e.Attempt]
+	t.EndedAt, t.Event, t.Err = now, e, err
 }
 
 // cancel cancels losers. x.mu must not be held.
@@ -230,7 +223,7 @@ func (x *runner) ask(a Actions) Event {
 func (x *runner) prepare(n uint8) (ok bool) {
 	h := &x.hedges[n]
 	x.mu.Lock()
-	primaryInFlight := !x.report.Attempts[0].HasEnded
+	primaryInFlight := !x.report.Attempts[0].HasEnded()
 	x.mu.Unlock()
 	h.marks = rpc.HedgeContext(lend(x, n), int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
