@@ -7,8 +7,8 @@ import (
 
 // The variables that take parts out.
 var (
-	DeadlineFactor, Assumed, KeptCalls, AsHedges = &deadlineFactor, &assumed, &keptCalls, &asHedges
-	Matters, StaleForNext                        = &matters, &staleForNext
+	DeadlineFactor, Assumed, KeptCalls, KeptHedges = &deadlineFactor, &assumed, &keptCalls, &keptHedges
+	Matters, StaleForNext                          = &matters, &staleForNext
 )
 
 // Choose makes a choice on the calling goroutine. No other goroutine may be computing.

@@ -261,33 +261,28 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 
 // hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
 // and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
-// nil if too little is known about another one.
+// nil if less than a warm-up is known about another one.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
 	to := l.away.Load()
 	switch to {
 	case nil, l:
-		return l.Hedges(now).Plus(d.Counts().Times(asHedges / max(float64(d.Total()), 1))).Survival()
+		return l.Hedges(now).Plus(d.Counts().Times(keptHedges / max(float64(d.Total()), 1))).Survival()
 	case &elsewhere:
 		return nil
 	}
 	hedges, primaries := to.Hedges(now), to.Snapshot(now)
-	hedges = hedges.Plus(primaries.Counts().Times(asHedges / max(float64(primaries.Total()), asHedges)))
-	if hedges.Total() < knownElsewhere {
+	hedges = hedges.Plus(primaries.Counts().Times(keptHedges / max(float64(primaries.Total()), keptHedges)))
+	if hedges.Total() < int64(l.config.Load().WarmupCalls) {
 		return nil
 	}
 	return hedges.Plus(sketch.Counts{{Bucket: sketch.Buckets - 1, Calls: 1}}).Survival() // some answer may take forever
 }
-
-// knownElsewhere is the number of latencies from which a plan for another destination is made. Before
-// that, hedges are sent after the fallback quantile of primaries, or after twice their median if that
-// is less: where more calls are slow than the quantile leaves, no hedge would be sent, and none learned.
-const knownElsewhere = 20
 
 // Hedges returns the distribution of the latency of hedges to the method.
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
 // forgetHedges drops the measured calls and the hedges of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
-	l.hedges.Store(sketch.NewKeeping(c.Window, keptHedges))
+	l.hedges.Store(sketch.NewKeeping(c.Window, int(keptHedges)))
 	l.measured.forget()
 }

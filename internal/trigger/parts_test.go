@@ -12,7 +12,7 @@ import (
 func TestParts(t *testing.T) {
 	worlds.Ablate(t, []worlds.Part{
 		worlds.Unset("measured outcomes", trigger.Assumed, math.MaxFloat64),
-		worlds.Unset("hedge latency", trigger.AsHedges, 1e9),
+		worlds.Unset("hedge latency", trigger.KeptHedges, 1e9),
 		worlds.Unset("1000 kept calls", trigger.KeptCalls, 0),
 		worlds.Unset("changes", trigger.Matters, 2),
 		worlds.Unset("deadline factor", trigger.DeadlineFactor, 1),

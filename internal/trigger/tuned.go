@@ -12,8 +12,6 @@ const (
 	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
 	fadeTime  = 8 * time.Minute // in which the weight of a measured call falls to 1/e
 
-	keptHedges = 300 // hedges that are kept regardless of age
-
 	newCalls = 50 // calls after which an estimate is recomputed,
 	stale    = 9  // or intervals
 )
@@ -23,7 +21,7 @@ var (
 	deadlineFactor = 4.0   // times the largest bound: the assumed latency of a call cut short there, by a deadline
 	assumed        = 1.0   // weight of the prior, which trusts the prediction, in calls that hedges answered
 	keptCalls      = 1000  // primaries that are kept regardless of age
-	asHedges       = 300.0 // weight of primaries in the estimate of hedge latency, in hedges
+	keptHedges     = 300.0 // hedges that are kept regardless of age, and the weight of primaries beside them
 	matters        = 0.4   // share of calls that a change must concern
 
 	staleForNext = int64(4) // stale, at the start of a call: the estimate may stem from a burst's fastest calls
