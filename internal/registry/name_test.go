@@ -39,26 +39,3 @@ func TestRule16_ANewNameTakesConstantTime(t *testing.T) {
 		t.Errorf("new names take %v among %d methods, and %v among %d", least[0], sizes[0], least[1], sizes[1])
 	}
 }
-
-// BenchmarkName measures a call of a known name, and one of a new name, where there is no room for
-// more. Clients of a proxy choose such names. The time must not grow with the number of methods.
-func BenchmarkName(b *testing.B) {
-	for _, methods := range []int{500, 5_000, 50_000} {
-		for _, kind := range []string{"known", "new"} {
-			b.Run(fmt.Sprintf("%s,methods=%d", kind, methods), func(b *testing.B) {
-				s := hedgetest.All(b, hedge.WithMaxMethods(methods))
-				for i := range methods {
-					booked(s, target, fmt.Sprint("/old.Svc/", i), ms)
-				}
-				names := make([]string, 0, b.N)
-				for i := range b.N {
-					names = append(names, map[bool]string{true: "/old.Svc/1", false: fmt.Sprint("/new.Svc/", i)}[kind == "known"])
-				}
-				b.ResetTimer()
-				for _, name := range names {
-					booked(s, target, name, ms)
-				}
-			})
-		}
-	}
-}
