@@ -318,6 +318,18 @@ var control = []struct {
 		echo(w, r)
 	}, client: proxied(sends("POST", text))},
 	{name: "Expect", once: true, serve: echo, client: sends("POST", text, expects)},
+	{name: "an upgrade", once: true, serve: upgrades, client: func(t *testing.T, s *server, c *http.Client) string {
+		req := s.request(t.Context(), "GET", "/", nil)
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+		res, err := c.Do(req)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+			return read(res, err)
+		}
+		defer res.Body.Close()
+		fmt.Fprintln(res.Body.(io.Writer), "echoed")
+		line, err := bufio.NewReader(res.Body).ReadString('\n')
+		return fmt.Sprintf("%q %v", line, err)
+	}},
 	{name: "Connection: close", serve: func(w http.ResponseWriter, r *http.Request) { // over HTTP/2 it is GOAWAY
 		w.Header().Set("Connection", "close")
 		events(w, r)
@@ -392,6 +404,22 @@ func events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// upgrades changes the protocol of a connection, which HTTP/2 cannot, to an echo.
+func upgrades(w http.ResponseWriter, r *http.Request) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		fmt.Fprint(w, err)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"+
+		"Content-Type: application/x-ndjson\r\n\r\n")
+	rw.Flush()
+	line, _ := rw.ReadString('\n')
+	fmt.Fprint(rw, line)
+	rw.Flush()
+}
+
 func endless(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	for r.Context().Err() == nil {
@@ -434,39 +462,6 @@ func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestTransport_Upgrade: a connection that changes its protocol is one attempt's, and can be
-// written to.
-func TestTransport_Upgrade(t *testing.T) {
-	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		rw.Flush()
-		line, _ := rw.ReadString('\n')
-		fmt.Fprint(rw, line)
-		rw.Flush()
-	})
-	scheduler := hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0))
-	req := s.request(t.Context(), "GET", "/", nil)
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
-	all := hedgehttp.WithFirstByte(func(*http.Response) bool { return true })
-	res, err := hedgehttp.Transport(scheduler, s.base, all).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	fmt.Fprintln(res.Body.(io.Writer), "echoed")
-	line, err := bufio.NewReader(res.Body).ReadString('\n')
-	if c := scheduler.Stats(); line != "echoed\n" || err != nil || c.Hedges != 0 || c.NotReplayable != 1 {
-		t.Errorf("read %q, %v, want what was written, without a hedge; %+v", line, err, c)
 	}
 }
 

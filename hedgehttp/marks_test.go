@@ -2,6 +2,7 @@ package hedgehttp_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -23,41 +24,19 @@ import (
 	"github.com/grpchedge/hedge/shed"
 )
 
-// nodes is a transport whose attempts go to one node after the other, in memory.
-type nodes struct {
+// marked is a transport that notes the marks of each attempt.
+type marked struct {
+	http.RoundTripper
 	mu    sync.Mutex
-	all   []http.Handler
-	marks []string // of each attempt
+	marks []string
 }
 
-func (n *nodes) RoundTrip(req *http.Request) (*http.Response, error) {
-	n.mu.Lock()
-	at := n.all[len(n.marks)%len(n.all)]
-	n.marks = append(n.marks, fmt.Sprintf("%s/%s/%s", req.Header.Get("Hedge-Attempt"),
+func (m *marked) RoundTrip(req *http.Request) (*http.Response, error) {
+	m.mu.Lock()
+	m.marks = append(m.marks, fmt.Sprintf("%s/%s/%s", req.Header.Get("Hedge-Attempt"),
 		req.Header.Get("Hedge-Primary-In-Flight"), req.Header.Get("Grpc-Previous-Rpc-Attempts")))
-	n.mu.Unlock()
-	answer, done := httptest.NewRecorder(), make(chan struct{})
-	go func() {
-		defer close(done)
-		at.ServeHTTP(answer, req)
-	}()
-	select {
-	case <-done:
-		res := answer.Result()
-		res.Request = req
-		return res, nil
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-}
-
-// node returns a node that answers after a while.
-func node(after time.Duration, status int) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wait(r.Context(), after) == nil {
-			w.WriteHeader(status)
-		}
-	})
+	m.mu.Unlock()
+	return m.RoundTripper.RoundTrip(req)
 }
 
 // TestRule05_MarksOfHTTPHedges: hedges have marks, and no other request has, also if it is made on
@@ -66,25 +45,25 @@ func TestRule05_MarksOfHTTPHedges(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		header http.Header // of the caller's request
-		nodes  []http.Handler
+		nodes  []http.HandlerFunc
 		opts   []hedge.Option
 		marks  []string
 	}{
-		{name: "a primary", nodes: []http.Handler{node(5*ms, 200)}, marks: []string{"//"}},
-		{name: "two hedges", nodes: []http.Handler{node(25*ms, 200)}, marks: []string{"//", "1/1/", "2/1/"}},
-		{name: "a primary that has failed", nodes: []http.Handler{node(15*ms, 503), node(50*ms, 200)},
+		{name: "a primary", nodes: []http.HandlerFunc{answers(5*ms, 200)}, marks: []string{"//"}},
+		{name: "two hedges", nodes: []http.HandlerFunc{answers(25*ms, 200)}, marks: []string{"//", "1/1/", "2/1/"}},
+		{name: "a primary that has failed", nodes: []http.HandlerFunc{answers(15*ms, 503)},
 			marks: []string{"//", "1/1/", "2//"}},
 		{name: "gRPC", header: http.Header{"Content-Type": {"application/grpc"}},
-			nodes: []http.Handler{node(15*ms, 500)}, marks: []string{"//", "1/1/1", "2//2"}},
+			nodes: []http.HandlerFunc{answers(15*ms, 500)}, marks: []string{"//", "1/1/1", "2//2"}},
 		{name: "on behalf of a hedge", header: http.Header{"Hedge-Attempt": {"3"}, "Hedge-Primary-In-Flight": {"1"}},
-			nodes: []http.Handler{node(25*ms, 200)}, marks: []string{"//"}},
+			nodes: []http.HandlerFunc{answers(25*ms, 200)}, marks: []string{"//"}},
 		{name: "the same, not hedged", header: http.Header{"Hedge-Attempt": {"3"}}, opts: []hedge.Option{hedge.WithOff(true)},
-			nodes: []http.Handler{node(25*ms, 200)}, marks: []string{"//"}},
+			nodes: []http.HandlerFunc{answers(25*ms, 200)}, marks: []string{"//"}},
 		{name: "a retry by gRPC", header: http.Header{"Grpc-Previous-Rpc-Attempts": {"1"}},
-			nodes: []http.Handler{node(5*ms, 200)}, marks: []string{"//1"}},
+			nodes: []http.HandlerFunc{answers(5*ms, 200)}, marks: []string{"//1"}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			base := &nodes{all: tc.nodes}
+			base := &marked{RoundTripper: inMemory(t, false, tc.nodes...)}
 			s := hedgetest.Fixed(t, 10*ms, tc.opts...)
 			proxy := &httputil.ReverseProxy{Transport: hedgehttp.Transport(s, base),
 				Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) }}
@@ -92,8 +71,9 @@ func TestRule05_MarksOfHTTPHedges(t *testing.T) {
 			for key, values := range tc.header {
 				req.Header[key] = slices.Clone(values)
 			}
-			proxy.ServeHTTP(httptest.NewRecorder(), req)
-			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			proxy.ServeHTTP(httptest.NewRecorder(), req.WithContext(ctx))
 			if !slices.Equal(base.marks, tc.marks) {
 				t.Errorf("the attempts have the marks %q, want %q", base.marks, tc.marks)
 			}
@@ -114,8 +94,8 @@ func TestShed_HTTP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		base := &nodes{all: []http.Handler{full.Handler(node(time.Hour, 200)), full.Handler(node(0, 200)),
-			node(3*ms, 201)}}
+		base := inMemory(t, false, full.Handler(answers(time.Hour, 200)).ServeHTTP, full.Handler(answers(0, 200)).ServeHTTP,
+			answers(3*ms, 201))
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
 		began := time.Now()

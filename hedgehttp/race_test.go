@@ -387,16 +387,21 @@ func TestTransport_LogsWhatToSelect(t *testing.T) {
 // hedge may only now be starting. The race detector finds what reads it. The context of the attempt
 // has ended then.
 func TestTransport_ReusedRequest(t *testing.T) {
-	base := &quick{}
+	var ctx context.Context
+	base := roundTrip(func(req *http.Request) (*http.Response, error) {
+		time.Sleep(20 * time.Microsecond)
+		ctx = req.Context()
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))}, nil
+	})
 	rt := hedgehttp.Transport(hedgetest.Fixed(t, time.Nanosecond, hedge.WithMinDelay(0)), base,
-		hedgehttp.WithHedgeTransport(stuck{}))
+		hedgehttp.WithHedgeTransport(stuck))
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	for range 500 {
 		res, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res.Body.Close(); base.ctx.Err() == nil {
+		if res.Body.Close(); ctx.Err() == nil {
 			t.Error("the context of a closed body has not ended")
 		}
 		req.Header.Set("Edited", "yes")
@@ -404,23 +409,14 @@ func TestTransport_ReusedRequest(t *testing.T) {
 	}
 }
 
-type quick struct{ ctx context.Context }
-
-func (q *quick) RoundTrip(req *http.Request) (*http.Response, error) {
-	time.Sleep(20 * time.Microsecond)
-	q.ctx = req.Context()
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("x"))}, nil
-}
-
-type stuck struct{}
-
-func (stuck) RoundTrip(req *http.Request) (*http.Response, error) {
+// stuck answers only when its context ends.
+var stuck = roundTrip(func(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	if req.Body != nil {
 		req.Body.Close()
 	}
 	return nil, req.Context().Err()
-}
+})
 
 // TestTransport_ABodyThatStalls: a request whose context ends while its body is read ahead returns,
 // and the body is closed once, as without hedging. Closing does not wake each reader.
@@ -437,7 +433,7 @@ func TestTransport_ABodyThatStalls(t *testing.T) {
 				body := &closing{Reader: reader}
 				req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", body)
 				req.ContentLength = 4
-				_, err := hedgehttp.Transport(s, stuck{}).RoundTrip(req)
+				_, err := hedgehttp.Transport(s, stuck).RoundTrip(req)
 				took := time.Since(began)
 				time.Sleep(time.Hour)
 				if n := body.closed.Load(); err != context.DeadlineExceeded || n != 1 || took != 10*ms {
@@ -501,17 +497,11 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 	}
 }
 
-// answering is a transport that does nothing.
-type answering struct{ res http.Response }
-
-func (a *answering) RoundTrip(*http.Request) (*http.Response, error) {
-	res := a.res
-	return &res, nil
-}
-
 // BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing.
 func BenchmarkTransport(b *testing.B) {
-	nothing := &answering{http.Response{StatusCode: 200, Body: http.NoBody}}
+	nothing := roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
 	never := hedgetest.Fixed(b, time.Hour)
 	off := hedgetest.All(b, hedge.WithMaxHedges(0))
 	for _, bc := range []struct {
