@@ -22,14 +22,14 @@ const maxBody = 1 << 20
 // early is a body of which a part is read before its reader asks for it.
 type early struct {
 	io.ReadCloser
-	closed atomic.Bool
 	at     int // in kept
+	closed atomic.Bool
+	ahead  bool // readAhead is running; mu guards this field and the next ones
 
-	mu    sync.Mutex
-	kept  []byte     // the part that was read
-	err   error      // ended it
-	ahead bool       // readAhead is running
-	more  *sync.Cond // for it
+	mu   sync.Mutex
+	kept []byte     // the part that was read
+	err  error      // ended it
+	more *sync.Cond // for readAhead
 }
 
 // peek reads a little more. Only one goroutine at a time does.
@@ -108,7 +108,7 @@ func (x *exchange) readUpload() *http.Request {
 	case req.Method == http.MethodConnect || req.Header.Get("Upgrade") != "" || req.Header.Get("Expect") != "":
 	case isNone(req.Body):
 		return req
-	case !x.call.Hedged && !x.call.MayRepeat(): // while hedging is off or paused
+	case !x.call.Hedged && !x.may.Idempotent && !x.call.Named(): // while hedging is off or paused
 	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
 	default:
 		ctx, body := req.Context(), &early{ReadCloser: req.Body}

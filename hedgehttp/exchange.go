@@ -26,10 +26,10 @@ type exchange struct {
 	call    call.Call
 	primary attempt
 	hedges  []*attempt
-	next    *attempt    // the hedge that WithHedgeRequest has made, until it is sent
-	again   bool        // the request may be sent again: see send
+	next    *attempt // the hedge that WithHedgeRequest has made, until it is sent
+	again   bool     // the request may be sent again: see send
+	may     call.HTTPOption
 	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
-	raced   atomic.Bool // a hedge was sent
 
 	trace httptrace.ClientTrace // of the primary
 	mu    sync.Mutex
@@ -51,7 +51,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		}
 	}()
-	x.call = t.begin(req)
+	x.begin()
 	x.call.Inspect(req, nil, nil)
 	if x.call.Hedged || x.call.Teaches() {
 		x.primary.req = x.readUpload()
@@ -146,8 +146,8 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
 	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
-	x.raced.Store(true)
-	x.primary.free()
+	h.free(raced)
+	x.primary.free(raced)
 	return h
 }
 
@@ -162,11 +162,11 @@ type attempt struct {
 	err  error  // of the transport
 	end  answer // as the race sees it
 
-	known   bool        // the end is known; otherwise it is in the body
-	made    bool        // WithHedgeRequest made the request
-	started atomic.Bool // the request is being sent, or will not be
-	settled atomic.Bool // see settle
-	waits   atomic.Bool // it has ended, and the race has not: see free
+	known   bool         // the end is known; otherwise it is in the body
+	made    bool         // WithHedgeRequest made the request
+	started atomic.Bool  // the request is being sent, or will not be
+	settled atomic.Bool  // see settle
+	notes   atomic.Int32 // see free
 }
 
 // answer sends the request through rt and waits for the answer.
@@ -188,26 +188,22 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 		a.judge()
 	}
 	if a.end.err != nil {
-		a.wait()
+		a.free(waits)
 	}
 	return a.end.err
 }
 
-// wait is called when the attempt has ended, and has probably not decided the race.
-func (a *attempt) wait() {
-	a.waits.Store(true)
-	if a.raced.Load() {
-		a.free()
-	}
-}
-
-// free reads the response of an attempt that waits for the others: they may need its connection, if
-// the transport has a limit of connections.
-func (a *attempt) free() {
-	if a.waits.Swap(false) && a.res != nil && !a.hasNone() && a.body.err == nil {
+// free notes that the attempt has ended and the race may not have, or that a hedge is sent. Once both
+// are so, it reads the response ahead: the transport may have a limit of connections, and hedges wait
+// for this one.
+func (a *attempt) free(note int32) {
+	was := a.notes.Or(note)
+	if was != waits|raced && was|note == waits|raced && a.res != nil && !a.hasNone() && a.body.err == nil {
 		a.body.readAhead()
 	}
 }
+
+const waits, raced = 1, 2
 
 // send sends the request through rt and waits for the response. If package net/http cancels a loser
 // as its response arrives, it may fail the next request on that connection, with the loser's cause.
@@ -290,8 +286,8 @@ func (a *attempt) Accepts(err error) (ok, open bool) {
 	if a.res != nil {
 		reply = a.res
 	}
-	if ok = a.call.Accepts(reply, err); !ok && err == nil {
-		a.wait()
+	if ok = a.call.Accepts(reply, err); !ok {
+		a.free(waits)
 	}
 	return ok, false
 }

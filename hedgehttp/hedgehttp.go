@@ -157,41 +157,21 @@ func (t *transport) CloseIdleConnections() {
 	}
 }
 
-// begin begins the call of a request.
-func (t *transport) begin(req *http.Request) call.Call {
-	target := t.targetOf(req.URL)
-	name, selected, reads := t.registry.Select(target, req)
-	if t.name != nil {
-		name = cmp.Or(t.name(req), name)
+// begin begins the call of the request.
+func (x *exchange) begin() {
+	req, ctx, may := x.caller, x.caller.Context(), &x.may
+	target := x.targetOf(req.URL)
+	name, selected, reads := x.registry.Select(target, req)
+	if x.name != nil {
+		name = cmp.Or(x.name(req), name)
 	}
-	allowed := &twice[0]
-	switch {
-	case !reads && t.subscribes(req):
-		allowed = &twice[2]
-	case reads, settings.IsSafe(req.Method):
-		allowed = &twice[3]
-	case t.byKey && req.Header.Get("Idempotency-Key") != "":
-		allowed = &twice[1]
-	}
-	option := &allowed.http
-	if selected || reads {
-		option = &allowed.selected
-	}
-	ctx := req.Context()
+	may.Selected = selected || reads
+	may.Safe = reads || settings.IsSafe(req.Method)
+	may.Idempotent = reads || !x.subscribes(req) && (may.Safe || x.byKey && req.Header.Get("Idempotency-Key") != "")
 	if rpc.MarkedHTTP(req.Header) { // a reverse proxy passes a hedge on
 		ctx = rpc.ServesHTTPHedge(ctx)
 	}
-	return call.Begin(t.registry, ctx, target, name, nil, option)
-}
-
-// twice has the options of a request that is neither safe nor idempotent, of one with an
-// Idempotency-Key, of a subscription, and of a safe one; each without and with a pattern that selects
-// it. As an array, it saves each request an allocation.
-var twice = [4]struct{ http, selected call.HTTPOption }{
-	{call.HTTPOption{}, call.HTTPOption{Selected: true}},
-	{call.HTTPOption{Idempotent: true}, call.HTTPOption{Idempotent: true, Selected: true}},
-	{call.HTTPOption{Safe: true}, call.HTTPOption{Safe: true, Selected: true}},
-	{call.HTTPOption{Safe: true, Idempotent: true}, call.HTTPOption{Safe: true, Idempotent: true, Selected: true}},
+	x.call = call.Begin(x.registry, ctx, target, name, nil, may)
 }
 
 // subscribes reports whether a request may have no answer for long: only its name selects it.

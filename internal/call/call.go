@@ -295,9 +295,6 @@ func (c *Call) Teaches() bool { return c.Learns && !c.untaught }
 // hedge.WithAllMethods alone.
 func (c *Call) Named() bool { return c.settings.Named || c.http != nil && c.http.Selected }
 
-// MayRepeat reports whether HTTP, or an option, allows the HTTP request to be sent twice.
-func (c *Call) MayRepeat() bool { return c.http.Idempotent || c.Named() }
-
 // Learner returns the learner that gives the call's delay: the class's or the method's.
 func (c *Call) Learner() *trigger.Learner {
 	if c.class != nil {
