@@ -70,7 +70,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if hedged || x.upload != nil || rpc.MarkedHTTP(req.Header) {
 		trailer := x.primary.req.Trailer
 		x.primary.req = x.primary.req.Clone(ctx)
-		rpc.UnmarkHTTP(x.primary.req.Header)
+		if rpc.MarkedHTTP(req.Header) { // only the marks of its own context: a transport above this one sends a hedge
+			rpc.MarkHTTP(x.primary.req.Header, ctx)
+		}
 		if x.upload == nil && !isNone(req.Body) { // the caller sets the trailers while the body is read
 			x.primary.req.Trailer = trailer
 		}

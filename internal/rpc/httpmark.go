@@ -20,7 +20,11 @@ const (
 
 // MarkHTTP replaces the marks in the headers of an HTTP request by the marks of the hedge of ctx.
 func MarkHTTP(h http.Header, ctx context.Context) {
-	UnmarkHTTP(h)
+	if MarkedHTTP(h) { // otherwise AttemptsHeader is of a retry by gRPC
+		delete(h, httpAttempt)
+		delete(h, httpInFlight)
+		h.Del(AttemptsHeader)
+	}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	if n := md[AttemptsHeader]; len(n) > 0 {
 		h.Set(httpAttempt, n[0])
@@ -35,15 +39,6 @@ func MarkHTTP(h http.Header, ctx context.Context) {
 
 // MarkedHTTP reports whether the headers belong to a hedge.
 func MarkedHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 || len(h[httpInFlight]) > 0 }
-
-// UnmarkHTTP removes the marks of a hedge.
-func UnmarkHTTP(h http.Header) {
-	if MarkedHTTP(h) { // otherwise AttemptsHeader is of a retry by gRPC
-		delete(h, httpAttempt)
-		delete(h, httpInFlight)
-		h.Del(AttemptsHeader)
-	}
-}
 
 // PrimaryInFlightHTTP is PrimaryInFlight for an HTTP request.
 func PrimaryInFlightHTTP(h http.Header) bool {
