@@ -9,7 +9,7 @@ import (
 
 const (
 	unlikely = 1e-7 // that chance explains a difference
-	newest   = 16   // calls at least to compare with the calls before
+	few      = 16   // latencies at least to know a distribution
 	complete = 0.95 // share of its calls that a cohort must have ended
 )
 
@@ -35,7 +35,7 @@ func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 // cohort can only prove to be slower. Cohorts older than age are complete.
 func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
-		from, to := l.window.Newest(now, age, newest)
+		from, to := l.window.Newest(now, age, few)
 		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
 		if slower, faster := Changed(before, since); age == 0 && slower || age > 0 && faster {
 			return from, true

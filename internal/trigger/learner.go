@@ -261,7 +261,9 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 
 // hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
 // and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
-// nil if less than a warm-up is known about another one.
+// nil if fewer than few latencies of another one are known. Then hedges are sent after the fallback
+// quantile of primaries, or after twice their median if that is less: where more calls are slow than
+// the quantile leaves, no hedge would be sent, and none learned.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
 	to := l.away.Load()
 	switch to {
@@ -272,7 +274,7 @@ func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Su
 	}
 	hedges, primaries := to.Hedges(now), to.Snapshot(now)
 	hedges = hedges.Plus(primaries.Counts().Times(keptHedges / max(float64(primaries.Total()), keptHedges)))
-	if hedges.Total() < int64(l.config.Load().WarmupCalls) {
+	if hedges.Total() < few {
 		return nil
 	}
 	return hedges.Plus(sketch.Counts{{Bucket: sketch.Buckets - 1, Calls: 1}}).Survival() // some answer may take forever
