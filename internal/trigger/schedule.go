@@ -30,10 +30,11 @@ func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
 // size and by time: a fast method must not spend its first second, thousands of calls, on an estimate
 // from its first twenty.
 func (s *schedule) next(c *Config, n, own, at int64, choosing bool) {
-	if !choosing {
-		own /= 4
+	if choosing {
+		s.nextSize.Store(n + own)
+	} else {
+		s.nextSize.Store(n + own/4 + 1)
 	}
-	s.nextSize.Store(n + own + 1)
 	s.nextTime.Store(at + int64(c.interval()))
 	s.lastSize.Store(n)
 }
