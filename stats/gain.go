@@ -16,7 +16,8 @@ type Gain struct {
 	Over           time.Duration
 	Calls, Control int64
 	// Measured reports whether the intervals are known. They need calls of both groups in at least
-	// five periods, and 500 calls of each group. Until then values are preliminary.
+	// five periods, and 500 calls of each group, or more if slow calls come in clusters. Until then
+	// values are preliminary.
 	Measured bool
 
 	Unhedged, Hedged Interval // the p99 of the control group, and of the other calls
