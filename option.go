@@ -324,12 +324,12 @@ func WithWindow(d time.Duration) Option {
 //
 // The limit bounds the memory of a scheduler:
 //
-//	2.7 KB           a method with a few calls
-//	27 KB            a busy method
-//	65 KB            a busy method with latencies from 1 ms to 1 s
+//	3 KB             a method with a few calls
+//	26 KB            a busy method
+//	58 KB            a busy method with latencies from 1 ms to 1 s
 //	0.7 MB           a method with latencies of every length
 //	2 KB             a target
-//	20 to 330 MB     5,000 methods
+//	15 to 290 MB     5,000 methods
 //	as a method      each class of WithClass
 //	up to 420 KB     each control group of WithControl, per method
 func WithMaxMethods(methods int) Option {
