@@ -163,7 +163,7 @@ func answersOnBothAttempts(t *testing.T, http2 bool, status int, ends, teaches b
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		rt := hedgehttp.Transport(s, inMemory(t, http2, tc.attempts...))
 		if got := attemptOf(rt, "GET", nil); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: the response is %s, want %s", tc.name, got, tc.want)
 		}
 	}
 	s := hedgetest.All(t)
@@ -284,12 +284,12 @@ func TestRule02_StatusesInsideA200(t *testing.T) {
 						want = "2" // without it, another hedge is sent after 20 ms
 					}
 					if got := attemptOf(rt, "POST", connectHeader); !strings.HasSuffix(got, " "+want) {
-						t.Errorf("%s, the hedge's: %s, want attempt %s", tc.name, got, want)
+						t.Errorf("%s, the hedge's: the response is %s, want attempt %s", tc.name, got, want)
 					}
 					s = hedgetest.Fixed(t, 10*ms, hedge)
 					rt = hedgehttp.Transport(s, inMemory(t, http2, after(15*ms, bad), after(20*ms, good)))
 					if got := attemptOf(rt, "POST", connectHeader); !strings.HasSuffix(got, " "+tc.primary) {
-						t.Errorf("%s, the primary's: %s, want attempt %s", tc.name, got, tc.primary)
+						t.Errorf("%s, the primary's: the response is %s, want attempt %s", tc.name, got, tc.primary)
 					}
 				}
 			})
@@ -318,18 +318,20 @@ func gzipped(data []byte) []byte {
 	return b.Bytes()
 }
 
+// subscription sends the headers of a stream at once, and its first event later.
+func subscription(first time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		if wait(r.Context(), first) == nil {
+			io.WriteString(w, "data: 1\n\n")
+		}
+	}
+}
+
 // TestRule02_AHedgeTakesNoStream: while a primary that has sent the headers of a stream has no first
 // byte, a hedge wins only with the first byte of another response.
 func TestRule02_AHedgeTakesNoStream(t *testing.T) {
-	events := func(first time.Duration) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.(http.Flusher).Flush()
-			if wait(r.Context(), first) == nil {
-				io.WriteString(w, "data: 1\n\n")
-			}
-		}
-	}
 	for name, tc := range map[string]struct {
 		hedge http.HandlerFunc
 		want  string
@@ -345,14 +347,14 @@ func TestRule02_AHedgeTakesNoStream(t *testing.T) {
 			w.WriteHeader(206)
 			io.WriteString(w, "body")
 		}), "206 1"},
-		"another stream": {events(ms), "200 1"},
+		"another stream": {subscription(ms), "200 1"},
 	} {
 		for _, http2 := range []bool{false, true} {
 			hedgetest.Run(t, fmt.Sprintf("%s HTTP/2 %t", name, http2), func(t *testing.T) {
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/pkg.Svc/Get"), hedge.WithMaxHedges(1))
-				rt := hedgehttp.Transport(s, inMemory(t, http2, events(100*ms), tc.hedge))
+				rt := hedgehttp.Transport(s, inMemory(t, http2, subscription(100*ms), tc.hedge))
 				if got := attemptOf(rt, "POST", connectHeader); got != tc.want {
-					t.Errorf("%s, want %s", got, tc.want)
+					t.Errorf("the response is %s, want %s", got, tc.want)
 				}
 			})
 		}
@@ -384,25 +386,16 @@ func TestTransport_Subscriptions(t *testing.T) {
 		"by Accept, of another first byte": {edit: accepts, http: nothing},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
-			if tc.opt == nil {
-				tc.opt = hedge.WithAllMethods()
-			}
 			s := hedgetest.Fixed(t, 10*ms, tc.opt)
-			idle := func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				w.(http.Flusher).Flush()
-				wait(r.Context(), 30*ms)
-				io.WriteString(w, "data: 1\n\n")
-			}
-			attempts := []http.HandlerFunc{after(tc.headers, idle), answers(ms, 409), answers(ms, 409)}
-			rt := hedgehttp.Transport(s, inMemory(t, false, attempts...), tc.http)
+			base := inMemory(t, false, after(tc.headers, subscription(30*ms)), answers(ms, 409), answers(ms, 409))
+			rt := hedgehttp.Transport(s, base, tc.http)
 			began := time.Now()
 			want := tc.headers + 30*ms
 			if got := attemptOf(rt, "GET", tc.edit); got != "200 0" || time.Since(began) != want {
 				t.Errorf("%s after %v, want the primary's after %v", got, time.Since(began), want)
 			}
 			if n := s.Stats().Hedges; n != tc.hedges {
-				t.Errorf("%d hedges, want %d", n, tc.hedges)
+				t.Errorf("%d hedges were sent, want %d", n, tc.hedges)
 			}
 		})
 	}
@@ -426,7 +419,7 @@ func TestTransport_SlowUploads(t *testing.T) {
 				res.Body.Close()
 			}
 			if c := s.Stats(); c.Hedges != 0 {
-				t.Errorf("%d hedges", c.Hedges)
+				t.Errorf("%d hedges were sent, want none", c.Hedges)
 			}
 			if p99, ok := s.Latency("http://host", "GET", 0.99); !ok || p99 > 11*ms {
 				t.Errorf("p99 %v, %t: it includes the uploads", p99, ok)
@@ -526,7 +519,7 @@ func TestTransport_TrailersAfterNoBody(t *testing.T) {
 				got[i] = fmt.Sprint(err, res.Trailer)
 			}
 			if got[1] != got[0] {
-				t.Errorf("%s, want %s as without hedging", got[1], got[0])
+				t.Errorf("the body and the trailers are %s, want %s as without hedging", got[1], got[0])
 			}
 		})
 	}
@@ -570,7 +563,7 @@ func TestTransport_UnhedgedStatuses(t *testing.T) {
 					want = 9
 				}
 				if got := s.Methods()[0].ThrottleTokens; got != want {
-					t.Errorf("%v tokens, want %v", got, want)
+					t.Errorf("the throttle has %v tokens, want %v", got, want)
 				}
 			})
 		}
@@ -591,7 +584,7 @@ func TestTransport_AConnectionOfALoser(t *testing.T) {
 				return &http.Response{StatusCode: 200, Header: http.Header{"Attempt": {fmt.Sprint(sent)}}, Body: http.NoBody}, nil
 			}))
 			if got := attemptOf(rt, tc.method, nil); got != tc.want {
-				t.Errorf("%s %s: %s, want %s", name, tc.method, got, tc.want)
+				t.Errorf("%s %s: the response is %s, want %s", name, tc.method, got, tc.want)
 			}
 		}
 	}

@@ -17,34 +17,12 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestTransport_LosersLeaveTheRequest: a caller may change its request after RoundTrip, though the
-// response of a loser may arrive then. The race detector finds what reads the request.
-func TestTransport_LosersLeaveTheRequest(t *testing.T) {
-	hedgetest.Run(t, "", func(t *testing.T) {
-		late := roundTrip(func(*http.Request) (*http.Response, error) {
-			time.Sleep(50 * ms) // it ignores its context
-			return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/json"}},
-				Body: io.NopCloser(strings.NewReader("{}"))}, nil
-		})
-		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), &fake{script: script{is(200, 20*ms)}},
-			hedgehttp.WithHedgeTransport(late))
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
-		outcome(t, rt, req)
-		for range 100 {
-			req.Method, req.URL.RawQuery = "POST", "edited"
-			req.Header.Set("Edited", "yes")
-			time.Sleep(ms)
-		}
-	})
-}
-
 // TestTransport_PanicsOfOptions: if a function of an option panics, the bodies of the request and of
 // all responses are closed.
 func TestTransport_PanicsOfOptions(t *testing.T) {
 	for name, tc := range map[string]struct {
-		opt    hedge.Option
-		http   hedgehttp.Option
-		closes bool
+		opt  hedge.Option
+		http hedgehttp.Option
 	}{
 		"WithName":      {http: hedgehttp.WithName(func(*http.Request) string { panic("user") })},
 		"WithFirstByte": {http: hedgehttp.WithFirstByte(func(*http.Response) bool { panic("user") })},
@@ -60,22 +38,13 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 				continue
 			}
 			hedgetest.Run(t, name+" "+mode, func(t *testing.T) {
-				var opts []hedge.Option
-				for _, o := range []hedge.Option{tc.opt, more} {
-					if o != nil {
-						opts = append(opts, o)
-					}
-				}
-				s := hedgetest.Fixed(t, 10*ms, opts...)
-				if more != nil {
-					s = hedgetest.All(t, opts...)
-				}
+				s := hedgetest.Fixed(t, 10*ms, tc.opt, more)
 				base := &fake{script: script{is(200, 30*ms), is(200, 100*ms), is(200, 100*ms)}}
 				body := &closing{Reader: strings.NewReader("body")}
 				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", body)
 				req.ContentLength = 4
 				if got := outcome(t, hedgehttp.Transport(s, base, tc.http), req); got != "panic: user" {
-					t.Errorf("%s, want the panic", got)
+					t.Errorf("RoundTrip returned %s, want the panic", got)
 				}
 				time.Sleep(time.Second)
 				if base.open.Load() != 0 || body.closed.Load() != 1 {
@@ -86,10 +55,11 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 	}
 }
 
-// TestTransport_LosersLeaveTheContext: a hedge that has lost does not use the caller's context after
-// RoundTrip. A hedge sees the context's values while its request lasts.
-func TestTransport_LosersLeaveTheContext(t *testing.T) {
-	hedgetest.Run(t, "", func(t *testing.T) {
+// TestTransport_LosersLeaveTheCaller: after RoundTrip a caller may change its request, which the race detector
+// notices if a loser reads it, and use its context for something else. A hedge sees the context's values
+// while its request lasts.
+func TestTransport_LosersLeaveTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx := &watched{Context: context.WithValue(t.Context(), inContext{}, "value")}
 		before, ended := make(chan any, 1), make(chan struct{})
 		late := roundTrip(func(req *http.Request) (*http.Response, error) {
@@ -98,13 +68,19 @@ func TestTransport_LosersLeaveTheContext(t *testing.T) {
 			time.Sleep(50 * ms) // it ignores its context
 			req.Context().Deadline()
 			req.Context().Value("another key")
-			return nil, req.Context().Err()
+			return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader("{}"))}, nil
 		})
 		rt := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), &fake{script: script{is(200, 20*ms)}},
 			hedgehttp.WithHedgeTransport(late))
 		req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", nil)
 		outcome(t, rt, req)
 		ctx.returned.Store(true)
+		for range 100 {
+			req.Method, req.URL.RawQuery = "POST", "edited"
+			req.Header.Set("Edited", "yes")
+			time.Sleep(ms)
+		}
 		if <-ended; <-before != "value" || ctx.late.Load() != 0 {
 			t.Errorf("the hedge misses the context's value, or has used the context %d times after the call", ctx.late.Load())
 		}

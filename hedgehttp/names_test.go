@@ -115,7 +115,7 @@ func TestTransport_Names(t *testing.T) {
 			outcome(t, rt, req)
 			m := s.Methods()[0]
 			if m.Target != "https://host:8443" || m.Method != tc.name || (m.Hedged == 0) != tc.once {
-				t.Errorf("%q %q, hedged %d; want %q, hedged %v", m.Target, m.Method, m.Hedged, tc.name, !tc.once)
+				t.Errorf("learned for %q as %q, hedged %d; want %q, hedged %v", m.Target, m.Method, m.Hedged, tc.name, !tc.once)
 			}
 			if c := m.Counts; tc.once && c.NotSelected+c.NotReplayable != 1 {
 				t.Errorf("not hedged, and not counted: %+v", c)
