@@ -28,7 +28,7 @@ func Names(r *Registry) (n int) {
 // MakeTriggerPanic lets the choice of the trigger panic, until the function returned is called.
 func MakeTriggerPanic(r *Registry) (undo func()) {
 	set := func(hedges int) {
-		for _, m := range r.methods {
+		for _, m := range r.methods() {
 			m.Learner.Config().MaxHedges = hedges
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -41,7 +40,6 @@ type Registry struct {
 	updating sync.Mutex // serializes Update; locked before mu
 	mu       sync.Mutex // serializes changes of targets, methods and names; no rule is compared or applied under it
 	named    int        // in names
-	methods  []*Method  // of all targets
 	once     list.List  // the methods with a single call, as far as makeRoom knows
 	kept     list.List  // the others, in the order in which makeRoom has looked at them
 	forgot   bool       // a method was removed
@@ -112,7 +110,6 @@ const (
 
 // entry tracks the use of a method, to decide on its removal. Registry.mu guards it.
 type entry struct {
-	index int           // in Registry.methods
 	calls int64         // at the last look
 	used  time.Duration // the last look that found a call, after the registry's origin
 
@@ -120,10 +117,19 @@ type entry struct {
 	queued int64         // calls when it was last put at the end of kept
 }
 
-func (r *Registry) insert(m *Method) {
-	m.entry.index, m.entry.place = len(r.methods), r.once.PushBack(m)
-	r.methods = append(r.methods, m)
+// methods returns the methods of all targets. r.mu must be held.
+func (r *Registry) methods() []*Method {
+	all := make([]*Method, 0, r.size())
+	for _, part := range []*list.List{&r.once, &r.kept} {
+		for e := part.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*Method))
+		}
+	}
+	return all
 }
+
+// size is the number of methods. r.mu must be held.
+func (r *Registry) size() int { return r.once.Len() + r.kept.Len() }
 
 const maxLooks = 32
 
@@ -161,7 +167,7 @@ func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	target := false
-	for _, m := range slices.Backward(r.methods) { // remove moves the last method
+	for _, m := range r.methods() {
 		if calls := m.Counters.activity(); calls != m.entry.calls {
 			m.entry.calls, m.entry.used = calls, at
 		} else if at-m.entry.used > idleAfter {
@@ -176,11 +182,6 @@ func (r *Registry) removeIdle(at time.Duration) {
 // remove removes a method, and its target if that has no other, and reports whether it removed the
 // target. r.mu must be held.
 func (r *Registry) remove(m *Method) (target bool) {
-	last := len(r.methods) - 1
-	r.methods[m.entry.index] = r.methods[last]
-	r.methods[m.entry.index].entry.index = m.entry.index
-	r.methods[last] = nil
-	r.methods = r.methods[:last]
 	r.unqueue(m)
 	r.forgot = true
 	m.Target.methods.Delete(m.Name)
@@ -223,7 +224,7 @@ func (r *Registry) Update(c settings.Config) {
 	defer r.updating.Unlock()
 	r.mu.Lock()
 	r.config.Store(&c) // methods that are made from now on have it
-	methods := slices.Clone(r.methods)
+	methods := r.methods()
 	r.mu.Unlock()
 	for _, m := range methods {
 		m.update(c.For(m.Target.Name, m.Name))

@@ -161,7 +161,7 @@ func (r *Registry) restore(snapshots []io.Reader) error {
 		m := r.Find(k.target, k.method)
 		if m == nil {
 			s := c.For(k.target, k.method)
-			if !s.Selected || len(r.methods) >= c.MaxMethods/2 {
+			if !s.Selected || r.size() >= c.MaxMethods/2 {
 				continue
 			}
 			m = r.newMethod(k.target, k.method, s)

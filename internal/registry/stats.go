@@ -21,7 +21,7 @@ func (r *Registry) Stats() stats.Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	add(&sum, r.departed.read(false))
-	for _, m := range r.methods {
+	for _, m := range r.methods() {
 		add(&sum, m.Counters.read(false))
 	}
 	return sum
@@ -29,7 +29,7 @@ func (r *Registry) Stats() stats.Counts {
 
 func (r *Registry) all() []*Method {
 	r.mu.Lock()
-	all := slices.Clone(r.methods)
+	all := r.methods()
 	r.mu.Unlock()
 	slices.SortFunc(all, func(a, b *Method) int {
 		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))

@@ -124,7 +124,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 		r.mu.Lock()
 		m := r.Find(target, methodName)       // another call may have been faster
 		if m == nil && r.config.Load() == c { // not updated in between
-			if len(r.methods) >= c.MaxMethods { // first, because the target may leave with its last method
+			if r.size() >= c.MaxMethods { // first, because the target may leave with its last method
 				r.makeRoom()
 			}
 			m = r.newMethod(target, methodName, s)
@@ -168,7 +168,7 @@ func (r *Registry) newMethod(target, name string, with *settings.Settings) *Meth
 	m.learn(&with.Config.Config, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
-	r.insert(m)
+	m.entry.place = r.once.PushBack(m)
 	return m
 }
 
