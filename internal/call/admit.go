@@ -41,7 +41,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true
-	} else if d.slow && !soFar.Attempts[n-1].TurnedAway() && d.estimate != nil { // the last attempt is late
+	} else if d.slow && d.estimate != nil && !soFar.Attempts[n-1].TurnedAway() { // the last attempt is late
 		d.noteLate()
 	}
 	e, why := d.consider()

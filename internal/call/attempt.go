@@ -145,7 +145,7 @@ func (c *Call) Channel(n int) *Channel {
 // pushbacks, and for a delay after it turned a hedge away.
 func (d *due) told() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if d.at(k).target != d.to.target {
+		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {

@@ -222,7 +222,7 @@ func (d *ended) primaryOfRace() primary {
 	if at, cut := r.Unanswered(0); cut {
 		return primary{cutShort: true, age: at}
 	}
-	p := primary{known: a.HasEnded(), err: a.Err, age: a.EndedAt, gone: goneBefore(d.call, r, 0)}
+	p := primary{known: a.Kind == race.Ended, err: a.Err, age: a.EndedAt, gone: goneBefore(d.call, r, 0)}
 	switch {
 	case d.headers && r.Winner == 0:
 		p.err, p.age, p.gone = d.Err, d.Age, d.gone
@@ -311,7 +311,7 @@ func traceRace(c *Call, r *race.Report) {
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if !a.Failed() || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
 			continue
 		}
 		c.hedges.failures |= 1 << n

@@ -158,8 +158,9 @@ type Report struct {
 
 type AttemptReport struct {
 	SentAt time.Duration
-	// Event is how the attempt ended, at EndedAt and with Err, before the report was delivered. It is
-	// zero for an attempt that had not ended. An end after the decision has no pushback.
+	// Event is how the attempt ended before the report was delivered, at EndedAt and with Err, a status
+	// other than OK. It is zero for an attempt that had not ended. An end after the decision has no
+	// pushback.
 	Event
 	EndedAt time.Duration
 	Err     error
@@ -167,13 +168,6 @@ type AttemptReport struct {
 	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
 	// flight.
 	CutShort bool
-}
-
-func (a *AttemptReport) HasEnded() bool { return a.Kind == Ended }
-
-// Failed reports whether the attempt ended with a status other than OK.
-func (a *AttemptReport) Failed() bool {
-	return a.End == Final || a.End == NonFatal || a.End == RejectedStatus
 }
 
 // NotBefore returns the age before which the attempt's server wants no other one; 0 without a pushback.
@@ -202,7 +196,7 @@ func (r *Report) FirstNotTurnedAway() int {
 // later.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := &r.Attempts[n]
-	answered := a.HasEnded() && (a.End == OK || a.End == RejectedReply)
+	answered := a.Kind == Ended && (a.End == OK || a.End == RejectedReply)
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
@@ -213,7 +207,7 @@ func (r *Report) Latency(n int) (latency time.Duration, answered, known bool) {
 		return bound, false, true
 	}
 	a := &r.Attempts[n]
-	if r.CallerGone && a.Failed() && r.GoneAt <= a.EndedAt {
+	if r.CallerGone && a.Err != nil && r.GoneAt <= a.EndedAt {
 		return a.EndedAt - a.SentAt, false, true
 	}
 	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != NonFatal || a.CutShort

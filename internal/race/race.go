@@ -92,7 +92,7 @@ func (r *Race) Decide() (out Result) {
 	err := r.entrant.Primary()
 	end := ended(&r.plan, r.policy, 0, r.entrant, err, !r.plan.Judged || r.isOpen())
 	returned = true
-	if r.endUntouched(end.End.IsRejected() || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
+	if r.endUntouched(r.plan.Judged && end.End.IsRejected() || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
 		return Result{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)

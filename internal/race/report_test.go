@@ -102,7 +102,7 @@ func TestReport(t *testing.T) {
 			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}
 		for n, a := range got.Attempts { // it answered, or was cut short, or neither
-			answered := a.HasEnded() && (a.End == race.OK || a.End == race.RejectedReply)
+			answered := a.Kind == race.Ended && (a.End == race.OK || a.End == race.RejectedReply)
 			if _, cut := got.Unanswered(n); cut && (answered || n == got.Winner) || got.FirstNotTurnedAway() > got.Hedges {
 				t.Fatalf("seed %d: attempt %d of %+v", seed, n, got)
 			}

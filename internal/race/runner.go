@@ -141,7 +141,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	if a.Decided {
 		r.DecidedAt, r.Winner = now, int(a.Winner)
 		for n := range r.Hedges + 1 {
-			r.Attempts[n].CutShort = n != r.Winner && !r.Attempts[n].HasEnded()
+			r.Attempts[n].CutShort = n != r.Winner && r.Attempts[n].Kind != Ended
 		}
 	}
 	if a.Deliver {
@@ -223,7 +223,7 @@ func (x *runner) ask(a Actions) Event {
 func (x *runner) prepare(n uint8) (ok bool) {
 	h := &x.hedges[n]
 	x.mu.Lock()
-	primaryInFlight := !x.report.Attempts[0].HasEnded()
+	primaryInFlight := x.report.Attempts[0].Kind != Ended
 	x.mu.Unlock()
 	h.marks = rpc.HedgeContext(lend(x, n), int(n), primaryInFlight)
 	h.ctx, h.cancel = context.WithCancelCause(h.marks)
