@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
 )
@@ -36,7 +37,7 @@ func (o *opener) open(ctx context.Context, conn call.Conn, opts []grpc.CallOptio
 // the attempt's goroutine may use its fields. Afterwards only RecvMsg may use the winner's fields,
 // and no goroutine a loser's.
 //
-// A hedge is a [race.Attempt]. The contest is the [race.Ending] of the primary.
+// A hedge is a [race.Attempt], and the primary the [race.Entrant].
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
@@ -71,6 +72,21 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 		m.ClientStream, err = o.open(ctx, m.stream.call.Conn, opts)
 	}
 	return err
+}
+
+func (m *streamAttempt) Primary() error { return m.awaitGoal() }
+
+func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
+
+func (m *streamAttempt) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+	c := m.stream
+	h := &streamAttempt{stream: c, to: c.call.Channel(n), n: uint8(n), goal: m.goal, cancel: cancel,
+		request: c.kept.Load().Message()}
+	if h.request == nil {
+		return nil
+	}
+	h.into = c.contest.replies.Make()
+	return h
 }
 
 // awaitGoal waits for the goal of the race and returns the attempt's error.

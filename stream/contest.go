@@ -1,11 +1,8 @@
 package stream
 
 import (
-	"context"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
@@ -20,8 +17,8 @@ const (
 	responseHeaders             // or the end of a stream without headers
 )
 
-// contest is the race of a stream's attempts: its [race.Policy], mostly by the call, and its
-// [race.Entrant]. The RecvMsg or Header that began it runs it.
+// contest is the race of a stream's attempts, and its [race.Policy], mostly by the call. The RecvMsg or
+// Header that began it runs it.
 type contest struct {
 	*call.Call
 	stream  *clientStream
@@ -122,7 +119,7 @@ func (k *contest) begin(into any) (was any) {
 	c := k.stream
 	c.primary.into = into
 	was = k.replies.Content()
-	k.race.Begin(c.call.Context, c.primary.cancel, k.plan(), k, k)
+	k.race.Begin(c.call.Context, c.primary.cancel, k.plan(), k, &c.primary)
 	return was
 }
 
@@ -169,24 +166,6 @@ func (k *contest) plan() race.Plan {
 	}
 	return p
 }
-
-func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
-
-func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
-
-func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, to: k.Channel(n), n: uint8(n), goal: k.stream.primary.goal, cancel: cancel,
-		request: k.stream.kept.Load().Message()}
-	if h.request == nil {
-		return nil
-	}
-	h.into = k.replies.Make()
-	return h
-}
-
-func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
-
-func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
 // Ended ends the call with the report of its race. If headers decided it, the first message is still
 // to come.
