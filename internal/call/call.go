@@ -95,7 +95,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 		c.untaught = c.untaught || !isReady(conn)
 	}
 	if !s.Off {
-		m.Target.CallBegins(selected)
+		m.Target.NoteSelected(selected)
 	}
 	m.Counters.Flush()
 	reportUnhedged(&c)
@@ -334,7 +334,7 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 
 // SendsOne marks the call as a stream of a method of hedge.WithSingleRequest.
 func (c *Call) SendsOne() {
-	if c.method != nil && c.method.SecondRequests.Begins() {
+	if c.method != nil && c.method.SecondRequests.Expected() {
 		c.NotReplayable()
 	}
 }

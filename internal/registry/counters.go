@@ -178,8 +178,8 @@ const (
 	mostLevel = 10 * often
 )
 
-// Begins notes a stream that begins, and reports whether second messages are frequent.
-func (t *SecondRequests) Begins() bool {
+// Expected reports whether a second message is expected of a stream that begins, and counts the stream.
+func (t *SecondRequests) Expected() bool {
 	level := t.level.Load()
 	if level > 0 {
 		t.level.Add(-1)

@@ -38,7 +38,7 @@ type Target struct {
 	throttle *guard.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
-	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see CallBegins
+	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see NoteSelected
 
 	methods sync.Map // full name → *Method
 	count   int      // methods; guarded by Registry.mu
@@ -221,9 +221,9 @@ const (
 	maxSeen        = 10  // methods in the notice
 )
 
-// CallBegins records a call. It emits a notice, once, if none of the first firstCallsSeen calls was
-// selected.
-func (t *Target) CallBegins(selected bool) {
+// NoteSelected records whether the options select a call. It emits a notice, once, if they selected
+// none of the first firstCallsSeen calls.
+func (t *Target) NoteSelected(selected bool) {
 	switch n := t.unselected.Load(); {
 	case n >= firstCallsSeen:
 	case selected:
