@@ -55,7 +55,6 @@ const (
 
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
-	l.measured.fade(now)
 	d := l.sinceChange(now)
 	if l.warming(c) {
 		return
@@ -68,7 +67,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	}
 	m := l.owner.Budget.Market(now)
 	problem := Problem{
-		Primary: primary, Hedge: hedge, Measured: l.measured.export(), Price: m.Price,
+		Primary: primary, Hedge: hedge, Measured: l.measured.recent(now), Price: m.Price,
 		Hedges: c.MaxHedges, MinDelay: c.MinDelay, Latest: c.Latest,
 	}
 	l.account.fill(&problem, c, l.schedule.learned.Load(), l.sent.Load(), m)

@@ -61,35 +61,30 @@ func (r *measured) add(age, rest time.Duration, hedges int) {
 	o.Rest.Add(rest)
 }
 
-// fade decays all calls by the time since the last fade.
-func (r *measured) fade(now time.Time) {
+// recent decays all calls by the time since it was last called, and returns copies, sorted by kind.
+func (r *measured) recent(now time.Time) (all []HedgedCalls) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	factor := 1.0
 	if !r.faded.IsZero() {
-		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
-		for i := range r.of {
-			r.of[i].Rest = r.of[i].Rest.Times(factor)
-		}
-		r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return o.Rest.Total() < 0.5 })
+		factor = math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
 	}
 	r.faded = now
+	for i := range r.of {
+		r.of[i].Rest = r.of[i].Rest.Times(factor)
+	}
+	r.of = slices.DeleteFunc(r.of, func(o HedgedCalls) bool { return o.Rest.Total() < 0.5 })
+	for _, o := range r.of {
+		o.Rest = slices.Clone(o.Rest)
+		all = append(all, o)
+	}
+	return all
 }
 
 func (r *measured) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of, r.faded = nil, time.Time{}
-}
-
-// export returns copies of all calls, sorted by kind.
-func (r *measured) export() []HedgedCalls {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := slices.Clone(r.of)
-	for i := range all {
-		all[i].Rest = slices.Clone(all[i].Rest)
-	}
-	return all
 }
 
 // observed compares the hedged calls of one age with the prediction, for each point: the number of
