@@ -85,7 +85,7 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
 	by, at := m.Target.by, m.Target.at
-	caused := m.own.exhausted(now, t.Method, alone, true) && m.own.seen.comparable(&whole.seen)
+	caused := m.own.exhausted(now, t.Method, alone, true)
 	if caused {
 		m.Target.by, m.Target.at = m, now
 	}
@@ -96,22 +96,12 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
 
 const (
-	// The share recovers from 0 to 1 in minRecovery. Each sign that comes soon after the last one
-	// doubles the recovery, up to maxRecovery.
-	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
-	minSent                  = 1.0 / 64 // smallest share, except in a pause, where it is 0
-
-	// A hedge may cause a RESOURCE_EXHAUSTED for settle. The pause after a sign is half of it, and failures
-	// prolong the pause up to minCount.
-	settle = 10 * time.Second
-
-	signFailures  = 10 // failures within about signWindow that are a sign against hedges
-	signWindow    = 3 * time.Second
-	suspectedFor  = 10 * time.Minute // after a sign in which a single failure is a sign
+	recovery      = 30 * time.Second // of the share from 0 to 1, after a pause
+	settle        = 10 * time.Second // for which a hedge may cause failures; the pause after a sign is half of it
+	signFailures  = 10               // failures within about settle that are a sign against hedges
 	minCount      = time.Minute      // shortest pause that counts failures
-	maxCount      = 6 * time.Minute  // longest pause, and longest time between two signs that makes a pause count
+	maxCount      = 6 * time.Minute  // longest pause; so long after a sign, a single failure is a sign
 	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
-	minDepth      = 20               // smallest limit of saved expected failures
 	rateWindow    = 30 * time.Minute // memory of the failures that lower the expected rate
 )
 
@@ -122,9 +112,8 @@ type hold struct {
 	sent, last time.Time   // the last hedge; the last advance
 	calls      float64     // at the last advance
 
-	missing  float64       // 1 minus the share
-	recovery time.Duration // of missing from 1 to 0
-	since    time.Time
+	missing float64 // 1 minus the share
+	since   time.Time
 
 	// Failures in a pause of minCount or more are not due to hedges. They set the expected rate,
 	// and an expected failure has no effect: see docs/guard.md.
@@ -151,15 +140,14 @@ func (h *hold) state(now time.Time) stats.Guard {
 }
 
 // exhausted records a RESOURCE_EXHAUSTED and reports whether hedges may be its cause. alone marks a
-// failure of a hedge without one of its primary. If the failure is a sign and own is set, the share falls.
+// failure of a hedge without one of its primary. If the failure is a sign and own is set, a pause begins.
 func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	h.seen.note(now, calls, rateWindow)
-	h.expected.rate = min(h.expected.rate, h.seen.share())
+	h.expected.rate = min(h.expected.rate, h.seen.failures/max(1, h.seen.calls))
 	pausing, since := h.pausing(now), now.Sub(h.begun)
 	switch {
 	case pausing && since > settle:
 		h.failures++
-		h.length = max(h.length, min(since+settle/2, minCount))
 		return false
 	case !pausing && !within(now, h.sent, settle):
 		return false
@@ -167,30 +155,20 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 		h.expected.credit--
 		return false
 	}
-	h.noted.note(now, calls, signWindow)
-	if !own || !alone && h.missing == 0 && h.noted.failures < signFailures && since > suspectedFor {
+	h.noted.note(now, calls, settle)
+	if !own || !alone && h.missing == 0 && h.noted.failures < signFailures && since > maxCount {
 		return true
 	}
-	recovery := max(h.recovery, minRecovery)
-	if pausing {
-		h.length = max(h.length, since+settle/2)
-	} else {
-		if recovery = min(2*recovery, maxRecovery); h.missing == 0 && since > recovery {
-			recovery = minRecovery
-		}
+	if !pausing {
 		h.begun, h.length, h.failures, h.callsBefore, h.counted = now, settle/2, 0, calls, false
-		switch { // about a whole number of intervals between signs: 1.8 of them may have the failures of one
-		case since <= maxCount/2:
-			h.length = max(2*since, minCount)
-		case since <= maxCount:
-			h.length = min(since+2*settle, maxCount)
+		if since <= maxCount { // one interval between signs: 1.8 of them may have the failures of one
+			h.length = min(max(since+2*settle, minCount), maxCount)
 		}
 	}
 	if h.missing == 0 {
 		h.since = now
 	}
-	h.missing, h.recovery = min(1-(1-h.missing)*math.Exp2(-h.noted.failures), 1-minSent), recovery
-	h.noted.failures = 0
+	h.missing, h.noted.failures = 1-(1-h.missing)*math.Exp2(-h.noted.failures), 0
 	h.watching.Store(true)
 	return true
 }
@@ -202,13 +180,13 @@ func (h *hold) advance(now time.Time, calls float64) {
 	}
 	h.expected.credit = min(h.expected.credit+expectedTimes*h.expected.rate*max(0, calls-h.calls), h.expected.depth)
 	after := now.Sub(h.begun) - h.length // since the end of the pause
-	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/max(h.recovery, 1).Seconds(), 0)
+	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/recovery.Seconds(), 0)
 	if after >= 0 && h.length >= minCount && !h.counted {
 		// The calls of the counted part of the pause, assuming a steady rate: advance may run much
 		// later.
 		during := (calls - h.callsBefore) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
-		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // plus half a standard deviation
-		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
+		h.expected.rate = h.failures / max(during, 1)
+		h.expected.credit, h.expected.depth, h.counted = min(h.failures, signFailures/2), 2*h.failures, true
 	}
 	h.watching.Store(h.missing > 0)
 	h.last, h.calls = now, calls
@@ -227,9 +205,3 @@ func (f *frequency) note(now time.Time, calls float64, memory time.Duration) {
 	f.calls = f.calls*math.Exp(-gap) + max(0, calls-f.lastCalls)*min(1, 1/gap)
 	f.failures, f.last, f.lastCalls = f.failures*math.Exp(-gap)+1, now, calls
 }
-
-// share is the recent share of calls that failed.
-func (f *frequency) share() float64 { return f.failures / max(1, f.calls) }
-
-// comparable reports whether f is at least a quarter of all, so that both may have the same cause.
-func (f *frequency) comparable(all *frequency) bool { return f.share() >= all.share()/4 }

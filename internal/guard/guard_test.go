@@ -145,6 +145,40 @@ func TestGuard_OtherMethods(t *testing.T) {
 	}
 }
 
+// TestGuard_ALimit: near a limit that hedges would use up, hedges make few calls fail, in one method or
+// in several that share the limit, and at a limit without room for any hedge next to none.
+func TestGuard_ALimit(t *testing.T) {
+	longtest.Computation(t)
+	for _, tc := range []struct {
+		rate, load float64
+		methods    int
+		most       float64 // percent of calls
+	}{
+		{rate: 20, load: 1.0, methods: 1, most: 1.0},
+		{rate: 20, load: 1.1, methods: 1, most: 2.6},
+		{rate: 200, load: 0.96, methods: 1, most: 0.1},
+		{rate: 200, load: 1.1, methods: 1, most: 0.4},
+		{rate: 200, load: 0.96, methods: 10, most: 0.1},
+	} {
+		failed := [2]float64{} // percent, plain and hedged
+		for hedged := range failed {
+			for seed := range uint64(longtest.Size(2, 6)) {
+				w := newWorld(seed)
+				for range tc.methods {
+					w.add(always(tc.rate/float64(tc.methods)), 0.1*float64(hedged))
+				}
+				w.refuses = limit(tc.rate/tc.load, tc.rate/4)
+				w.pass(4 * time.Hour * 20 / time.Duration(tc.rate) * 5)
+				failed[hedged] += 100 * float64(w.failed) / float64(w.made) / float64(longtest.Size(2, 6))
+			}
+		}
+		if more := failed[1] - failed[0]; more > tc.most {
+			t.Errorf("%v calls a second of %v, %d methods: %.3f%% more calls fail, want at most %v", tc.rate, tc.rate/tc.load,
+				tc.methods, more, tc.most)
+		}
+	}
+}
+
 // TestGuard_AfterTheCause: 15 minutes after any cause has ended, at least 90% of hedges are sent,
 // under any traffic.
 func TestGuard_AfterTheCause(t *testing.T) {
@@ -203,8 +237,8 @@ func TestGuard_Signs(t *testing.T) {
 		{name: "a hedge", hedge: second, alone: 1, share: 0.5},
 		{name: "three hedges", hedge: second, alone: 3, share: 0.125},
 		{name: "a hedge after primaries", hedge: second, primary: 2, alone: 1, share: 0.125},
-		{name: "many primaries", hedge: second, primary: 10, share: 1.0 / 64},
-		{name: "many hedges", hedge: second, alone: 100, share: 1.0 / 64},
+		{name: "many primaries", hedge: second, primary: 10, share: 1.0 / 1024},
+		{name: "many hedges", hedge: second, alone: 100},
 		{name: "long after a hedge", hedge: time.Minute, primary: 100, share: 1},
 		{name: "without a hedge", primary: 100, share: 1},
 	} {

@@ -39,13 +39,10 @@ var rules = [causes]struct {
 	noReason:   {time.Second, time.Minute, 5, 2},
 }
 
-const (
-	// A cut without a reason sets a limit only within suspicion of the last one, or of the end of its
-	// limit: processes crash, too. A cut while a limit leaves few hedges shows another cause; cuts
-	// without a reason then set no limit for cleared.
-	suspicion = time.Minute
-	cleared   = 30 * time.Minute
-)
+// A cut without a reason sets a limit only within a step of the last one, or of the end of its limit:
+// processes crash, too. A cut while a limit leaves few hedges shows another cause; cuts without a
+// reason then set no limit for cleared.
+const cleared = 30 * time.Minute
 
 // Resets bounds the hedges of one target at a server that counts resets: see stats.Resets. The zero
 // Resets has no limit. It is safe for concurrent use.
@@ -169,7 +166,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 		return false
 	case c == noReason && now.Before(r.trusts):
 		return false
-	case c == noReason && now.Sub(r.lifted(c)) > suspicion:
+	case c == noReason && now.Sub(r.lifted(c)) > rules[c].step:
 		l.before, l.top, l.cutAt = 0, 0, now
 	default:
 		if !limited {

@@ -29,14 +29,12 @@ func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 	return t
 }
 
-// calm is how long after the last failure hedges of another target's calls are sent again. Where no
-// primary is sent, nothing else would ever succeed.
-const calm = 10 * time.Second
-
 // Throttles reports whether no hedge may be sent at now, by a call of this target or from elsewhere.
+// Hedges from elsewhere are sent again settle after the last failure: where no primary is sent,
+// nothing else would ever succeed.
 func (t *Throttle) Throttles(now time.Time, elsewhere bool) bool {
 	return t != nil && 2*t.tokens.Load() <= t.MilliTokens &&
-		!(elsewhere && now.UnixNano()-t.failedAt.Load() >= int64(calm))
+		!(elsewhere && now.UnixNano()-t.failedAt.Load() >= int64(settle))
 }
 
 func (t *Throttle) Failed() {
