@@ -109,6 +109,8 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 		{name: "slow", delay: usual, took: 20 * ms, trusted: time.Second, first: 40 * ms, next: 20 * ms},
 		{name: "other methods", delay: usual, took: 25 * ms, trusted: 1250 * ms, others: 40, first: 50 * ms, next: 25 * ms,
 			last: 25 * ms / 2},
+		{name: "answered after its hedge was due", delay: usual, took: 10 * time.Second, trusted: 2 * time.Second,
+			first: 80 * ms, next: 40 * ms, last: 20 * ms},
 		{name: "a long call", delay: 2 * time.Second, took: 3 * time.Second, trusted: time.Minute, first: 2*usual + 500*ms,
 			next: 2*usual + 500*ms, last: 2*usual + 500*ms},
 	} {

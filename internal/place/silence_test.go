@@ -169,6 +169,7 @@ func TestCount_Silent(t *testing.T) {
 		{name: "two stragglers, far apart", late: []time.Duration{0, 11 * s}, after: s},
 		{name: "many stragglers", late: []time.Duration{0, 1, s, 2 * s, 9 * s}, after: 10 * s},
 		{name: "ten seconds", late: []time.Duration{0, s, 10 * s}, want: true},
+		{name: "and half a minute", late: []time.Duration{0, s, 10 * s}, after: 31 * s, want: true},
 		{name: "and a minute", late: []time.Duration{0, s, 10 * s}, after: time.Minute},
 		{name: "an answer", late: []time.Duration{0, s, 10 * s}, answer: true},
 	} {
