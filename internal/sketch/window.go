@@ -123,11 +123,13 @@ func (w *Window) Restore(calls Counts) (n int64) {
 // DropRestored removes what is left of Restore's calls.
 func (w *Window) DropRestored() {
 	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && s.first == math.MaxInt64 {
+		if s := w.ring[i].Load(); s != nil && s.restored() {
 			w.ring[i].CompareAndSwap(s, nil)
 		}
 	}
 }
+
+func (s *slot) restored() bool { return s.first == math.MaxInt64 }
 
 // Between returns the distribution of the window at now, from the mark from on and before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
@@ -260,7 +262,7 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 			return newest // another recorder began it, or this one is late and its own slot is gone
 		}
 		next := newest.number // the slot goes on if it holds few calls, or the clock was set back
-		if behind > 0 && newest.calls(w.keep/Steps) >= w.keep/Steps {
+		if behind > 0 && (newest.restored() || newest.calls(w.keep/Steps) >= w.keep/Steps) {
 			next++ // by one, whatever the number of steps without a call: empty steps must not push out calls
 		}
 		switch {
