@@ -26,9 +26,9 @@ type due struct {
 	busy    bool          // this process is short of processor time, so the answer may lie unread
 }
 
-// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn counts the
-// hedges that were considered, including hedge n. A hedge that is admitted is paid for; Sent counts
-// it.
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
+// hedges that count against the maximum, including hedge n. A hedge that is admitted is paid for; Sent
+// counts it.
 func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	catchUp(c, soFar)
 	if !c.Hedged {
@@ -285,7 +285,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 // isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.
 func isOnlyHope(r *race.Report, n int) bool {
 	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
-		return a.End != race.NonFatal
+		return a.End != race.NonFatal // the End of an attempt in flight is OK, the zero value
 	})
 }
 

@@ -7,20 +7,18 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Event is one thing that happened in a race. Fields that do not name its Kind are zero.
+// Event is one thing that happened in a race. A field is zero unless its comment names the Kind.
 type Event struct {
 	Kind     EventKind
 	Attempt  uint8    // Ended: which attempt, 0 being the primary
 	End      EndKind  // Ended: how
 	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
-	// Repeat, of Ended with NonFatal, allows the race to send the call again, once: see Machine.callAgain.
-	Repeat bool
-	// Failover, of Ended with NonFatal, makes the next hedge due at once, as a rejected answer does.
-	Failover bool
-	Wait     time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
-	// Paid means that the hedge that was considered is paid for: always if it is Admitted.
-	Paid  bool
+	Repeat   bool     // Ended with NonFatal: the call may be sent again, once: see Machine.callAgain
+	Failover bool     // Ended with NonFatal: the next hedge is due at once, as after a rejected answer
+
+	Wait  time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
+	Paid  bool          // Admitted, NotReplayable, Ended with Panicked: the considered hedge is paid for
 	Until time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
 
@@ -83,9 +81,8 @@ type Actions struct {
 	At          time.Duration
 
 	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
-	// lock is held meanwhile. Turn is the number of hedges considered so far,
-	// including this one. It stays the same if the policy is asked about the hedge
-	// again.
+	// lock may be held. Turn is the number of hedges that count against MaxHedges,
+	// including this one.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered or sent repeats the call
 	Failover  bool  // the hedge that is considered or sent is due because an attempt failed

@@ -14,7 +14,7 @@ type Rules struct {
 	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
-	// MaxHedges is the maximum number of hedges of the call, 0 to MaxHedges. Hedges that
+	// MaxHedges is the maximum number of hedges of the call, 0 to the constant MaxHedges. Hedges that
 	// were turned away do not count, unless FailureSendsNext is set.
 	MaxHedges uint8
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
@@ -57,7 +57,7 @@ type Machine struct {
 	decided   bool
 	asked     bool     // the next hedge is being considered: see Actions.Ask
 	sent      uint8    // hedges sent
-	turns     uint8    // hedges that count against MaxHedges: see considered
+	turns     uint8    // hedges that count against MaxHedges: sent and not turned away; callAgain may lower it
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
@@ -72,7 +72,7 @@ type Machine struct {
 	kept      Attempts // attempts with a rejected reply that keep their contexts
 	stale     bool     // a rejected answer or a failover came after the last Ask
 	failover  bool     // the next hedge is due because an attempt failed since the last Ask
-	rescues   bool     // the hedge that was considered last, and not sent yet, is due because of that
+	rescues   bool     // the hedge that was considered last, and not sent yet, is due because of a failure
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -178,25 +178,20 @@ func (m *Machine) drop(e Event, a *Actions) {
 	}
 }
 
+// send sends the hedge that was considered. The next hedge is due one delay later, unless an end has
+// called for it.
 func (m *Machine) send(now time.Duration, a *Actions) {
 	m.sent++
+	m.turns++
 	a.Failover, m.rescues = m.rescues, false
 	if a.Repeat = m.repeat == repeating; a.Repeat {
 		m.repeat = repeated
 	}
-	m.considered(now)
-	m.inFlight |= only(m.sent)
-	a.Start = m.sent
-}
-
-// considered counts a hedge that was sent. failed takes out hedges that are turned away. The next
-// hedge is due one delay later, unless an end has called for it.
-func (m *Machine) considered(now time.Duration) {
-	m.turns++
-	m.failover = m.failover && m.calledFor
-	if !m.calledFor {
+	if m.failover = m.failover && m.calledFor; !m.calledFor {
 		m.due = max(now+m.rules.Delay, m.notBefore)
 	}
+	m.inFlight |= only(m.sent)
+	a.Start = m.sent
 }
 
 func (m *Machine) ended(e Event, now time.Duration, a *Actions) {

@@ -10,19 +10,19 @@ import (
 // method.
 type Policy interface {
 	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
-	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to
-	// now, valid during the call. Calls of Admit never overlap, and none follows Ended.
+	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to now, valid
+	// during the call. Calls of Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *Report) Event
 	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
 	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
-	// if the failure makes the next hedge due.
-	// Failure may be called concurrently, after Ended, and more than once for an attempt.
+	// if the failure makes the next hedge due. Failure may be called concurrently, after Ended, and
+	// more than once for an attempt.
 	Failure(n int, err error, trailer metadata.MD) Event
 	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
 	Ended(r *Report)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
-	// call does not return before it. failover reports whether the hedge was due because another
+	// call does not return before Sent does. failover reports whether the hedge was due because another
 	// attempt had failed.
 	Sent(n int, failover bool)
 	// LoserPanicked is called when a loser panics after the report, at any time, on any goroutine.
@@ -62,8 +62,8 @@ type Ending interface {
 	Trailer() metadata.MD
 	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
 	// called if Rules.Judged is set, at most once, on the attempt's goroutine, while the race is
-	// undecided, and not for a failure that cannot end it; the call waits for it. If
-	// ok is false, open reports whether the attempt needs its context for as long as it may still
-	// win: a stream does, and a value of hedge.Do may.
+	// undecided, and not for a failure that cannot end it; the call waits for it. If ok is false,
+	// open reports whether the attempt needs its context for as long as it may still win: a stream
+	// does, and a value of hedge.Do may.
 	Accepts(err error) (ok, open bool)
 }
