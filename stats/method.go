@@ -148,7 +148,8 @@ type Forecast struct {
 
 // Guard is the state of the guard, which holds back hedges that exhaust a rate limit: see
 // docs/guard.md. Each RESOURCE_EXHAUSTED that hedges may have caused halves the share of hedges that
-// are sent, of the method or of all methods of the target. The share recovers within eight minutes.
+// are sent, of the method or of all methods of the target. The share is 0 for a pause of 5 s to 6
+// minutes, and then recovers within 30 s.
 type Guard struct {
 	Share float64 // of due hedges, 0 to 1, that may be sent; 1 if none is held back
 	// Since is the start of the reduction, and Reason its cause. Both are zero without one.

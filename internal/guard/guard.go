@@ -34,7 +34,8 @@ type Guard struct {
 // count as several.
 type Traffic struct{ Method, Target float64 }
 
-// Ticket is the number that a hedge has drawn: the hedge may be sent if it is below the share.
+// Ticket is the number from 0 to 1 that a hedge has drawn. The hedge may be sent if the number is below
+// the share.
 type Ticket struct {
 	hedge int
 	value float64
@@ -89,7 +90,8 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	if caused {
 		m.Target.by, m.Target.at = m, now
 	}
-	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // two methods failed
+	twoFailed := caused && by != m && within(now, at, settle)
+	whole.exhausted(now, t.Target, alone, twoFailed)
 }
 
 // within reports whether t was at most d before now. It is false for the zero t.
@@ -97,10 +99,10 @@ func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.
 
 const (
 	recovery      = 30 * time.Second // of the share from 0 to 1, after a pause
-	settle        = 10 * time.Second // for which a hedge may cause failures; the pause after a sign is half of it
+	settle        = 10 * time.Second // for which a hedge may cause failures; the shortest pause is half of it
 	signFailures  = 10               // failures within about settle that are a sign against hedges
 	minCount      = time.Minute      // shortest pause that counts failures
-	maxCount      = 6 * time.Minute  // longest pause; so long after a sign, a single failure is a sign
+	maxCount      = 6 * time.Minute  // longest pause; after a sign, the time in which one failure is a sign
 	expectedTimes = 1.25             // ratio of the expected rate to the rate in pauses
 	rateWindow    = 30 * time.Minute // memory of the failures that lower the expected rate
 )
@@ -140,8 +142,9 @@ func (h *hold) state(now time.Time) stats.Guard {
 }
 
 // exhausted records a RESOURCE_EXHAUSTED and reports whether hedges may be its cause. alone marks a
-// failure of a hedge without one of its primary. If the failure is a sign and own is set, a pause begins.
-func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
+// failure of a hedge without one of its primary. A failure can be a sign only if mayPause is set. A sign
+// begins a pause, or lowers the share further in its first settle.
+func (h *hold) exhausted(now time.Time, calls float64, alone, mayPause bool) bool {
 	h.seen.note(now, calls, rateWindow)
 	h.expected.rate = min(h.expected.rate, h.seen.failures/max(1, h.seen.calls))
 	pausing, since := h.pausing(now), now.Sub(h.begun)
@@ -156,12 +159,12 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 		return false
 	}
 	h.noted.note(now, calls, settle)
-	if !own || !alone && h.missing == 0 && h.noted.failures < signFailures && since > maxCount {
+	if !mayPause || !alone && h.missing == 0 && h.noted.failures < signFailures && since > maxCount {
 		return true
 	}
 	if !pausing {
 		h.begun, h.length, h.failures, h.callsBefore, h.counted = now, settle/2, 0, calls, false
-		if since <= maxCount { // one interval between signs: 1.8 of them may have the failures of one
+		if since <= maxCount { // long enough to count the failures of one interval between signs
 			h.length = min(max(since+2*settle, minCount), maxCount)
 		}
 	}
