@@ -19,17 +19,17 @@ func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody
 // the race waits for other attempts.
 const maxBody = 1 << 20
 
-// early is a body of which a part is read before its reader asks for it.
+// early is a body that is read in part before its reader asks for it.
 type early struct {
 	io.ReadCloser
-	at     int // in kept
+	at     int // in kept: the bytes before it were returned by Read
 	closed atomic.Bool
-	ahead  bool // readAhead is running; mu guards this field and the next ones
 
-	mu   sync.Mutex
-	kept []byte     // the part that was read
-	err  error      // ended it
-	more *sync.Cond // for readAhead
+	mu    sync.Mutex // guards the fields below while a goroutine of readAhead runs
+	ahead bool       // a goroutine of readAhead runs
+	kept  []byte     // the part that was read
+	err   error      // of Read, which ended the body
+	more  *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
 }
 
 // peek reads a little more. Only one goroutine at a time does.
@@ -39,11 +39,11 @@ func (e *early) peek() {
 	e.change(func() { e.kept, e.err = kept[:len(kept)+n], err })
 }
 
-// change makes a change, for which other goroutines may be waiting.
-func (e *early) change(make func()) {
+// change runs f under the lock and wakes the goroutines that wait for a change.
+func (e *early) change(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if make(); e.more != nil {
+	if f(); e.more != nil {
 		e.more.Broadcast()
 	}
 }
@@ -62,7 +62,7 @@ func (e *early) readAhead() {
 	go e.readAll()
 }
 
-// wait waits until readAll has ended, or the body is closed, which may not stop its reader.
+// wait waits until readAll has ended, or until the body is closed: closing may not end a Read in progress.
 func (e *early) wait() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +71,7 @@ func (e *early) wait() {
 	}
 }
 
-// Read returns what was read ahead, and then the rest.
+// Read returns the kept part, and then the rest.
 func (e *early) Read(p []byte) (n int, err error) {
 	e.mu.Lock()
 	for e.ahead && (e.at == len(e.kept) || e.closed.Load()) {
@@ -115,7 +115,7 @@ func (x *exchange) readUpload() *http.Request {
 		stop := context.AfterFunc(ctx, func() { body.Close() })
 		if req.GetBody != nil {
 			body.readAll()
-		} else { // it may be a reader that Close does not stop
+		} else { // Close may not end a Read of this body
 			body.readAhead()
 			body.wait()
 		}
@@ -141,12 +141,12 @@ func (a *attempt) setBody() {
 	}
 }
 
-// body is the body of the winner's response, or of an unhedged one whose beginning has the answer.
-// If the caller closes the latter before the answer, nothing is learned.
+// body is the body of the winner's response, or of an unhedged response whose body begins with the
+// answer. If the caller closes the body before the answer, nothing is learned.
 type body struct {
 	*early
 	of      *attempt
-	headers time.Duration // the age of the call when they came
+	headers time.Duration // the age of the call when the headers came
 }
 
 func (b body) Read(p []byte) (n int, err error) {

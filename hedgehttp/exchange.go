@@ -26,10 +26,10 @@ type exchange struct {
 	call    call.Call
 	primary attempt
 	hedges  []*attempt
-	next    *attempt // the hedge that WithHedgeRequest has made, until it is sent
-	again   bool     // the request may be sent again: see send
-	may     call.HTTPOption
-	open    atomic.Bool // the primary has the headers of a stream, and no answer yet
+	next    *attempt        // the hedge that WithHedgeRequest has made, until it is sent
+	again   bool            // the request may be sent again: see send
+	may     call.HTTPOption // see begin
+	open    atomic.Bool     // the primary has the headers of a stream, and no answer yet
 
 	trace httptrace.ClientTrace // of the primary
 	mu    sync.Mutex
@@ -97,8 +97,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return winner.deliver()
 }
 
-// unhedged sends an unhedged request, and learns its latency. A response whose body has the answer is
-// returned with its headers; its latency is learned when the caller has read the answer.
+// unhedged sends an unhedged request, and learns its latency. If the answer is in the body of the
+// response, the latency is learned when the caller has read the answer.
 func (a *attempt) unhedged() (*http.Response, error) {
 	defer a.settle()
 	if a.send(a.base); !a.known && a.end.err == nil && a.call.Teaches() {
@@ -131,8 +131,8 @@ func (x *exchange) Replayable() bool {
 	return true
 }
 
-// newHedge returns a hedge with a copy of the caller's request. The copy is made before Run, because
-// the caller may get its request back.
+// newHedge returns a hedge with a copy of the caller's request. Run must not make the copy: RoundTrip
+// may have returned, and the caller may change the request.
 func (x *exchange) newHedge() *attempt {
 	h := &attempt{exchange: x, req: x.caller.Clone(x.caller.Context()), cancel: func(error) {}}
 	h.setBody()
@@ -144,7 +144,7 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	if x.next = nil; h == nil {
 		h = x.newHedge()
 	}
-	// Not the race's context: a rejected response that wins is read after the race has ended that.
+	// The race's context would end before the caller has read a rejected response that wins.
 	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
 	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { cancel(cause); freeRace(cause) }
 	x.hedges = append(x.hedges, h)
@@ -167,8 +167,8 @@ type attempt struct {
 	known   bool         // the end is known; otherwise it is in the body
 	made    bool         // WithHedgeRequest made the request
 	started atomic.Bool  // the request is being sent, or will not be
-	settled atomic.Bool  // see settle
-	notes   atomic.Int32 // see free
+	settled atomic.Bool  // settle was called
+	notes   atomic.Int32 // waits and raced: see free
 }
 
 // answer sends the request through rt and waits for the answer.
@@ -195,9 +195,8 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 	return a.end.err
 }
 
-// free notes that the attempt has ended and the race may not have, or that a hedge is sent. Once both
-// are so, it reads the response ahead: the transport may have a limit of connections, and hedges wait
-// for this one.
+// free adds waits or raced to the attempt's notes. Once it has both, free reads the response ahead,
+// because the transport may limit its connections, and a hedge may wait for that of the attempt.
 func (a *attempt) free(note int32) {
 	was := a.notes.Or(note)
 	if was != waits|raced && was|note == waits|raced && a.res != nil && !a.hasNone() && a.body.err == nil {
@@ -205,7 +204,10 @@ func (a *attempt) free(note int32) {
 	}
 }
 
-const waits, raced = 1, 2
+const (
+	waits = 1 << iota // the attempt has ended, and the race may go on
+	raced             // a hedge is sent
+)
 
 // send sends the request through rt and waits for the response. If package net/http cancels a loser
 // as its response arrives, it may fail the next request on that connection, with the loser's cause.
