@@ -41,9 +41,9 @@ type destination struct {
 	settings *settings.Settings // in force when it was chosen
 }
 
-// GoElsewhere sends hedge n of a hedged call to of(n), which Admit calls for each hedge that is due. It
-// must be called before the race. If the call is not hedged, it is a no-op. atOnce allows a call of of
-// now, for plans that are made before the first hedge.
+// GoElsewhere sends hedge n of a hedged call to of(n). It must be called before the race. If the call is
+// not hedged, it is a no-op. Admit calls of for each hedge that is due. With atOnce, GoElsewhere may
+// call of(1), for plans that are made before the first hedge.
 func (c *Call) GoElsewhere(of func(n int) Destination, atOnce bool) {
 	if !c.Hedged {
 		return
@@ -126,8 +126,8 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer records the peer of hedge n, which a gRPC hedge knows at its end, unless the hedge went
-// elsewhere. It may be called at any time, concurrently.
+// HedgePeer records the peer of a gRPC hedge, hedge n, unless the hedge went elsewhere. The peer is known
+// at the hedge's end. HedgePeer may be called at any time, concurrently.
 func (c *Call) HedgePeer(n int, p *peer.Peer) {
 	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && ok && conn != nil {
 		c.method.Target.HedgePeer(conn, p, c.Record)
@@ -141,8 +141,8 @@ func (c *Call) Channel(n int) *Channel {
 	return to
 }
 
-// told returns the ages until which the destination of the hedge wants no attempt of the call: by its
-// pushbacks, and for a delay after it turned a hedge away.
+// told returns the ages until which the destination of the hedge wants no attempt of the call: the end
+// of its pushbacks, and one delay after it turned a hedge away.
 func (d *due) told() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
 		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {

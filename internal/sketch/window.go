@@ -120,7 +120,7 @@ func (w *Window) Restore(calls Counts) (n int64) {
 	return n
 }
 
-// DropRestored removes what is left of Restore's calls.
+// DropRestored removes the calls of Restore that have not left.
 func (w *Window) DropRestored() {
 	for i := range w.ring {
 		if s := w.ring[i].Load(); s != nil && s.restored() {
@@ -131,7 +131,8 @@ func (w *Window) DropRestored() {
 
 func (s *slot) restored() bool { return s.first == math.MaxInt64 }
 
-// Between returns the distribution of the window at now, from the mark from on and before to.
+// Between returns the distribution of the window at now, of the slots that began at from or later, and
+// before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 	var t tally
 	var present [slots]*slot
@@ -237,10 +238,10 @@ func (w *Window) stepNumber(now time.Time) int64 {
 
 const longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
 
-// NewKeeping returns an empty window like [New], but which keeps the given number of calls, or up
-// to a fifteenth more, regardless of age, for up to 720 windows. Calls older than the window leave
-// only as newer calls replace them. A step begins a slot only if the previous slot holds its share
-// of the calls to keep.
+// NewKeeping returns an empty window like [New] that keeps the given number of calls, or up to a
+// fifteenth more, regardless of age, for up to 720 windows. Calls older than the window leave only as
+// newer calls replace them. A step begins a slot only if the previous slot holds its share of the calls
+// to keep, or restored calls.
 func NewKeeping(window time.Duration, calls int) *Window {
 	w := New(window)
 	w.keep = int64(calls)

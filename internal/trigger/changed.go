@@ -9,8 +9,8 @@ import (
 
 const (
 	unlikely = 1e-7 // that chance explains a difference
-	few      = 16   // latencies at least to know a distribution
-	complete = 0.95 // share of its calls that a cohort must have ended
+	few      = 16   // least number of latencies that show a distribution
+	complete = 0.95 // share of a cohort's calls that must have ended
 )
 
 // Changed reports whether the calls since a moment are slower or faster than the calls before it. As
@@ -28,11 +28,11 @@ func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 	return up > least, down > least
 }
 
-// changedAt returns the mark of the newest calls, of the last window step or more, if Changed reports
-// that they differ from the calls before.
+// changedAt returns the mark at which the newest calls begin, those of the last window step or more, if
+// Changed reports that they differ from the calls before them.
 //
-// Calls are compared by when they began. The fastest calls of a cohort end first, so an incomplete
-// cohort can only prove to be slower. Cohorts older than age are complete.
+// Calls are compared by their start. The fastest calls of a cohort end first, so an incomplete cohort
+// can only prove to be slower. A cohort older than age is complete.
 func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
 		from, to := l.window.Newest(now, age, few)
@@ -46,8 +46,8 @@ func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, o
 
 // sinceChange returns the calls of the window since latencies last changed.
 //
-// A change drops everything learned before it. A backend of three that stalls for a second now and
-// then is no change: it concerns fewer calls than matters, and is part of the distribution.
+// A change drops everything learned before it. A backend of three that stalls now and then for a second
+// is no change: the share of calls that it slows is below matters, and part of the distribution.
 func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 	c, all := l.config.Load(), l.window.Between(now, l.since, sketch.Latest)
 	at, changed := l.changedAt(now, Tail(all.Survival(), complete))

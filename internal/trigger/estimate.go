@@ -112,9 +112,9 @@ type account struct {
 	seen, all, seenSpent, spent  float64
 }
 
-// fill sets what the target earns for hedges, and spends on those of other methods, per call of the
-// method. The price keeps the methods of a target together within its budget. A method with its own
-// budget plans with that budget.
+// fill sets Load, the hedges that the target can pay for, and Others, the hedges of its other methods,
+// both per call of the method, and Tokens. The price keeps all methods of a target together within its
+// budget. A method with a budget of its own plans with that budget alone.
 func (a *account) fill(p *Problem, c *Config, calls, sent int64, m budget.Market) {
 	begun := m.Calls - a.seen
 	keep := math.Exp(-begun * m.PerCall / max(m.Capacity, 1))

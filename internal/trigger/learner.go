@@ -36,7 +36,7 @@ type Learner struct {
 
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
-	since   sketch.Mark // start of the current distribution
+	since   sketch.Mark // start of the calls since the last change
 }
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
@@ -261,9 +261,9 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 
 // hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
 // and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
-// nil if fewer than few latencies of another one are known. Then hedges are sent after the fallback
-// quantile of primaries, or after twice their median if that is less: where more calls are slow than
-// the quantile leaves, no hedge would be sent, and none learned.
+// nil if hedges have another destination, of which fewer than few latencies are known. Hedges are then
+// sent after the fallback quantile of primaries or, if that is less, twice their median: if more calls
+// are slow than lie above the quantile, the quantile is as long as they are, and no hedge would be sent.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
 	to := l.away.Load()
 	switch to {

@@ -35,7 +35,7 @@ func byKind(a, b HedgedCalls) int {
 type measured struct {
 	mu    sync.Mutex    // uncontended: most calls are not hedged
 	of    []HedgedCalls // sorted by kind
-	faded time.Time
+	faded time.Time     // the last decay; zero: none
 }
 
 const maxKinds = 48 // of a method, at most 8 KB each: far more than there are delays worth trying
@@ -87,9 +87,9 @@ func (r *measured) forget() {
 	r.of, r.faded = nil, time.Time{}
 }
 
-// observed compares the hedged calls of one age with the prediction, for each point: the number of
-// calls that hedges answered before then (saved), and that number if hedges were independent of their
-// primaries (predicted).
+// observed compares the hedged calls of one age with the prediction. For each point, saved is the number
+// of calls that hedges answered before the point, and predicted is that number if hedges were
+// independent of their primaries.
 type observed struct {
 	age              time.Duration
 	saved, predicted []float64

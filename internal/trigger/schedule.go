@@ -26,9 +26,9 @@ func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
 	return at >= next && (n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto)
 }
 
-// next schedules the estimate after one from n records, of which the learner's own are not restored, by
-// size and by time: a fast method must not spend its first second, thousands of calls, on an estimate
-// from its first twenty.
+// next schedules the estimate after one from n records, by size and by time: a fast method must not
+// spend its first second, thousands of calls, on an estimate from its first twenty. own is n without
+// restored calls.
 func (s *schedule) next(c *Config, n, own, at int64, choosing bool) {
 	if choosing {
 		s.nextSize.Store(n + own)

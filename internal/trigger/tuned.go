@@ -12,8 +12,8 @@ const (
 	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
 	fadeTime  = 8 * time.Minute // in which the weight of a measured call falls to 1/e
 
-	newCalls = 50 // calls after which an estimate is recomputed,
-	stale    = 9  // or intervals
+	newCalls = 50 // calls after which an estimate is recomputed, an interval or more after the last one
+	stale    = 9  // further intervals after which it is recomputed with fewer calls
 )
 
 // These are constants too, but each takes a part out at some value, as TestParts does.
