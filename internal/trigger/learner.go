@@ -32,7 +32,7 @@ type Learner struct {
 	measured measured
 	sent     atomic.Int64             // hedges that have ended
 	received atomic.Pointer[received] // from other targets; nil: none was ever due
-	restored int64                    // calls of another learner
+	restored int64                    // number of calls that Restore has added to window
 
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
@@ -83,8 +83,9 @@ func (l *Learner) Restore(primaries sketch.Counts) {
 }
 
 // EstimateFor returns the estimate for a call that begins at now, or nil while the method is being
-// learned. It recomputes a stale estimate if calls have ended since: the last estimate in a burst
-// of calls stems from the fastest of them, and must not decide for the next burst.
+// learned. It recomputes a stale estimate if calls have ended since: the last estimate in a burst of
+// calls stems from the fastest of them, and must not decide for the next burst. Without an estimate, it
+// computes one from restored calls.
 func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	e := l.current.Load()
 	if e != nil && !now.After(e.until) {
@@ -93,7 +94,7 @@ func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	n, c := l.schedule.learned.Load(), l.config.Load()
 	if n > l.schedule.lastSize.Load() && l.schedule.old(c, n, now, staleForNext) {
 		l.recompute(c, now, n)
-	} else if e == nil && n >= l.schedule.nextSize.Load() { // from restored calls
+	} else if e == nil && n >= l.schedule.nextSize.Load() {
 		l.recompute(c, now, n)
 		if l.current.Load() != nil {
 			l.recompute(c, now, n) // for a choice, which the first estimate does not wait for

@@ -8,7 +8,7 @@ import (
 // schedule determines when the estimate is recomputed. Times are in nanoseconds after the origin.
 type schedule struct {
 	origin   time.Time
-	learned  atomic.Int64 // latencies and bounds recorded
+	learned  atomic.Int64 // latencies and bounds recorded, and latencies restored
 	nextSize atomic.Int64 // learned at which to recompute
 	nextTime atomic.Int64 // time at which to recompute
 	lastSize atomic.Int64 // learned at the last estimate
