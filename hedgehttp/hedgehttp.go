@@ -51,9 +51,10 @@ import (
 // [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
-// one attempt; if all fail, from the primary. Its context ends when its body has been read or closed,
-// or with the context of the request. Losers are canceled at once: over HTTP/2 their streams are
-// reset, and over HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see the primary.
+// one attempt; if all fail, from the primary. The context of that attempt ends when the body has been
+// read or closed, or with the context of the request. Losers are canceled at once: over HTTP/2 their
+// streams are reset, and over HTTP/1.1 their connections are closed. Hooks of [net/http/httptrace] see
+// the primary.
 func Transport(s *hedge.Scheduler, base http.RoundTripper, opts ...Option) http.RoundTripper {
 	base = cmp.Or(base, http.DefaultTransport)
 	r := (*registry.Registry)(s)

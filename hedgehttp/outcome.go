@@ -18,7 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// A meaning is what a range of HTTP statuses means to a race. The codes OK and NotFound end the race.
+// A meaning is the effect of a range of HTTP statuses on a race. The codes OK and NotFound end the race.
 // The other codes are failures, which teach no latency: the race goes on while attempts are in flight.
 type meaning struct {
 	from, to int
@@ -57,7 +57,7 @@ func (a *attempt) hasNone() bool {
 	return isNone(a.res.Body) || a.req.Method == http.MethodHead || a.res.StatusCode == http.StatusSwitchingProtocols
 }
 
-// judge sets the answer by what the transport has returned, and the beginning of the body.
+// judge sets the answer from the result of the transport and the beginning of the body.
 func (a *attempt) judge() {
 	res, end := a.res, a.body.err
 	switch a.known = true; {

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// lent is the caller's context as the parent of hedge n's. A hedge that loses may run on after the
-// call, when the caller may use its context for something else. Therefore a loser asks it for
-// nothing once the race is over, and the call waits for a use that has begun. What a loser has got
-// before, it keeps: a stats handler reports the end of an attempt to what it found in the context at
-// the beginning.
+// lent is the caller's context as the parent of the context of hedge n. A loser may outlive the call,
+// and the caller may then reuse its context. So once the race is over, a loser does not use the caller's
+// context, and the call waits for uses that have begun. Values that the hedge has read stay available: a
+// stats handler reports the end of an attempt to a value that it found at the beginning.
 type lent struct {
 	context.Context
 	x        *runner
@@ -17,7 +16,7 @@ type lent struct {
 	done     <-chan struct{}
 	deadline time.Time
 	limited  bool        // there is a deadline
-	values   map[any]any // that the hedge has got; x.mu guards it
+	values   map[any]any // that the hedge has read; x.mu guards it
 }
 
 func lend(x *runner, n uint8) *lent {

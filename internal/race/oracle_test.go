@@ -66,10 +66,10 @@ type facts struct {
 	undecided
 }
 
-// undecided is what matters only until the race is decided.
+// undecided has the facts that matter until the race is decided.
 type undecided struct {
 	sent       uint8
-	considered uint8         // sent and not turned away
+	turns      uint8         // hedges that count against MaxHedges: sent and not turned away
 	forbidden  bool          // no further hedges
 	calledFor  bool          // an end made the next hedge due, and it has not been asked about since
 	dueAt      time.Duration // of the next hedge, but for pushbacks
@@ -79,11 +79,11 @@ type undecided struct {
 	hasReply   bool
 	status     uint8 // the first with a rejected status that would have ended the race
 	hasStatus  bool
-	rejected   bool          // an attempt has ended without being accepted as an answer
-	stale      bool          // one did, or failed over, since it was asked about the hedge that is being considered
+	rejected   bool          // an attempt has ended with a rejected answer
+	stale      bool          // an attempt was rejected, or failed over, since the considered hedge was asked about
 	fails      bool          // an attempt has failed in a way that makes the next hedge due
-	mends      bool          // such a failure called for the next hedge,
-	mending    bool          // or for the one that was asked about
+	mends      bool          // the next hedge is due because of a failure
+	mending    bool          // the hedge that was asked about was due because of a failure
 	wants      bool          // an attempt has failed so that the call may be sent again
 	repeats    bool          // the call is to be sent again,
 	repeated   bool          // or was
@@ -174,21 +174,21 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	}
 	switch {
 	case away:
-		f.considered--
+		f.turns--
 	case o.a.Start > 0:
-		f.considered++
+		f.turns++
 	}
 	// The call is sent again after the first event after which nothing else can decide it. There is
 	// always room for that hedge.
 	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && !f.waiting && f.floor <= o.at && !f.rejected &&
 		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxHedges
 	if repeats {
-		f.repeats, f.considered = true, min(f.considered, r.MaxHedges-1)
+		f.repeats, f.turns = true, min(f.turns, r.MaxHedges-1)
 	}
 	// An end calls for a hedge that may still be sent, and is not being considered already. A rejected
 	// answer does if servers allow it at once.
 	failed := r.FailureSendsNext && e.Kind == race.Ended && e.End == race.NonFatal
-	room := min(int(r.MaxHedges)-int(f.considered), race.MaxHedges-int(f.sent))
+	room := min(int(r.MaxHedges)-int(f.turns), race.MaxHedges-int(f.sent))
 	if was.waiting {
 		room--
 	}
@@ -264,7 +264,7 @@ func (f facts) due() time.Duration { return max(f.dueAt, f.floor) }
 
 // more reports whether a further hedge may be sent.
 func (f facts) more(r race.Rules) bool {
-	return !f.decided && !f.forbidden && f.considered < r.MaxHedges && f.sent < race.MaxHedges
+	return !f.decided && !f.forbidden && f.turns < r.MaxHedges && f.sent < race.MaxHedges
 }
 
 // deliverable reports whether a decided race may return to its caller: the caller's goroutine is
