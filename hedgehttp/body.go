@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -29,6 +30,7 @@ type early struct {
 	ahead bool       // a goroutine of readAhead runs
 	kept  []byte     // the part that was read
 	err   error      // of Read, which ended the body
+	fell  any        // the panic of Read in a goroutine of readAhead, for the reader of kept
 	more  *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
 }
 
@@ -53,13 +55,18 @@ func (e *early) readAll() {
 	for e.err == nil && len(e.kept) <= maxBody {
 		e.peek()
 	}
-	e.change(func() { e.ahead = false })
 }
 
 // readAhead calls readAll on a goroutine of its own.
 func (e *early) readAhead() {
 	e.change(func() { e.ahead, e.more = true, sync.NewCond(&e.mu) })
-	go e.readAll()
+	go func() {
+		defer func() {
+			fell := recover()
+			e.change(func() { e.ahead, e.fell = false, fell })
+		}()
+		e.readAll()
+	}()
 }
 
 // wait waits until readAll has ended, or until the body is closed: closing may not end a Read in progress.
@@ -83,11 +90,15 @@ func (e *early) Read(p []byte) (n int, err error) {
 	rest := e.closed.Load() || e.at == len(e.kept) && err == nil
 	n = copy(p, e.kept[e.at:])
 	e.at += n
+	fell := e.fell
 	e.mu.Unlock()
-	if rest {
-		return e.ReadCloser.Read(p)
+	switch {
+	case !rest:
+		return n, err
+	case fell != nil:
+		panic(fell)
 	}
-	return n, err
+	return e.ReadCloser.Read(p)
 }
 
 func (e *early) Close() error {
@@ -163,6 +174,12 @@ func (b body) Read(p []byte) (n int, err error) {
 	}
 	if n, err = b.early.Read(p); err != nil {
 		a.cancel(nil)
+	}
+	if of := a.read; err == io.EOF && of != nil && len(of.Trailer) > 0 {
+		if a.res.Trailer == nil {
+			a.res.Trailer = http.Header{}
+		}
+		maps.Copy(a.res.Trailer, of.Trailer)
 	}
 	return n, err
 }

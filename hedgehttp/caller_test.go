@@ -155,3 +155,90 @@ func TestTransport_ABodyWithoutAContext(t *testing.T) {
 		}
 	})
 }
+
+// TestTransport_TrailersOfAWaitingResponse: the trailers of a response that waits for another attempt come
+// when its reader has read the body, as without hedging, although they may be there before.
+func TestTransport_TrailersOfAWaitingResponse(t *testing.T) {
+	fails := after(20*ms, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Sum")
+		w.WriteHeader(503)
+		w.(http.Flusher).Flush()
+		w.Header().Set("Sum", "17")
+		w.Header().Set(http.TrailerPrefix+"Unannounced", "18")
+	})
+	looks := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
+		return reply.(*http.Response).Trailer.Get("Sum") == ""
+	})
+	for _, http2 := range []bool{false, true} {
+		hedgetest.Run(t, fmt.Sprint("HTTP/2 ", http2), func(t *testing.T) {
+			var got []string
+			for _, rt := range []http.RoundTripper{
+				inMemory(t, http2, fails),
+				hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), looks),
+					inMemory(t, http2, fails, after(50*ms, fails))),
+			} {
+				req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+				res, err := rt.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := fmt.Sprint(res.Header["Attempt"], res.Trailer)
+				got = append(got, before+read(res, nil))
+			}
+			if got[1] != got[0] {
+				t.Errorf("the response has %s, want %s, as a plain one", got[1], got[0])
+			}
+		})
+	}
+}
+
+// TestTransport_APanicInAWaitingBody: the reader of a response gets the panic of its body, also if the
+// body was read ahead. The body of a loser is closed once, and its panic is nobody's.
+func TestTransport_APanicInAWaitingBody(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		s     *hedge.Scheduler
+		hedge error
+		want  string
+	}{
+		{name: "plain", want: "panic: body"},
+		{name: "the primary's", s: hedgetest.Fixed(t, 10*ms), hedge: errors.New("fails"), want: "panic: body"},
+		{name: "a loser's", s: hedgetest.Fixed(t, 10*ms), want: "200 "},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			body := &closing{Reader: atEnd(func() { panic("body") })}
+			base := roundTrip(func(req *http.Request) (*http.Response, error) {
+				if req.Header.Get("Hedge-Attempt") == "" {
+					time.Sleep(20 * ms)
+					return &http.Response{StatusCode: 503, Body: body, Request: req}, nil
+				}
+				time.Sleep(50 * ms)
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, tc.hedge
+			})
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+			got := outcome(t, hedgehttp.Transport(tc.s, base), req)
+			if time.Sleep(time.Second); got != tc.want || body.closed.Load() != 1 {
+				t.Errorf("the caller got %s, and the body was closed %d times, want %s and once", got, body.closed.Load(), tc.want)
+			}
+		})
+	}
+}
+
+// TestTransport_ALosersBodyIsClosedOnce, also if the loser reads its body for the answer.
+func TestTransport_ALosersBodyIsClosedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := io.Pipe()
+		body := &closing{Reader: r}
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			if req.Header.Get("Hedge-Attempt") == "" {
+				return &http.Response{StatusCode: 200, Header: jsonLines(), Body: body, Request: req}, nil
+			}
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("hedge")), Request: req}, nil
+		})
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+		got := outcome(t, hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base), req)
+		if synctest.Wait(); got != "200 hedge" || body.closed.Load() != 1 {
+			t.Errorf("the response is %s, and the loser's body was closed %d times, want once", got, body.closed.Load())
+		}
+	})
+}

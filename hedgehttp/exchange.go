@@ -160,9 +160,10 @@ type attempt struct {
 	cancel context.CancelCauseFunc // of its context, which the body of a response needs too
 
 	res  *http.Response
-	body early  // of the response
-	err  error  // of the transport
-	end  answer // as the race sees it
+	read *http.Response // if res is a copy: the transport's own, in which it sets the trailers
+	body early          // of the response
+	err  error          // of the transport
+	end  answer         // as the race sees it
 
 	known   bool         // the end is known; otherwise it is in the body
 	made    bool         // WithHedgeRequest made the request
@@ -190,16 +191,26 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 		a.judge()
 	}
 	if a.end.err != nil {
-		a.free(waits)
+		a.wait()
 	}
 	return a.end.err
+}
+
+// wait is called when the attempt has ended and the race may not have. Its response is a copy from
+// then on: the transport sets the trailers of its own one when it has read the body.
+func (a *attempt) wait() {
+	if a.read == nil && a.res != nil && !a.hasNone() && a.body.err == nil {
+		res := *a.res
+		res.Trailer = res.Trailer.Clone()
+		a.read, a.res = a.res, &res
+		a.free(waits)
+	}
 }
 
 // free adds waits or raced to the attempt's notes. Once it has both, free reads the response ahead,
 // because the transport may limit its connections, and a hedge may wait for that of the attempt.
 func (a *attempt) free(note int32) {
-	was := a.notes.Or(note)
-	if was != waits|raced && was|note == waits|raced && a.res != nil && !a.hasNone() && a.body.err == nil {
+	if was := a.notes.Or(note); was != waits|raced && was|note == waits|raced {
 		a.body.readAhead()
 	}
 }
@@ -229,8 +240,8 @@ func (a *attempt) send(rt http.RoundTripper) {
 
 // settle is called when the answer is known, and for a loser. The second call closes the response.
 func (a *attempt) settle() {
-	if a.settled.Swap(true) && a.res != nil && a.res.Body != nil {
-		a.res.Body.Close()
+	if a.settled.Swap(true) && a.body.ReadCloser != nil {
+		a.body.Close()
 	}
 }
 
@@ -291,7 +302,7 @@ func (a *attempt) Accepts(err error) (ok, open bool) {
 		reply = a.res
 	}
 	if ok = a.call.Accepts(reply, err); !ok {
-		a.free(waits)
+		a.wait()
 	}
 	return ok, false
 }
