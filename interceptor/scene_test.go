@@ -148,7 +148,8 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		sc.checkParts(t, err, reply.Value, got)
 	}
 	if outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent) {
-		t.Errorf("reported: %+v", outcome)
+		t.Errorf("the report is %+v, want winner %d of %d attempts, rejected %t", outcome, sc.winner, len(sc.sent),
+			sc.rejected)
 	}
 	var sent []time.Duration
 	for n, a := range st.sent() {

@@ -30,7 +30,7 @@ const (
 // These are constants too, but 0 takes a part out, as TestParts does.
 var (
 	maxReserve = int64(10) // tokens
-	burstFirst = int64(2)  // savings pay once this part of the burst is spent: 1/2
+	burstFirst = int64(2)  // 1 / the part of the burst that pays before savings
 )
 
 // Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the sum of the shares that
