@@ -54,6 +54,7 @@ func TestAuto_NoLaterThan(t *testing.T) {
 		latency func(n int) time.Duration // of all attempts of the n-th call
 		hedge   time.Duration             // latency of hedges; 0: their primary's
 		calls   int
+		every   time.Duration // between calls; 0: each begins when the one before has ended
 		opts    []hedge.Option
 	}{
 		{name: "the first call"},
@@ -62,7 +63,8 @@ func TestAuto_NoLaterThan(t *testing.T) {
 			latency: func(int) time.Duration { return 10 * ms }},
 		{name: "before a choice", calls: 50,
 			latency: func(n int) time.Duration { return time.Duration(1+n%5) * time.Second }},
-		{name: "hedges that save nothing", calls: 1000,
+		// In one second, since measured calls fade, and useless hedges are tried again after minutes.
+		{name: "hedges that save nothing", calls: 1000, every: ms,
 			latency: func(n int) time.Duration { return ms + time.Duration(n%10/8)*10*time.Second }},
 		{name: "a budget for few of the calls", calls: 1000, opts: []hedge.Option{hedge.WithBudgetPercent(1)},
 			latency: func(n int) time.Duration { return 100*ms + time.Duration(n%10/9)*3*time.Second }},
@@ -73,18 +75,25 @@ func TestAuto_NoLaterThan(t *testing.T) {
 			sent := func(auto hedge.Option) (late int) {
 				opts := append([]hedge.Option{hedge.WithAllMethods(), auto, hedge.WithBudgetPercent(400)}, tc.opts...)
 				s := hedgetest.New(t, opts...)
+				var calls sync.WaitGroup
 				for n := range tc.calls {
-					var attempts atomic.Int64
-					_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-						if attempts.Add(1) > 1 && tc.hedge > 0 {
-							return hedgetest.Taking(tc.hedge)(ctx)
+					calls.Go(func() {
+						var attempts atomic.Int64
+						_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+							if attempts.Add(1) > 1 && tc.hedge > 0 {
+								return hedgetest.Taking(tc.hedge)(ctx)
+							}
+							return hedgetest.Taking(tc.latency(n))(ctx)
+						})
+						if err != nil {
+							t.Error(err)
 						}
-						return hedgetest.Taking(tc.latency(n))(ctx)
 					})
-					if err != nil {
-						t.Error(err)
+					if time.Sleep(tc.every); tc.every == 0 {
+						calls.Wait()
 					}
 				}
+				calls.Wait()
 				if err := s.Update(append(opts, hedge.WithBudgetPercent(400))...); err != nil { // to pay for every hedge below
 					t.Error(err)
 				}
