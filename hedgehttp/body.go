@@ -26,12 +26,12 @@ type early struct {
 	at     int // in kept: the bytes before it were returned by Read
 	closed atomic.Bool
 
-	mu    sync.Mutex // guards the fields below while a goroutine of readAhead runs
-	ahead bool       // a goroutine of readAhead runs
-	kept  []byte     // the part that was read
-	err   error      // of Read, which ended the body
-	fell  any        // the panic of Read in a goroutine of readAhead, for the reader of kept
-	more  *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
+	mu     sync.Mutex // guards the fields below while a goroutine of readAhead runs
+	ahead  bool       // a goroutine of readAhead runs
+	kept   []byte     // the part that was read
+	err    error      // of Read, which ended the body
+	panics any        // the panic of that goroutine: Read panics with it after kept
+	more   *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
 }
 
 // peek reads a little more. Only one goroutine at a time does.
@@ -62,8 +62,8 @@ func (e *early) readAhead() {
 	e.change(func() { e.ahead, e.more = true, sync.NewCond(&e.mu) })
 	go func() {
 		defer func() {
-			fell := recover()
-			e.change(func() { e.ahead, e.fell = false, fell })
+			panics := recover()
+			e.change(func() { e.ahead, e.panics = false, panics })
 		}()
 		e.readAll()
 	}()
@@ -90,13 +90,13 @@ func (e *early) Read(p []byte) (n int, err error) {
 	rest := e.closed.Load() || e.at == len(e.kept) && err == nil
 	n = copy(p, e.kept[e.at:])
 	e.at += n
-	fell := e.fell
+	panics := e.panics
 	e.mu.Unlock()
 	switch {
 	case !rest:
 		return n, err
-	case fell != nil:
-		panic(fell)
+	case panics != nil:
+		panic(panics)
 	}
 	return e.ReadCloser.Read(p)
 }
@@ -175,7 +175,7 @@ func (b body) Read(p []byte) (n int, err error) {
 	if n, err = b.early.Read(p); err != nil {
 		a.cancel(nil)
 	}
-	if of := a.read; err == io.EOF && of != nil && len(of.Trailer) > 0 {
+	if of := a.original; err == io.EOF && of != nil && len(of.Trailer) > 0 {
 		if a.res.Trailer == nil {
 			a.res.Trailer = http.Header{}
 		}

@@ -159,11 +159,11 @@ type attempt struct {
 	req    *http.Request           // a copy: the transport may break the contract and write to its headers
 	cancel context.CancelCauseFunc // of its context, which the body of a response needs too
 
-	res  *http.Response
-	read *http.Response // if res is a copy: the transport's own, in which it sets the trailers
-	body early          // of the response
-	err  error          // of the transport
-	end  answer         // as the race sees it
+	res      *http.Response
+	original *http.Response // of which res is a copy, and in which the transport sets the trailers; nil: res is none
+	body     early          // of the response
+	err      error          // of the transport
+	end      answer         // as the race sees it
 
 	known   bool         // the end is known; otherwise it is in the body
 	made    bool         // WithHedgeRequest made the request
@@ -191,18 +191,18 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 		a.judge()
 	}
 	if a.end.err != nil {
-		a.wait()
+		a.detach()
 	}
 	return a.end.err
 }
 
-// wait is called when the attempt has ended and the race may not have. Its response is a copy from
-// then on: the transport sets the trailers of its own one when it has read the body.
-func (a *attempt) wait() {
-	if a.read == nil && a.res != nil && !a.hasNone() && a.body.err == nil {
+// detach is called when the attempt has ended and the race may go on. It makes res a copy: the transport
+// sets the trailers of the original when the body has been read, which may be ahead of the reader.
+func (a *attempt) detach() {
+	if a.original == nil && a.res != nil && !a.hasNone() && a.body.err == nil {
 		res := *a.res
 		res.Trailer = res.Trailer.Clone()
-		a.read, a.res = a.res, &res
+		a.original, a.res = a.res, &res
 		a.free(waits)
 	}
 }
@@ -302,7 +302,7 @@ func (a *attempt) Accepts(err error) (ok, open bool) {
 		reply = a.res
 	}
 	if ok = a.call.Accepts(reply, err); !ok {
-		a.wait()
+		a.detach()
 	}
 	return ok, false
 }
