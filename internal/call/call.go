@@ -65,8 +65,8 @@ type Call struct {
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket   guard.Ticket
-	drawn    bool  // whether the call is hedged later than others has been drawn,
-	later    bool  // and is so: see draw
+	drawn    bool  // later has been drawn
+	later    bool  // the call is hedged later than others: see draw
 	resets   uint8 // hedges that have taken a reset, a bit each
 	failures uint8 // attempts with a reported failure, a bit each
 	dropped  uint8 // hedges that were paid for, not sent, and refunded

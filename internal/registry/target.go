@@ -38,7 +38,7 @@ type Target struct {
 	throttle *guard.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
-	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see NoteSelected
+	unselected    atomic.Int32 // calls before the first that the options select; then firstCallsSeen: see NoteSelected
 
 	methods sync.Map // full name → *Method
 	count   int      // methods; guarded by Registry.mu
