@@ -23,15 +23,21 @@ const maxBody = 1 << 20
 // early is a body that is read in part before its reader asks for it.
 type early struct {
 	io.ReadCloser
-	at     int // in kept: the bytes before it were returned by Read
-	closed atomic.Bool
+	at int // in kept: the bytes before it were returned by Read
 
-	mu     sync.Mutex // guards the fields below while a goroutine of readAhead runs
-	ahead  bool       // a goroutine of readAhead runs
-	kept   []byte     // the part that was read
-	err    error      // of Read, which ended the body
-	panics any        // the panic of that goroutine: Read panics with it after kept
-	more   *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
+	mu    sync.Mutex // guards the fields below, but closed, while a goroutine of readAhead runs
+	kept  []byte     // the part that was read
+	err   error      // of Read, which ended the body; a fall if Read panicked on a goroutine of readAhead
+	more  *sync.Cond // signals changes of these fields, and of closed; nil before readAhead
+	ahead bool       // a goroutine of readAhead runs
+
+	closed atomic.Bool
+}
+
+// fall has the value of a panic, for the reader of kept.
+type fall struct {
+	error
+	value any
 }
 
 // peek reads a little more. Only one goroutine at a time does.
@@ -62,8 +68,12 @@ func (e *early) readAhead() {
 	e.change(func() { e.ahead, e.more = true, sync.NewCond(&e.mu) })
 	go func() {
 		defer func() {
-			panics := recover()
-			e.change(func() { e.ahead, e.panics = false, panics })
+			value := recover()
+			e.change(func() {
+				if e.ahead = false; value != nil {
+					e.err = fall{value: value}
+				}
+			})
 		}()
 		e.readAll()
 	}()
@@ -90,15 +100,14 @@ func (e *early) Read(p []byte) (n int, err error) {
 	rest := e.closed.Load() || e.at == len(e.kept) && err == nil
 	n = copy(p, e.kept[e.at:])
 	e.at += n
-	panics := e.panics
 	e.mu.Unlock()
-	switch {
-	case !rest:
-		return n, err
-	case panics != nil:
-		panic(panics)
+	if rest {
+		return e.ReadCloser.Read(p)
 	}
-	return e.ReadCloser.Read(p)
+	if fell, ok := err.(fall); ok {
+		panic(fell.value)
+	}
+	return n, err
 }
 
 func (e *early) Close() error {
@@ -157,7 +166,8 @@ func (a *attempt) setBody() {
 type body struct {
 	*early
 	of      *attempt
-	headers time.Duration // the age of the call when the headers came
+	headers time.Duration  // the age of the call when the headers came
+	from    *http.Response // the transport's, in which it sets the trailers, if the response is a copy
 }
 
 func (b body) Read(p []byte) (n int, err error) {
@@ -175,11 +185,11 @@ func (b body) Read(p []byte) (n int, err error) {
 	if n, err = b.early.Read(p); err != nil {
 		a.cancel(nil)
 	}
-	if of := a.original; err == io.EOF && of != nil && len(of.Trailer) > 0 {
+	if err == io.EOF && b.from != nil && len(b.from.Trailer) > 0 {
 		if a.res.Trailer == nil {
 			a.res.Trailer = http.Header{}
 		}
-		maps.Copy(a.res.Trailer, of.Trailer)
+		maps.Copy(a.res.Trailer, b.from.Trailer)
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package hedgehttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -159,11 +160,10 @@ type attempt struct {
 	req    *http.Request           // a copy: the transport may break the contract and write to its headers
 	cancel context.CancelCauseFunc // of its context, which the body of a response needs too
 
-	res      *http.Response
-	original *http.Response // of which res is a copy, and in which the transport sets the trailers; nil: res is none
-	body     early          // of the response
-	err      error          // of the transport
-	end      answer         // as the race sees it
+	res  *http.Response
+	body early  // of the response
+	err  error  // of the transport
+	end  answer // as the race sees it
 
 	known   bool         // the end is known; otherwise it is in the body
 	made    bool         // WithHedgeRequest made the request
@@ -199,12 +199,18 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 // detach is called when the attempt has ended and the race may go on. It makes res a copy: the transport
 // sets the trailers of the original when the body has been read, which may be ahead of the reader.
 func (a *attempt) detach() {
-	if a.original == nil && a.res != nil && !a.hasNone() && a.body.err == nil {
+	if a.notes.Load()&waits == 0 && a.res != nil && !a.hasNone() && a.body.err == nil {
 		res := *a.res
-		res.Trailer = res.Trailer.Clone()
-		a.original, a.res = a.res, &res
+		res.Trailer, res.Body = res.Trailer.Clone(), copied{res.Body, a.res}
+		a.res = &res
 		a.free(waits)
 	}
+}
+
+// copied is the body of a copy, until the copy is delivered.
+type copied struct {
+	io.ReadCloser
+	of *http.Response
 }
 
 // free adds waits or raced to the attempt's notes. Once it has both, free reads the response ahead,
@@ -260,7 +266,8 @@ func (a *attempt) deliver() (*http.Response, error) {
 	if a.err != nil || a.res == nil || a.hasNone() || a.endedWithItsHeaders() {
 		a.cancel(nil)
 	} else {
-		a.res.Body = body{&a.body, a, a.call.Age()}
+		from, _ := a.res.Body.(copied)
+		a.res.Body = body{&a.body, a, a.call.Age(), from.of}
 	}
 	return a.res, a.err
 }
