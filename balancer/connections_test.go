@@ -231,15 +231,18 @@ func TestVanishingPackets(t *testing.T) {
 	simulated(t)
 	for _, tc := range []struct {
 		name            string
-		lost            int
+		hedges          bool // the connection of hedges, in place of that of primaries
+		stragglers      bool // so that hedges matter
 		sending, coming bool
 	}{
 		{name: "of primaries", sending: true, coming: true}, {name: "of primaries, sent", sending: true},
-		{name: "of primaries, received", coming: true}, {name: "of hedges", lost: 1, sending: true, coming: true},
+		{name: "of primaries, received", coming: true},
+		{name: "of primaries, with stragglers", stragglers: true, sending: true, coming: true},
+		{name: "of hedges", hedges: true, stragglers: true, sending: true, coming: true},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			latency := testserver.LogNormal(ms, ms/2)
-			if tc.lost > 0 { // so that hedges matter
+			if tc.stragglers {
 				latency = testserver.Straggler(latency, 0.02, 50)
 			}
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, CountsOnly: true, Latency: latency})
@@ -251,8 +254,16 @@ func TestVanishingPackets(t *testing.T) {
 					Seed: 1}, codes.DeadlineExceeded).Tail(0.99)
 			}
 			before := p99()
-			d.wires[tc.lost].sending.Store(tc.sending)
-			d.wires[tc.lost].coming.Store(tc.coming)
+			primaries, hedges := d.wires[0], d.wires[1]
+			if hedges.written.Load() > primaries.written.Load() {
+				primaries, hedges = hedges, primaries
+			}
+			lost := primaries
+			if tc.hedges {
+				lost = hedges
+			}
+			lost.sending.Store(tc.sending)
+			lost.coming.Store(tc.coming)
 			after := p99()
 			t.Logf("p99 %v, %v in the next seconds", before, after)
 			if after > 10*ms {

@@ -34,6 +34,7 @@ type dealer struct {
 type wire struct {
 	net.Conn
 	sending, coming atomic.Bool // lost writes; lost reads
+	written         atomic.Int64
 	closed          chan struct{}
 	once            sync.Once
 }
@@ -104,6 +105,7 @@ func (d *dealer) open() (n int) {
 }
 
 func (w *wire) Write(b []byte) (int, error) {
+	w.written.Add(int64(len(b)))
 	if w.sending.Load() {
 		return len(b), nil
 	}

@@ -196,7 +196,7 @@ func (r *Record) Rank(b *Backend, now time.Time) int {
 		return notSilent
 	case r.used(b) && r.repeated:
 		return usedTwice
-	case b.number > 0 && b.mute(now):
+	case (b.number > 0 || b.Silent()) && b.mute(now):
 		return mute
 	case r.used(b):
 		return usedBefore

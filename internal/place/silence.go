@@ -28,9 +28,9 @@ type silence struct {
 	trusted time.Time     // until then late calls do not count, because the connection is slow
 }
 
-// A connection that only hedges use may be dead without notice. If it has not answered for muteFrom
-// after a hedge, further hedges are probes: one at once, then one each time the silence has
-// doubled, or has lasted maxMuteProbe longer.
+// A connection that only hedges use, an extra or a silent one, may be dead without notice. If it has
+// not answered for muteFrom after a hedge, further hedges are probes: one at once, then one each time
+// the silence has doubled, or has lasted maxMuteProbe longer.
 const (
 	muteFrom     = time.Second
 	maxMuteProbe = 30 * time.Second
