@@ -13,8 +13,11 @@ import (
 type Throttle struct {
 	rpc.Throttle
 	tokens   atomic.Int64 // thousandths
-	failedAt atomic.Int64 // in nanoseconds since 1970, the last failure
+	failedAt atomic.Int64 // the last failure, in nanoseconds after origin
 }
+
+// origin is the zero of atomic times, which a wall clock that is set back does not change.
+var origin = time.Now()
 
 // ThrottleFor returns the throttle for a configuration: old, if it has the same one; nil for none.
 func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
@@ -34,11 +37,11 @@ func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 // nothing else would ever succeed.
 func (t *Throttle) Throttles(now time.Time, elsewhere bool) bool {
 	return t != nil && 2*t.tokens.Load() <= t.MilliTokens &&
-		!(elsewhere && now.UnixNano()-t.failedAt.Load() >= int64(settle))
+		!(elsewhere && int64(now.Sub(origin))-t.failedAt.Load() >= int64(settle))
 }
 
 func (t *Throttle) Failed() {
-	t.failedAt.Store(time.Now().UnixNano())
+	t.failedAt.Store(int64(time.Since(origin)))
 	t.add(-1000)
 }
 

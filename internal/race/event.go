@@ -81,8 +81,7 @@ type Actions struct {
 	At          time.Duration
 
 	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
-	// lock may be held. Turn is the number of hedges that count against MaxHedges,
-	// including this one.
+	// lock may be held. Turn is the number of hedges that count against MaxHedges, including this one.
 	Ask, Turn uint8
 	Repeat    bool  // the hedge that is considered or sent repeats the call
 	Failover  bool  // the hedge that is considered or sent is due because an attempt failed
