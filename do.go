@@ -7,8 +7,6 @@ import (
 	"slices"
 	"weak"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -90,7 +88,7 @@ type doCall[T any] struct {
 	hedges []func(context.Context) (T, error) // in turn; empty: fn
 }
 
-func (d *doCall[T]) Primary() error { return d.Run(d.ctx) }
+func (d *doCall[T]) Primary() race.End { return d.Run(d.ctx) }
 
 func (d *doCall[T]) Replayable() bool { return true }
 
@@ -108,20 +106,15 @@ type doAttempt[T any] struct {
 	value T
 }
 
-func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
+func (a *doAttempt[T]) Run(ctx context.Context) race.End {
+	var err error
 	a.value, err = a.fn(ctx)
-	return err
+	end := race.End{Err: err, Served: true, Open: err == nil} // only fn knows the origin of its error
+	if a.call.Judges() {
+		end.Reply = a.value
+	}
+	return end
 }
-
-// Accepts reports open because a value may depend on its attempt's context.
-func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
-	return a.call.Accepts(a.value, err), err == nil
-}
-
-func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
-
-// Served returns true: only fn knows the origin of its error.
-func (a *doAttempt[T]) Served() bool { return true }
 
 // weakChild returns a child of ctx that ctx refers to only weakly, so that it need not be canceled:
 // a long-lived parent would accumulate one ordinary child per call. It ends when ctx does, with the

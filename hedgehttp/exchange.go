@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -93,7 +91,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		winner = out.Winner.(*attempt)
 	}
 	if out.Untouched {
-		x.call.End(call.Completion{Err: out.Err, Trailer: winner.Trailer()})
+		x.call.End(call.Completion{Err: out.Err, Trailer: out.Trailer})
 	}
 	return winner.deliver()
 }
@@ -109,7 +107,7 @@ func (a *attempt) unhedged() (*http.Response, error) {
 	return a.res, a.err
 }
 
-func (x *exchange) Primary() error { return x.primary.answer(x.base) }
+func (x *exchange) Primary() race.End { return x.primary.answer(x.base) }
 
 // Replayable makes the next hedge by the function of WithHedgeRequest, if there is one. A hedge that
 // is held back is made once.
@@ -173,7 +171,7 @@ type attempt struct {
 }
 
 // answer sends the request through rt and waits for the answer.
-func (a *attempt) answer(rt http.RoundTripper) error {
+func (a *attempt) answer(rt http.RoundTripper) race.End {
 	defer a.settle()
 	if a.send(rt); a == &a.primary && !a.known && a.end.err == nil {
 		a.open.Store(true)
@@ -193,7 +191,14 @@ func (a *attempt) answer(rt http.RoundTripper) error {
 	if a.end.err != nil {
 		a.detach()
 	}
-	return a.end.err
+	end := race.End{Err: a.end.err, Trailer: a.end.pushback, Served: a.end.decides && !a.open.Load()}
+	if a.call.Judges() {
+		if a.res != nil {
+			end.Reply = a.res
+		}
+		end.Rejected = a.detach
+	}
+	return end
 }
 
 // detach is called when the attempt has ended and the race may go on. It makes res a copy: the transport
@@ -279,10 +284,10 @@ func (a *attempt) endedWithItsHeaders() bool {
 }
 
 // Run sends a hedge.
-func (a *attempt) Run(ctx context.Context) error {
+func (a *attempt) Run(ctx context.Context) race.End {
 	defer context.AfterFunc(ctx, func() { a.cancel(context.Cause(ctx)) })()
 	if a.started.Swap(true) {
-		return context.Cause(ctx)
+		return race.End{Err: context.Cause(ctx)}
 	}
 	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
 	met := false
@@ -302,19 +307,3 @@ func (a *attempt) Run(ctx context.Context) error {
 	rpc.MarkHTTP(a.req.Header, ctx)
 	return a.answer(a.transport.hedges)
 }
-
-func (a *attempt) Accepts(err error) (ok, open bool) {
-	reply := any(nil) // without a response
-	if a.res != nil {
-		reply = a.res
-	}
-	if ok = a.call.Accepts(reply, err); !ok {
-		a.detach()
-	}
-	return ok, false
-}
-
-// Served implements [race.Attempt].
-func (a *attempt) Served() bool { return a.end.decides && !a.open.Load() }
-
-func (a *attempt) Trailer() metadata.MD { return a.end.pushback }

@@ -64,7 +64,8 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 		u.method, u.cc, u.invoker, u.registry, u.req, u.reply, u.opts = method, cc, invoker, r, req, reply, opts
 		u.begin(caller, target, conn)
 		if !u.call.Hedged {
-			return u.conclude(race.Result{Err: u.Primary(), Untouched: true})
+			end := u.Primary()
+			return u.conclude(race.Result{Err: end.Err, Trailer: end.Trailer, Untouched: true})
 		}
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
@@ -127,7 +128,7 @@ func (u *unary) conclude(out race.Result) error {
 	if u.call.WouldBeHedged && u.call.Overdue() && u.options.Copy(u.req) == nil {
 		u.call.NotReplayable()
 	}
-	u.call.End(call.Completion{Err: out.Err, Trailer: u.Trailer()})
+	u.call.End(call.Completion{Err: out.Err, Trailer: out.Trailer})
 	u.recycle()
 	return out.Err
 }
@@ -166,8 +167,12 @@ type unaryCall struct {
 	trailer    *trailer // nil unless the trailers of failures matter
 }
 
-func (u *unary) Primary() error {
-	return u.invoke(u.ctx, u.req, u.reply, u.opts)
+func (u *unary) Primary() race.End {
+	end := race.End{Err: u.invoke(u.ctx, u.req, u.reply, u.opts), Reply: u.reply}
+	if u.trailer != nil {
+		end.Trailer = u.trailer.of(u.cc)
+	}
+	return end
 }
 
 // invoke makes an attempt under its mark.
@@ -190,17 +195,6 @@ func (u *unary) trailerOptions() []grpc.CallOption {
 	u.trailer = &kept.trailer
 	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
 	return kept.options[:]
-}
-
-func (u *unary) Accepts(err error) (ok, open bool) {
-	return u.call.Accepts(u.reply, err), false
-}
-
-func (u *unary) Trailer() metadata.MD {
-	if u.trailer == nil {
-		return nil
-	}
-	return u.trailer.of(u.cc)
 }
 
 // trailer is the trailer of an attempt. An interceptor inside may return before gRPC has ended the
@@ -240,7 +234,7 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 		h.cc = h.to.CC
 	}
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
-	if u.final { // only then is Served called
+	if u.final { // only then does Served count
 		own = append(own, grpc.Header(&h.header))
 	}
 	h.opts, h.results = u.options.Attempt(own...)
@@ -263,32 +257,23 @@ type unaryHedge struct {
 	peer       peer.Peer
 }
 
-func (h *unaryHedge) Accepts(err error) (ok, open bool) {
-	return h.unary.call.Accepts(h.reply, err), false
-}
-
-func (h *unaryHedge) Trailer() metadata.MD { return h.trailer.of(h.cc) }
-
-func (h *unaryHedge) Served() bool {
-	if !h.trailer.finished.Load() { // gRPC may be writing the header
-		return rpc.Served(h.cc, nil, nil)
-	}
-	return rpc.Served(h.cc, h.header, h.trailer.md)
-}
-
-func (h *unaryHedge) Run(ctx context.Context) error {
+func (h *unaryHedge) Run(ctx context.Context) race.End {
 	ctx = h.unary.call.HedgeContext(ctx, h.n)
-	var err error
+	end := race.End{Reply: h.reply}
 	if h.to != nil {
-		err = h.to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+		end.Err = h.to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
 	} else {
-		err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
+		end.Err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	}
-	if err == nil {
+	if end.Err == nil {
 		call.HedgeAnswered(ctx)
 	}
-	if h.trailer.finished.Load() {
+	if h.trailer.finished.Load() { // otherwise gRPC may be writing
 		h.unary.call.HedgePeer(h.n, &h.peer)
+		end.Served = rpc.Served(h.cc, h.header, h.trailer.md)
+	} else {
+		end.Served = rpc.Served(h.cc, nil, nil)
 	}
-	return err
+	end.Trailer = h.trailer.of(h.cc)
+	return end
 }

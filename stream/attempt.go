@@ -74,7 +74,7 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	return err
 }
 
-func (m *streamAttempt) Primary() error { return m.awaitGoal() }
+func (m *streamAttempt) Primary() race.End { return m.end(m.awaitGoal()) }
 
 func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
 
@@ -145,24 +145,20 @@ func failureOf(err error) error {
 	return err
 }
 
-// Accepts reports whether the first message, or the end of the stream, is accepted, and whether the
-// stream is open. A race for response headers has no message to judge.
-func (m *streamAttempt) Accepts(error) (ok, open bool) {
-	c := &m.stream.call
-	switch {
-	case m.goal != firstMessage:
-		return true, false
-	case m.recvErr == io.EOF:
-		return call.AcceptsNone(c), false
+// end returns the end of the attempt. In a race for response headers there is no message to judge.
+func (m *streamAttempt) end(err error) race.End {
+	end := race.End{Err: err, Unjudged: m.goal != firstMessage, Open: m.recvErr == nil}
+	if m.recvErr == nil {
+		end.Reply = m.into
 	}
-	return c.Accepts(m.into, m.recvErr), m.recvErr == nil
+	if err != nil {
+		end.Trailer = m.Trailer()
+	}
+	return end
 }
 
-// Served implements [race.Attempt].
-func (m *streamAttempt) Served() bool {
-	if _, failed := m.ClientStream.(failedStream); failed {
-		return false
-	}
+// served reports whether a server sent the status with which the stream has failed.
+func (m *streamAttempt) served() bool {
 	var header metadata.MD
 	attempt.Safely(func() { header, _ = m.Header() })
 	return rpc.Served(m.cc(), header, m.Trailer())
@@ -219,8 +215,8 @@ type unmarked struct {
 func (u unmarked) Context() context.Context { return u.context() }
 
 // Run opens a hedge, sends the request and waits for the goal of the race.
-func (m *streamAttempt) Run(ctx context.Context) error {
-	c := m.stream
+func (m *streamAttempt) Run(ctx context.Context) race.End {
+	c, served := m.stream, false
 	ctx = c.call.HedgeContext(ctx, int(m.n))
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.freeIfClosed(m, err) }))
 	st := m.ClientStream
@@ -232,10 +228,12 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	}
 	if err != nil {
 		m.recvErr = err
-		return err
+		return m.end(err)
 	}
 	if err = m.awaitGoal(); err == nil {
 		err = c.answered(m)
+	} else {
+		served = m.served()
 	}
 	if err == nil {
 		call.HedgeAnswered(ctx)
@@ -243,5 +241,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	if to := attempt.PeerOf(st, ctx); to != nil {
 		c.call.HedgePeer(int(m.n), to)
 	}
-	return err
+	end := m.end(err)
+	end.Served = served
+	return end
 }

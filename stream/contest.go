@@ -128,11 +128,7 @@ func (k *contest) conclude(out race.Result, winner *streamAttempt, into, was any
 	c := k.stream
 	// Otherwise the message is to come.
 	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) {
-		e := call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt}
-		if err != nil {
-			e.Trailer = c.primary.Trailer()
-		}
-		c.end(e)
+		c.end(call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt, Trailer: out.Trailer})
 	}
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)

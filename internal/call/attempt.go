@@ -266,16 +266,20 @@ func (c *Call) HedgeConn(primary, hedge net.Conn) {
 	}
 }
 
-// Accepts calls the function of WithAcceptable for an attempt of a judged race, unless the attempt
-// has failed after the caller's context ended. It may be called concurrently.
-func (c *Call) Accepts(reply any, err error) bool {
-	if err != nil {
-		if c.Context.Err() != nil {
-			return true
-		}
-		if c.http == nil {
-			reply = nil
-		}
+// Judges reports whether WithAcceptable is in force for the call.
+func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
+
+// Accepts implements [race.Policy] by the function of WithAcceptable, unless the attempt has failed
+// after the caller's context ended.
+func (c *Call) Accepts(end race.End) bool {
+	reply, err := end.Reply, end.Err
+	switch {
+	case err != nil && c.Context.Err() != nil:
+		return true
+	case err == nil && reply == nil && !c.OffWire:
+		err = io.EOF // of a stream without a message
+	case err != nil && c.http == nil:
+		reply = nil
 	}
 	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
@@ -286,9 +290,6 @@ func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
 	return s != nil && s.WaitsForMessage && !c.ByPolicy() && (s.Acceptable == nil || typeIsKnown())
 }
-
-// AcceptsNone is Accepts for a stream that has ended without a message.
-func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.method.Name, nil, io.EOF) }
 
 func traced(c *Call) stats.Call {
 	m := c.method

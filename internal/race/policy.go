@@ -18,6 +18,10 @@ type Policy interface {
 	// if the failure makes the next hedge due. Failure may be called concurrently, after Ended, and
 	// more than once for an attempt.
 	Failure(n int, err error, trailer metadata.MD) Event
+	// Accepts reports whether the end of an attempt is accepted as an answer. It is called if
+	// Rules.Judged is set, at most once for an attempt, on its goroutine, while the race is undecided,
+	// and not for a failure that cannot end it; the call waits for it.
+	Accepts(end End) bool
 	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
 	Ended(r *Report)
@@ -29,11 +33,10 @@ type Policy interface {
 	LoserPanicked()
 }
 
-// Entrant makes the attempts of one call. Its methods of Ending describe the primary.
+// Entrant makes the attempts of one call.
 type Entrant interface {
-	Ending
 	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
-	Primary() error
+	Primary() End
 	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
 	// due.
 	Replayable() bool
@@ -46,24 +49,20 @@ type Entrant interface {
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
 }
 
-// Attempt is one hedge, ready to run.
+// Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.
 type Attempt interface {
-	Ending
-	// Run makes the attempt under ctx and waits for its end.
-	Run(ctx context.Context) error
-	// Served reports whether a server sent the status with which Run failed. Otherwise the status
-	// does not end the race.
-	Served() bool
+	Run(ctx context.Context) End
 }
 
-// Ending describes how an attempt has ended.
-type Ending interface {
-	// Trailer returns the trailer of an attempt that has failed; nil if unknown.
-	Trailer() metadata.MD
-	// Accepts reports whether the end of the attempt, with err, is accepted as an answer. It is
-	// called if Rules.Judged is set, at most once, on the attempt's goroutine, while the race is
-	// undecided, and not for a failure that cannot end it; the call waits for it. If ok is false,
-	// open reports whether the attempt needs its context for as long as it may still win: a stream
-	// does, and a value of hedge.Do may.
-	Accepts(err error) (ok, open bool)
+// End is how an attempt has ended.
+type End struct {
+	Err     error
+	Trailer metadata.MD // of an attempt that has failed; nil if unknown
+	Served  bool        // a server sent the status Err; otherwise the status of a hedge does not end the race
+
+	// For [Policy.Accepts]:
+	Reply    any    // nil for a stream that ended without a message
+	Unjudged bool   // there is nothing to judge
+	Open     bool   // the attempt needs its context for as long as it may win: a stream, or a value of hedge.Do
+	Rejected func() // is called if the end is not accepted; may be nil
 }

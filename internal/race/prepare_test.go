@@ -32,6 +32,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
+func (p *policy) Accepts(race.End) bool                      { return true }
 func (p *policy) Ended(r *race.Report)                       { p.report = *r }
 func (p *policy) Sent(int, bool)                             { p.sent.Add(1) }
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
@@ -58,9 +59,9 @@ type entrant struct {
 	primaryEnded time.Duration
 }
 
-func (e *entrant) Primary() error {
+func (e *entrant) Primary() race.End {
 	if e.do != nil {
-		return e.do()
+		return race.End{Err: e.do()}
 	}
 	select {
 	case <-time.After(e.primary):
@@ -68,12 +69,9 @@ func (e *entrant) Primary() error {
 		e.err = e.ctx.Err()
 	}
 	e.primaryEnded = time.Since(e.began)
-	return e.err
+	return race.End{Err: e.err}
 }
-func (e *entrant) Trailer() metadata.MD          { return nil }
-func (e *entrant) Accepts(error) (ok, open bool) { return true, false }
-func (e *entrant) Served() bool                  { return true }
-func (e *entrant) Replayable() bool              { return e.replayable == nil || e.replayable() }
+func (e *entrant) Replayable() bool { return e.replayable == nil || e.replayable() }
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()
@@ -91,13 +89,13 @@ type running struct {
 	n int
 }
 
-func (r *running) Run(ctx context.Context) error {
+func (r *running) Run(ctx context.Context) race.End {
 	r.ran.Add(1)
 	select {
 	case <-time.After(r.run(r.n)):
-		return nil
+		return race.End{}
 	case <-ctx.Done():
-		return ctx.Err()
+		return race.End{Err: ctx.Err(), Served: true}
 	}
 }
 

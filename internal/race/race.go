@@ -12,6 +12,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 )
 
 type Plan struct {
@@ -43,8 +45,9 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 
 // Result is the end of a race, for the caller of Run.
 type Result struct {
-	Winner Attempt // the hedge that decided the call; nil means the primary
-	Err    error   // the deciding attempt's
+	Winner  Attempt     // the hedge that decided the call; nil means the primary
+	Err     error       // the deciding attempt's
+	Trailer metadata.MD // the primary's, if Untouched is set
 	// Untouched means that the primary ended before a hedge was due, and its end made none due.
 	// There is no report: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
@@ -89,35 +92,36 @@ func (r *Race) Decide() (out Result) {
 			recover() // the panic is a loser's
 		}
 	}()
-	err := r.entrant.Primary()
-	end := ended(&r.plan, r.policy, 0, r.entrant, err, !r.plan.Judged || r.isOpen())
+	end := r.entrant.Primary()
+	e := ended(&r.plan, r.policy, 0, &end, !r.plan.Judged || r.isOpen())
 	returned = true
-	if r.endUntouched(r.plan.Judged && end.End.IsRejected() || end.Repeat || end.Failover || err != nil && r.plan.FailureSendsNext) {
-		return Result{Err: err, Untouched: true}
+	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover || end.Err != nil && r.plan.FailureSendsNext) {
+		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
 	}
-	return r.ensureRunner().primaryEnded(end, err)
+	return r.ensureRunner().primaryEnded(e, end.Err)
 }
 
-// ended returns the event for the end of attempt n with err. While the race is open, it asks the
-// attempt, with Rules.Judged, whether an end that could end the race is accepted.
-func ended(plan *Plan, p Policy, n uint8, attempt Ending, err error, open bool) Event {
+// ended returns the event for the end of attempt n. While the race is open, it asks the policy, with
+// Rules.Judged, whether an end that could end the race is accepted.
+func ended(plan *Plan, p Policy, n uint8, end *End, open bool) Event {
 	var e Event
-	if err != nil {
-		e = p.Failure(int(n), err, attempt.Trailer())
+	if end.Err != nil {
+		e = p.Failure(int(n), end.Err, end.Trailer)
 	}
-	if n > 0 && open && e.End == Final && plan.HedgeFinal && !attempt.(Attempt).Served() {
+	if n > 0 && open && e.End == Final && plan.HedgeFinal && !end.Served {
 		e.End = NonFatal
 	}
-	if open && plan.Judged && (e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)) {
-		switch accepted, needsContext := attempt.Accepts(err); {
-		case accepted:
-		case err == nil:
-			e.End, e.Open = RejectedReply, needsContext
-		default:
-			e.End = RejectedStatus
-		}
-	}
 	e.Kind, e.Attempt = Ended, n
+	mayEnd := e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)
+	if !open || !plan.Judged || end.Unjudged || !mayEnd || p.Accepts(*end) {
+		return e
+	}
+	if end.Rejected != nil {
+		end.Rejected()
+	}
+	if e.End = RejectedStatus; end.Err == nil {
+		e.End, e.Open = RejectedReply, end.Open
+	}
 	return e
 }
 

@@ -235,16 +235,16 @@ func (x *runner) run(n uint8, failover bool) {
 	h := &x.hedges[n]
 	x.announce(n, failover)
 	growStack(int(n))
-	err := h.attempt.Run(h.ctx)
+	end := h.attempt.Run(h.ctx)
 	open := x.enter()
 	if open { // otherwise h.ctx is canceled already
 		defer x.leave()
 	}
-	e := ended(&x.plan, x.policy, n, h.attempt, err, open)
-	if open && err != nil {
+	e := ended(&x.plan, x.policy, n, &end, open)
+	if open && end.Err != nil {
 		x.checkCaller()
 	}
-	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
+	if a := x.handle(e, end.Err); !a.Kept && (!a.Decided || a.Winner != n) {
 		h.cancel(rpc.ErrLost)
 	}
 }
