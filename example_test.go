@@ -1,7 +1,6 @@
 package hedge_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,20 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/DataDog/sketches-go/ddsketch"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/snapshotpb"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -680,46 +676,4 @@ func ExampleWithCost() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows)))
 	fmt.Println(doOnce(s, "/pkg.Svc/Scan"))
 	// Output: answer
-}
-
-// A new scheduler starts with another scheduler's latencies, without a warm-up.
-func ExampleWithSnapshot() {
-	old := must(hedge.New(hedge.WithAllMethods()))
-	for range 50 {
-		doOnce(old, "/pkg.Svc/Get")
-	}
-	var file bytes.Buffer
-	if err := old.WriteSnapshot(&file); err != nil {
-		panic(err)
-	}
-
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file)))
-	doOnce(s, "/pkg.Svc/Get")
-	fmt.Println(old.Stats().Warmup, "calls without hedging before,", s.Stats().Warmup, "now")
-	// Output: 20 calls without hedging before, 0 now
-}
-
-// Another tool reads a snapshot.
-func ExampleScheduler_WriteSnapshot() {
-	s := must(hedge.New(hedge.WithAllMethods()))
-	for range 50 {
-		doOnce(s, "/pkg.Svc/Get")
-	}
-	var file bytes.Buffer
-	if err := s.WriteSnapshot(&file); err != nil {
-		panic(err)
-	}
-
-	var snapshot snapshotpb.Snapshot
-	if err := proto.Unmarshal(file.Bytes(), &snapshot); err != nil {
-		panic(err)
-	}
-	for _, target := range snapshot.Targets {
-		for _, method := range target.Methods {
-			sketch := must(ddsketch.FromProto(method.Knowledge.Latency))
-			p99 := must(sketch.GetValueAtQuantile(0.99))
-			fmt.Println(target.Name, method.Name, sketch.GetCount(), "calls, p99 below a second:", p99 < 1e9)
-		}
-	}
-	// Output: dns:///example /pkg.Svc/Get 50 calls, p99 below a second: true
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -347,31 +346,4 @@ func WithMaxMethods(methods int) Option {
 func WithTargetName(name func(target string) string) Option {
 	err := refuse(name == nil, "WithTargetName(nil): must not be nil")
 	return option("WithTargetName", forScheduler, err, func(c *settings.Config) { c.TargetName = name })
-}
-
-// WithSnapshot starts the scheduler with the latencies that another one has learned: r reads the
-// output of [Scheduler.WriteSnapshot]. A method in the snapshot has no warm-up. The snapshots of
-// repeated options are merged: see docs/snapshot.md.
-//
-// [New] reads r to its end, so a second New needs another reader. New returns the error of r, and
-// an error if the snapshot is empty, truncated, longer than 64 MiB, or has a value out of range. If
-// a snapshot has more methods than half of [WithMaxMethods], the methods with the most calls are
-// restored. r must not be nil.
-func WithSnapshot(r io.Reader) Option {
-	err := refuse(r == nil, "WithSnapshot(nil): must not be nil")
-	return option("WithSnapshot", forScheduler, err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
-}
-
-// WriteSnapshot writes the learned latencies, for [WithSnapshot] of another scheduler. A snapshot
-// is one protobuf message, a hedge.snapshot.Snapshot, of 1 to 8 KB per method: see
-// docs/snapshot.md. Concatenated snapshots form one merged snapshot.
-//
-// WriteSnapshot may be called concurrently with calls. It takes about 0.1 ms per method, and leaves
-// out names that are empty or not valid UTF-8. It returns the error of w, which may by then have
-// received a part; [New] rejects a part. A nil or zero Scheduler writes an empty snapshot.
-func (s *Scheduler) WriteSnapshot(w io.Writer) error {
-	if err := s.registry().WriteSnapshot(w); err != nil {
-		return fmt.Errorf("hedge: WriteSnapshot: %w", err)
-	}
-	return nil
 }

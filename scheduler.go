@@ -27,11 +27,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := registry.New(c.Config)
-	if err != nil {
-		return nil, err
-	}
-	s := (*Scheduler)(r)
+	s := (*Scheduler)(registry.New(c.Config))
 	for _, made := range c.made {
 		made(s)
 	}
@@ -45,9 +41,8 @@ func New(opts ...Option) (*Scheduler, error) {
 //
 // [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay as New set
 // them, and need not be repeated. A different window or number of methods is an error. A trace,
-// logger or target name is ignored, or an error if New was given none. [WithSnapshot] is an error.
-// Update returns the errors of New, and an error for a nil scheduler. After an error nothing has
-// changed.
+// logger or target name is ignored, or an error if New was given none. Update returns the errors of
+// New, and an error for a nil scheduler. After an error nothing has changed.
 //
 // Update may be called concurrently. It takes a few microseconds per known method.
 func (s *Scheduler) Update(opts ...Option) error {
@@ -66,7 +61,6 @@ func (s *Scheduler) Update(opts ...Option) error {
 			"Update: WithWindow(%v): must be %v, as set by New", c.Window, old.Window),
 		refuse(given("WithMaxMethods") && c.MaxMethods != old.MaxMethods,
 			"Update: WithMaxMethods(%d): must be %d, as set by New", c.MaxMethods, old.MaxMethods),
-		refuse(given("WithSnapshot"), "Update: WithSnapshot: must be given to New"),
 		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: must be given to New"),
 		refuse(given("WithTrace") && !old.Traced, "Update: WithTrace: must be given to New"),
 		refuse(given("WithLogger") && !old.Logged, "Update: WithLogger: must be given to New"))

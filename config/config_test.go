@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
@@ -103,7 +102,7 @@ func TestParse_EveryField(t *testing.T) {
 		for _, at := range [][2]string{{"t", "/s/M"}, {"t", "/pkg.Svc/GetAll"}, {"t", "/pkg.Svc/Put"},
 			{"dns:///a", "/pkg.Svc/Get"}} {
 			diff := cmp.Diff(configOf(t, want, at[0], at[1]), configOf(t, got, at[0], at[1]),
-				cmp.AllowUnexported(rpc.ServiceConfig{}), cmpopts.IgnoreFields(settings.Config{}, "Snapshots"))
+				cmp.AllowUnexported(rpc.ServiceConfig{}))
 			if diff != "" {
 				t.Errorf("%s, %s of %s (-want +got):\n%s", text, at[1], at[0], diff)
 			}

@@ -61,13 +61,6 @@ var outputs = map[string][]string{
 		`hedge: config: WithBudgetPercent\(1000\): must be 0 to 400`,
 		`The file has a mistake, so nothing changes: 0 hedges in 400 calls\.`,
 	},
-	"snapshot": {
-		`\s+p50\s+p99\s+calls before the first hedge could be sent`,
-		// The first call teaches nothing if it waits for its connection.
-		`without a snapshot\s+` + duration + `\s+` + duration + `\s+2[01]`,
-		`with the first one's\s+` + duration + `\s+` + duration + `\s+1?\d`,
-		`The snapshot has [1-9]\d* bytes\.`,
-	},
 	"production": {
 		`stage\s+calls\s+p50\s+p99\s+p99 with hedges, predicted\s+hedges\s+would be hedged`,
 		`dry run\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+0\s+[1-9]\d*`,
@@ -80,7 +73,6 @@ var outputs = map[string][]string{
 		`grpc_client_hedge_calls_total 32\d\d`,
 		`grpc_client_hedge_sent_total [1-9]\d*`,
 		`Hedging is PAUSED\.`,
-		`The snapshot for the next process has [1-9]\d* bytes\.`,
 	},
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,

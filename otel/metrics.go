@@ -266,7 +266,7 @@ func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 	last, moved := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {
 		row := &rows[i]
-		if row.Names == (stats.Names{}) { // known from a snapshot, without a call
+		if row.Names == (stats.Names{}) { // its first call is about to begin
 			continue
 		}
 		l, key := m.methods.of(row.Names), method{row.Target, row.Method}

@@ -1,6 +1,6 @@
 // Command production is a client as in production: three replicas (one stalls now and then), logging
-// and retries around hedging, gRPC's metrics and hedging's for Prometheus, the debug page, a rollout
-// by a watched file, and a snapshot.
+// and retries around hedging, gRPC's metrics and hedging's for Prometheus, the debug page, and a
+// rollout by a watched file.
 //
 //	cd examples && go run ./production
 //
@@ -81,7 +81,7 @@ func run(w io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	file, snapshot := filepath.Join(folder, "hedge.json"), filepath.Join(folder, "hedge.pb")
+	file := filepath.Join(folder, "hedge.json")
 	if err := os.WriteFile(file, []byte(stages[0].file), 0o600); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := newScheduler(data, snapshot, meters)
+	s, err := newScheduler(data, meters)
 	if err != nil {
 		return err
 	}
@@ -128,23 +128,12 @@ func run(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "\n%d calls in the log, %d retries.\n", seen.calls.Load(), seen.retries.Load())
-	if err := scrape(w, url); err != nil {
-		return err
-	}
-	if err := save(s, snapshot); err != nil {
-		return err
-	}
-	size, err := os.Stat(snapshot)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "The snapshot for the next process has %d bytes.\n", size.Size())
-	return nil
+	return scrape(w, url)
 }
 
-// newScheduler returns a scheduler with the options of the file's data and the knowledge of the
-// previous process. Logs and metrics belong to the scheduler: updates keep them.
-func newScheduler(data []byte, snapshot string, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
+// newScheduler returns a scheduler with the options of the file's data. Logs and metrics belong to the
+// scheduler: updates keep them.
+func newScheduler(data []byte, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
 	options, err := hedgeconfig.Parse(data)
 	if err != nil {
 		return nil, err
@@ -153,15 +142,7 @@ func newScheduler(data []byte, snapshot string, meters *metric.MeterProvider) (*
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, telemetry, hedge.WithLogger(slog.Default()))
-	if f, err := os.Open(snapshot); err == nil { // the first process has no snapshot
-		defer f.Close()
-		if s, err := hedge.New(append(options, hedge.WithSnapshot(f))...); err == nil {
-			return s, nil
-		}
-		// Start without the snapshot rather than not at all.
-	}
-	return hedge.New(options...)
+	return hedge.New(append(options, telemetry, hedge.WithLogger(slog.Default()))...)
 }
 
 // seen counts calls and retries as interceptors outside hedging see them.
@@ -343,20 +324,6 @@ func get(url string) (string, error) {
 		err = errors.New(url + ": " + response.Status)
 	}
 	return string(body), err
-}
-
-// save writes a new file and renames it over the old one, so that there is always a complete
-// snapshot.
-func save(s *hedge.Scheduler, file string) error {
-	f, err := os.CreateTemp(filepath.Dir(file), "hedge")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // if it was not renamed
-	if err := errors.Join(s.WriteSnapshot(f), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }
 
 // startReplicas starts servers on loopback and returns their addresses. The first one stalls from

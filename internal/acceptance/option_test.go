@@ -46,7 +46,6 @@ func TestNew_Ranges(t *testing.T) {
 		"WithLogger(nil)":          {hedge.WithLogger(nil)},
 		"WithTrace(nil)":           {hedge.WithTrace(nil)},
 		"WithTargetName(nil)":      {hedge.WithTargetName(nil)},
-		"WithSnapshot(nil)":        {hedge.WithSnapshot(nil)},
 		"WithHedgeLimit(0, 1s)":    {hedge.WithHedgeLimit(0, time.Second)},
 		"WithHedgeLimit(1, 0s)":    {hedge.WithHedgeLimit(1, 0)},
 		"WithMinDelay(-1ns)":       {hedge.WithMinDelay(-1)},

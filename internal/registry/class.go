@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -27,9 +26,8 @@ type classes struct {
 	known sync.Map     // name → *Class
 	count atomic.Int32 // of known
 
-	mu       sync.Mutex
-	swept    time.Duration            // when idle classes were last searched for, after the registry's origin
-	restored map[string]sketch.Counts // latencies of restored classes without a call
+	mu    sync.Mutex
+	swept time.Duration // when idle classes were last searched for, after the registry's origin
 }
 
 type Class struct {
@@ -76,7 +74,6 @@ func (cs *classes) isFull() bool {
 
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
-// add makes a class, with its restored latencies if there are any.
 func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -98,10 +95,6 @@ func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
 	}
 	c := &Class{Name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
-	if latency, ok := cs.restored[c.Name]; ok {
-		c.Learner.Restore(latency)
-		delete(cs.restored, c.Name)
-	}
 	cs.known.Store(c.Name, c)
 	cs.count.Add(1)
 	return c

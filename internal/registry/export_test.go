@@ -1,24 +1,5 @@
 package registry
 
-import (
-	"io"
-
-	"github.com/grpchedge/hedge/internal/sketch"
-)
-
-// ReadSnapshots returns the latencies in snapshots, by "target method class".
-func ReadSnapshots(all ...io.Reader) (map[string]sketch.Counts, error) {
-	counts, err := readSnapshots(all)
-	if err != nil {
-		return nil, err
-	}
-	known := map[string]sketch.Counts{}
-	for k, c := range counts {
-		known[k.target+" "+k.method+" "+k.class] = c
-	}
-	return known, nil
-}
-
 // Names is the number of connections in the registry's map of names.
 func Names(r *Registry) (n int) {
 	r.names.Range(func(_, _ any) bool { n++; return true })

@@ -4,7 +4,6 @@ package registry
 
 import (
 	"container/list"
-	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -46,23 +45,17 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry with the latencies of the configuration's snapshots. If the environment
-// variable BySwitch is set, hedging is paused: in an emergency, any value that is not clearly a no
-// must count as a yes.
-func New(c settings.Config) (*Registry, error) {
-	snapshots := c.Snapshots
-	c.Snapshots = nil
+// New returns a registry. If the environment variable BySwitch is set, hedging is paused: in an
+// emergency, any value that is not clearly a no must count as a yes.
+func New(c settings.Config) *Registry {
 	r := &Registry{origin: time.Now()}
 	r.config.Store(&c)
-	if err := r.restore(snapshots); err != nil {
-		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
-	}
 	r.sweep.Store(sweepEvery)
 	value := os.Getenv(BySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
 		r.pause.Store(BySwitch)
 	}
-	return r, nil
+	return r
 }
 
 // Made reports whether New has made the registry. Otherwise no call is hedged.

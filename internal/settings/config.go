@@ -5,7 +5,6 @@ package settings
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -61,7 +60,6 @@ type Config struct {
 	// Memory.
 
 	MaxMethods int
-	Snapshots  []io.Reader // of other schedulers
 }
 
 // Reporting determines where events are reported, and under which names. An update does not change
@@ -174,7 +172,7 @@ func (s *Settings) Compared() string {
 	}
 	c := *s.Config
 	c.Control, c.Applied = 0, nil
-	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
+	c.Reporting, c.MaxMethods = Reporting{}, 0
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.Index, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil

@@ -129,7 +129,7 @@ func TestRules_WithoutTheLock(t *testing.T) {
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	r, _ = registry.New(c)
+	r = registry.New(c)
 	r.Method("t", "/s/M", time.Now())
 	r.Method("t", "/s/N", time.Now())
 	r.Update(c)

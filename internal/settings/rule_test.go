@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,26 +39,6 @@ func constant(name string) func(context.Context, string, any) string {
 	return func(context.Context, string, any) string { return name }
 }
 
-// nothingLearned is a snapshot without methods, which can be read again.
-func nothingLearned() io.Reader {
-	var b bytes.Buffer
-	if err := new(hedge.Scheduler).WriteSnapshot(&b); err != nil {
-		panic(err)
-	}
-	return again{bytes.NewReader(b.Bytes())}
-}
-
-// again is a reader that restarts after its end.
-type again struct{ *bytes.Reader }
-
-func (a again) Read(p []byte) (int, error) {
-	n, err := a.Reader.Read(p)
-	if err == io.EOF {
-		_, _ = a.Seek(0, io.SeekStart)
-	}
-	return n, err
-}
-
 func costing(n float64) func(context.Context, string, any) float64 {
 	return func(context.Context, string, any) float64 { return n }
 }
@@ -81,7 +60,6 @@ var values = map[string][2]hedge.Option{
 	"WithAcceptable":    {hedge.WithAcceptable(accepting(false)), hedge.WithAcceptable(accepting(true))},
 	"WithTrace":         {hedge.WithTrace(&hedge.Trace{})},
 	"WithLogger":        {hedge.WithLogger(slog.Default())},
-	"WithSnapshot":      {hedge.WithSnapshot(nothingLearned())},
 	"WithTargetName":    {hedge.WithTargetName(strings.ToLower)},
 }
 
@@ -222,7 +200,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	}
 	for _, o := range everyOption(t) {
 		alone := made(t, o, o.a)
-		if reflect.DeepEqual(alone, made(t, o)) && o.name != "WithSnapshot" { // which is not a setting
+		if reflect.DeepEqual(alone, made(t, o)) {
 			t.Errorf("%s has no effect on the settings", o.name)
 		}
 		for i, wide := range scopes {

@@ -98,7 +98,7 @@ func (c Counts) DDSketch() *ddsketch.DDSketch {
 		bins = store.NewSparseStore()
 	}
 	for _, count := range c {
-		bins.AddWithCount(int(count.Bucket)+FirstBin, float64(count.Calls))
+		bins.AddWithCount(int(count.Bucket)+firstBin, float64(count.Calls))
 	}
 	return ddsketch.NewDDSketch(index, bins, store.NewSparseStore())
 }

@@ -88,29 +88,3 @@ func TestKeeping_RecordByStart(t *testing.T) {
 		}
 	}
 }
-
-// Restored calls leave as the window keeps newer ones, a fifth at a time, or all at once. A call that
-// began before the window's first is none of them.
-func TestKeeping_Restored(t *testing.T) {
-	w := keeping()
-	w.Mark(at(0))
-	if n := w.Restore(sketch.Counts{{Bucket: 1, Calls: 100.5}, {Bucket: 9, Calls: 199.5}}); n != 150 {
-		t.Fatalf("%d of 300 calls are restored, want the 150 that the window keeps", n)
-	}
-	now := at(0)
-	for own, restored := range []int64{150, 150, 150, 120, 120, 120, 90, 90, 90, 60, 60, 60, 30, 30, 30, 0} {
-		if got := count(w, now) - int64(10*own); got != restored {
-			t.Errorf("%d restored calls count beside %d newer ones, want %d", got, 10*own, restored)
-		}
-		for range 10 {
-			w.RecordByStart(now, time.Second, true)
-		}
-		now = now.Add(2 * time.Second)
-	}
-	w = keeping()
-	w.Restore(sketch.Counts{{Bucket: 1, Calls: 40}})
-	w.RecordByStart(at(0), time.Second, true)
-	if w.DropRestored(); count(w, at(0)) != 1 {
-		t.Errorf("%d calls are left without those restored, want 1", count(w, at(0)))
-	}
-}

@@ -106,31 +106,6 @@ type Mark int64
 // Latest is a mark after all slots.
 const Latest Mark = math.MaxInt64
 
-// Restore fills an empty keeping window with earlier calls, which were all answered, and returns their
-// number: at most the calls that the window keeps. As it keeps newer calls, a fifth of them leaves at a
-// time.
-func (w *Window) Restore(calls Counts) (n int64) {
-	part, sum := min(float64(w.keep)/calls.Total(), 1), 0.0
-	for _, c := range calls {
-		for sum += part * float64(c.Calls); n < int64(math.Round(sum)); n++ {
-			s := w.begin(-1-n%5, math.MaxInt64, -slots) // no call that ends later began in it
-			s.observed.add(int(c.Bucket))
-		}
-	}
-	return n
-}
-
-// DropRestored removes the calls of Restore that have not left.
-func (w *Window) DropRestored() {
-	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && s.restored() {
-			w.ring[i].CompareAndSwap(s, nil)
-		}
-	}
-}
-
-func (s *slot) restored() bool { return s.first == math.MaxInt64 }
-
 // Between returns the distribution of the window at now, of the slots that began at from or later, and
 // before to.
 func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
@@ -241,7 +216,7 @@ const longestKept = 720 // windows for which a call is kept at most: six hours i
 // NewKeeping returns an empty window like [New] that keeps the given number of calls, or up to a
 // fifteenth more, regardless of age, for up to 720 windows. Calls older than the window leave only as
 // newer calls replace them. A step begins a slot only if the previous slot holds its share of the calls
-// to keep, or restored calls.
+// to keep.
 func NewKeeping(window time.Duration, calls int) *Window {
 	w := New(window)
 	w.keep = int64(calls)
@@ -263,7 +238,7 @@ func (w *Window) beginKeeping(step, began int64) *slot {
 			return newest // another recorder began it, or this one is late and its own slot is gone
 		}
 		next := newest.number // the slot goes on if it holds few calls, or the clock was set back
-		if behind > 0 && (newest.restored() || newest.calls(w.keep/Steps) >= w.keep/Steps) {
+		if behind > 0 && newest.calls(w.keep/Steps) >= w.keep/Steps {
 			next++ // by one, whatever the number of steps without a call: empty steps must not push out calls
 		}
 		switch {
@@ -318,13 +293,13 @@ const (
 // time.
 var (
 	index, _ = mapping.NewCubicallyInterpolatedMapping(accuracy) // no error, as it is between 0 and 1
-	// FirstBin is the mapping's index of bucket 0.
-	FirstBin = index.Index(float64(shortest))
+	// firstBin is the mapping's index of bucket 0.
+	firstBin = index.Index(float64(shortest))
 )
 
 // Bucket returns the bucket that a latency is counted in.
 func Bucket(d time.Duration) int {
-	return index.Index(float64(min(max(d, shortest), longest))) - FirstBin
+	return index.Index(float64(min(max(d, shortest), longest))) - firstBin
 }
 
 // latencyOf returns a latency that is within 1% of every latency in the bucket.

@@ -55,11 +55,6 @@ func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 		return all
 	}
 	l.since = at
-	l.window.DropRestored()
 	l.forgetHedges(c)
-	if l.warming(c) {
-		l.current.Store(nil)
-		l.schedule.nextSize.Store(l.restored + int64(c.WarmupCalls))
-	}
 	return l.window.Between(now, at, sketch.Latest)
 }

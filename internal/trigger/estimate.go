@@ -29,23 +29,13 @@ func (l *Learner) follow(plan HedgePlan, c *Config, now time.Time, d *sketch.Dis
 // useQuantile sets the estimate to the trigger's quantile of d, or to most if that is less.
 func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution, most time.Duration) {
 	delay, ok := d.Quantile(c.Quantile)
-	if !ok || l.warming(c) {
+	if !ok {
 		return // keep the last estimate, if any
 	}
 	// The upper edge: rounding down would hedge every call of a service with a constant latency.
 	edge := sketch.UpperEdge(sketch.Bucket(min(delay, most)))
 	plan := HedgePlan{Delay: min(max(edge, c.MinDelay), cmp.Or(c.Latest, Never)), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(l.follow(plan, c, now, d))
-}
-
-// warming reports whether the warm-up is incomplete, as it may be when restored latencies were just
-// dropped.
-func (l *Learner) warming(c *Config) bool {
-	n := l.schedule.learned.Load()
-	if l.since != math.MinInt64 {
-		n -= l.restored
-	}
-	return n < int64(c.WarmupCalls)
 }
 
 const (
@@ -56,9 +46,6 @@ const (
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	d := l.sinceChange(now)
-	if l.warming(c) {
-		return
-	}
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	if hedge == nil {
 		median, _ := d.Quantile(0.50)

@@ -32,7 +32,6 @@ type Learner struct {
 	measured measured
 	sent     atomic.Int64             // hedges that have ended
 	received atomic.Pointer[received] // from other targets; nil: none was ever due
-	restored int64                    // number of calls that Restore has added to window
 
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
@@ -74,18 +73,9 @@ func (l *Learner) Config() *Config { return l.config.Load() }
 // Estimate returns the estimate in force, or nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
 
-// Restore gives the learner the latency of another learner's primaries. It must be called after
-// Start and before any other method. More than keptCalls calls count as keptCalls.
-func (l *Learner) Restore(primaries sketch.Counts) {
-	l.restored = l.window.Restore(primaries)
-	l.schedule.learned.Store(l.restored)
-	l.account.seenOwn = float64(l.restored)
-}
-
 // EstimateFor returns the estimate for a call that begins at now, or nil while the method is being
 // learned. It recomputes a stale estimate if calls have ended since: the last estimate in a burst of
-// calls stems from the fastest of them, and must not decide for the next burst. Without an estimate, it
-// computes one from restored calls.
+// calls stems from the fastest of them, and must not decide for the next burst.
 func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	e := l.current.Load()
 	if e != nil && !now.After(e.until) {
@@ -94,11 +84,6 @@ func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	n, c := l.schedule.learned.Load(), l.config.Load()
 	if n > l.schedule.lastSize.Load() && l.schedule.old(c, n, now, staleForNext) {
 		l.recompute(c, now, n)
-	} else if e == nil && n >= l.schedule.nextSize.Load() {
-		l.recompute(c, now, n)
-		if l.current.Load() != nil {
-			l.recompute(c, now, n) // for a choice, which the first estimate does not wait for
-		}
 	}
 	return l.current.Load()
 }
@@ -114,17 +99,8 @@ func (l *Learner) Median() time.Duration {
 // Draw reports, at random with the given probability, whether to send a hedge that is due.
 func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
-// Snapshot returns the distribution of primary latency over the window, with restored latencies.
+// Snapshot returns the distribution of primary latency over the window.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution { return l.window.Snapshot(now) }
-
-// Primaries returns the latency of primaries since it last changed, for Restore.
-func (l *Learner) Primaries(now time.Time) sketch.Counts {
-	since := sketch.Mark(math.MinInt64)
-	if e := l.current.Load(); e != nil {
-		since = e.since
-	}
-	return l.window.Between(now, since, sketch.Latest).Counts()
-}
 
 // PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
@@ -158,7 +134,7 @@ func (l *Learner) recompute(c *Config, now time.Time, n int64) {
 		l.schedule.busy.Store(false)
 		return
 	}
-	l.schedule.next(c, n, n-l.restored, at, choosing)
+	l.schedule.next(c, n, at, choosing)
 	if !paced {
 		l.conclude(c, now, func() { l.useQuantile(c, now, l.sinceChange(now), Never) })
 		return

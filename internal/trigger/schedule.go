@@ -8,7 +8,7 @@ import (
 // schedule determines when the estimate is recomputed. Times are in nanoseconds after the origin.
 type schedule struct {
 	origin   time.Time
-	learned  atomic.Int64 // latencies and bounds recorded, and latencies restored
+	learned  atomic.Int64 // latencies and bounds recorded
 	nextSize atomic.Int64 // learned at which to recompute
 	nextTime atomic.Int64 // time at which to recompute
 	lastSize atomic.Int64 // learned at the last estimate
@@ -27,13 +27,12 @@ func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
 }
 
 // next schedules the estimate after one from n records, by size and by time: a fast method must not
-// spend its first second, thousands of calls, on an estimate from its first twenty. own is n without
-// restored calls.
-func (s *schedule) next(c *Config, n, own, at int64, choosing bool) {
+// spend its first second, thousands of calls, on an estimate from its first twenty.
+func (s *schedule) next(c *Config, n, at int64, choosing bool) {
 	if choosing {
-		s.nextSize.Store(n + own)
+		s.nextSize.Store(2 * n)
 	} else {
-		s.nextSize.Store(n + own/4 + 1)
+		s.nextSize.Store(n + n/4 + 1)
 	}
 	s.nextTime.Store(at + int64(c.interval()))
 	s.lastSize.Store(n)
