@@ -663,17 +663,3 @@ func ExampleScheduler_Update() {
 	// <nil>
 	// hedge: WithBudgetPercent(2000): must be 0 to 400
 }
-
-// A hedge of a call that reads a million rows costs a thousand times as much as one of a call that
-// reads a key.
-func ExampleWithCost() {
-	rows := func(_ context.Context, method string, request any) float64 {
-		if method == "/pkg.Svc/Scan" {
-			return 1000
-		}
-		return 1
-	}
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows)))
-	fmt.Println(doOnce(s, "/pkg.Svc/Scan"))
-	// Output: answer
-}

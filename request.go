@@ -45,18 +45,6 @@ var sizes = func() (names [registry.MaxClasses]string) {
 	return names
 }()
 
-// WithCost sets the cost of a request, in calls: 0 to 10,000; the default is 1. The budget is then
-// a share of the cost of all calls: each call earns that share of its cost, and each hedge takes
-// the cost of its call. A cost above 10,000 counts as 10,000. A cost that is negative or not finite
-// counts as 1, and in stats.Counts.InvalidCosts. Nil, the default, means that each call costs 1.
-//
-// Choose the unit so that a typical call costs about 1. The burst is at least the price of the
-// costliest call of the last 30 to 60 seconds. of runs on the caller's goroutine, once for each
-// call that can be hedged, and must meet the conditions of [WithClass]. The request of [Do] is nil.
-func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
-	return option("WithCost", anywhere, nil, func(c *settings.Config) { c.Cost = of })
-}
-
 // WithAcceptable inspects answers, for replicas that lag behind and servers that degrade.
 // acceptable is called when an attempt has ended. It returns false to reject the answer because
 // another attempt may give a better one. Nil, the default, accepts every answer.

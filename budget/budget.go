@@ -6,10 +6,9 @@
 //
 //	extra attempts <= budget * calls + burst + 2 + hedge wins
 //
-// The burst is two seconds of earnings, at least one hedge. If calls have different costs, read
-// cost for count, and the costliest hedge for one hedge. The last two terms are paid from savings:
-// the earnings beyond the burst, up to four times as much. Savings pay only while hedges win: if
-// every call becomes slow and no hedge wins, the extra load soon returns to the budget.
+// The burst is two seconds of earnings, at least one hedge. The last two terms are paid from
+// savings: the earnings beyond the burst, up to four times as much. Savings pay only while hedges
+// win: if every call becomes slow and no hedge wins, the extra load soon returns to the budget.
 package budget
 
 import (
@@ -27,20 +26,18 @@ type Bucket struct{ in *inner.Bucket }
 // never pays, to 400. A percentage out of range is clamped, and NaN counts as 0.
 func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 
-// Earn adds the share of a call that begins at now. The share expires after two seconds. cost is
-// the cost of the call, in calls: 0 to 10,000; more counts as 10,000. A cost that is negative or
-// not finite counts as 1.
-func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
+// Earn adds the share of a call that begins at now. The share expires after two seconds.
+func (b *Bucket) Earn(now time.Time) { b.in.Earn(now) }
 
-// Pay takes the price of a hedge at now, and reports whether the bucket held it. cost is the cost
-// of the hedge's call, in calls. A hedge that is not urgent must leave a reserve: a quarter of the
-// most that the bucket can hold beyond one hedge, at most five tokens; savings count while they pay.
-func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) bool {
+// Pay takes a token for a hedge at now, and reports whether the bucket held it. A hedge that is not
+// urgent must leave a reserve: a quarter of the most that the bucket can hold beyond one hedge, at
+// most five tokens; savings count while they pay.
+func (b *Bucket) Pay(now time.Time, urgent bool) bool {
 	keep := 0.0
 	if !urgent {
 		keep = 0.5
 	}
-	paid, _ := b.in.Pay(now, keep, cost)
+	paid, _ := b.in.Pay(now, keep)
 	return paid
 }
 

@@ -17,11 +17,11 @@ func TestBursts(t *testing.T) {
 		b, now, paid := budget.New(10), time.Unix(0, 0), 0
 		for range 20 {
 			for range 100 {
-				b.Earn(now, 1)
+				b.Earn(now)
 			}
 			paid = 0
 			for range 10 {
-				if b.Pay(now.Add(tc.delay), false, 1) {
+				if b.Pay(now.Add(tc.delay), false) {
 					paid++
 					b.Hedged(false)
 				}

@@ -14,12 +14,12 @@ func Example() {
 
 	now := time.Now()
 	for range 1000 {
-		b.Earn(now, 1)
+		b.Earn(now)
 		now = now.Add(time.Millisecond)
 	}
 
 	hedges := 0
-	for b.Pay(now, true, 1) {
+	for b.Pay(now, true) {
 		hedges++
 	}
 	fmt.Println(hedges, "hedges")
@@ -32,14 +32,14 @@ func ExampleBucket_Pay() {
 
 	now := time.Now()
 	for range 410 {
-		b.Earn(now, 1)
+		b.Earn(now)
 	}
 
 	first, second := 0, 0
-	for b.Pay(now, false, 1) {
+	for b.Pay(now, false) {
 		first++
 	}
-	for b.Pay(now, true, 1) {
+	for b.Pay(now, true) {
 		second++
 	}
 	fmt.Println(first, "first hedges, then", second, "second ones")
@@ -50,12 +50,12 @@ func ExampleBucket_Pay() {
 func ExampleBucket_Hedged() {
 	b, now := budget.New(10), time.Now()
 	for range 1000 { // calls in ten seconds, none of them slow
-		b.Earn(now, 1)
+		b.Earn(now)
 		now = now.Add(10 * time.Millisecond)
 	}
 	paid := 0
 	for range 80 { // a backend stalls
-		if b.Pay(now, true, 1) {
+		if b.Pay(now, true) {
 			b.Hedged(true) // the hedge won
 			paid++
 		}

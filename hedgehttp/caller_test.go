@@ -30,7 +30,6 @@ func TestTransport_PanicsOfOptions(t *testing.T) {
 			func(int, *http.Request) (*http.Request, error) { panic("user") })},
 		"WithAcceptable": {opt: hedge.WithAcceptable(
 			func(context.Context, string, any, error) bool { panic("user") })},
-		"WithCost":  {opt: hedge.WithCost(func(context.Context, string, any) float64 { panic("user") })},
 		"WithClass": {opt: hedge.WithClass(func(context.Context, string, any) string { panic("user") })},
 	} {
 		for mode, more := range map[string]hedge.Option{"hedged": nil, "warm-up": hedge.WithWarmup(100, 0)} {

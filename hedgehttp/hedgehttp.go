@@ -47,8 +47,8 @@ import (
 // Exceptions: 404 and 410 end the race; from a hedge, only if the request only reads. docs/http.md
 // has the table, with the codes for [hedge.WithNonFatalCodes], and describes Retry-After and statuses
 // of gRPC and Connect inside a response. The function of [hedge.WithAcceptable] gets the
-// *[http.Response], or nil without one, and must not read its body. The functions of
-// [hedge.WithClass] and [hedge.WithCost] get the *[http.Request].
+// *[http.Response], or nil without one, and must not read its body. The function of
+// [hedge.WithClass] gets the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt; if all fail, from the primary. The context of that attempt ends when the body has been

@@ -22,7 +22,7 @@ func TestOutcomes(t *testing.T) {
 		"no_other_backend " +
 		"deadline_near paused of_hedge off not_selected " +
 		"no_descriptor throttled guarded pushed_back not_replayable resets_spent client_busy dry_run " +
-		"early_headers passed_through second_request rejected invalid_costs " +
+		"early_headers passed_through second_request rejected " +
 		"loser_panics trigger_panics"
 	if got := strings.Join(outcomes[:], " "); strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("the outcomes are %v, want %v", got, want)

@@ -102,9 +102,6 @@ type Counts struct {
 	// Rejected is the number of attempts with a rejected answer before their call ended: see
 	// hedge.WithAcceptable.
 	Rejected int64
-	// InvalidCosts is the number of calls with a negative or non-finite cost from hedge.WithCost.
-	// Each costs 1.
-	InvalidCosts int64
 	// LoserPanics is the number of losers that panicked too late for the panic to reach the caller.
 	LoserPanics int64
 	// TriggerPanics is the number of panics in the computation of a method's delay. Each is a bug

@@ -47,8 +47,8 @@ type clientStream struct {
 	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
 	waits     bool        // Header waits for the first message
 	bidi      bool        // the call begins with the request, and not with the stream
-	inspects  bool        // a function of WithClass or WithCost is due: see call.Call.Inspects
-	inspected bool        // the functions were called; used by SendMsg only
+	inspects  bool        // the function of WithClass is due: see call.Call.Inspects
+	inspected bool        // the function was called; used by SendMsg only
 	requests  uint8       // messages sent, 2 for more; used by SendMsg only
 	ended     bool        // call.End was called
 	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
@@ -56,7 +56,7 @@ type clientStream struct {
 	mu sync.Mutex
 	// mu guards these, and changes of chosen and call.Start.
 	phase     phase
-	begun     bool           // RecvMsg or Header was called: the class and cost are fixed
+	begun     bool           // RecvMsg or Header was called: the class is fixed
 	unsent    bool           // the request is to come; only with bidi
 	single    *singleRequest // of a bidirectional method; nil otherwise
 	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that

@@ -114,7 +114,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 	plain.end(t)
 	w.plainFailed = plain.failed.Load()
 	if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 || plain.calls.Load() != w.calls {
-		t.Errorf("%d calls hedged and %d plain; attempts beyond the first cost %v more than the bound at %v", w.calls,
+		t.Errorf("%d calls hedged and %d plain; %v more attempts beyond the first than the bound at %v", w.calls,
 			plain.calls.Load(), over, at)
 	}
 	w.checkFailures(t)
@@ -228,7 +228,7 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) *fault {
 		f.end = func(c *client) { _ = c.cluster.Restart(backend) }
 	case "update":
 		to := drawSettings(r, false)
-		to.unguarded, to.resets, to.costs = w.settings.unguarded, w.settings.resets, w.settings.costs
+		to.unguarded, to.resets = w.settings.unguarded, w.settings.resets
 		to.rejected, to.failover = w.settings.rejected, w.settings.failover
 		w.share = max(w.share, to.share)
 		f.begin, f.end = func(c *client) { c.update(to) }, func(c *client) { c.update(c.settings) }
@@ -259,7 +259,7 @@ func (f *fault) happen(c *client) {
 	}
 }
 
-// TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and counts
+// TestRule12_EveryAttemptBeyondTheFirst draws traffic, faults and updates, and counts
 // attempts at the servers. In any interval the attempts beyond the first of each call are within
 // the bound.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
@@ -285,7 +285,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 			}
 			c.end(t)
 			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
-				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
+				t.Errorf("seed %d: %v more attempts beyond the first than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += c.hedges.Load()
 			rejected += w.scheduler.Stats().Rejected
@@ -306,12 +306,10 @@ type attemptBook struct {
 	delay  time.Duration // the longest
 }
 
-// event is a call that begins, a hedge that arrives at a server, or a hedge that wins.
+// event counts calls that begin, hedges that arrive at a server, and hedges that win.
 type event struct {
-	at    time.Duration
-	call  float64 // its cost
-	extra float64
-	wins  float64
+	at                time.Duration
+	call, extra, wins float64
 }
 
 func (b *attemptBook) add(e event) {
@@ -321,45 +319,38 @@ func (b *attemptBook) add(e event) {
 	b.events = append(b.events, e)
 }
 
-// over is by how much the attempts beyond the first cost more than the bound, in the interval where
-// that is most, and when it ends. The bound of an interval is the share of what its calls cost, the
-// burst at its start, and the costliest of the attempts twice and once for each hedge that wins. If
-// calls were repeated, the budget may have owed that for them, but no more than a burst.
+// over is by how many attempts beyond the first exceed the bound, in the interval where that is most,
+// and when it ends. The bound of an interval is the share of its calls, the burst at its start, two, and
+// one for each hedge that wins. If calls were repeated, the budget may have owed these, but no more than a
+// burst.
 func (b *attemptBook) over(share float64, repeated int64) (over float64, at time.Duration) {
-	costliest := 0.0
-	for _, e := range b.events {
-		costliest = max(costliest, e.extra)
-	}
 	f, least, debt := 0.0, math.Inf(1), 0.0
 	over = math.Inf(-1)
 	for i := 0; i < len(b.events); {
 		now := b.events[i].at
 		burst := burstBefore(b.events[:i], now, share, max(2*time.Second, 5*b.delay))
-		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated)*costliest)
+		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated))
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
-			f += e.extra - share*e.call - costliest*e.wins
+			f += e.extra - share*e.call - e.wins
 		}
-		if o := f - least - 2*costliest - debt; o > over {
+		if o := f - least - 2 - debt; o > over {
 			over, at = o, now
 		}
 	}
 	return over, at
 }
 
-// burstBefore is the budget of the calls of a time, and at least the costliest call of a minute.
+// burstBefore is the budget of the calls of a time, and at least one hedge.
 func burstBefore(events []event, now time.Duration, share float64, life time.Duration) float64 {
-	earned, costliest := 0.0, 1.0
+	earned := 0.0
 	for _, e := range slices.Backward(events) {
-		if e.at < now-time.Minute {
+		if e.at < now-life {
 			break
 		}
-		if e.at >= now-life {
-			earned += share * e.call
-		}
-		costliest = max(costliest, e.call)
+		earned += share * e.call
 	}
-	return max(earned, costliest)
+	return max(earned, 1)
 }
 
 // TestBook_DroppedHedgesAreRefunded drops hedges, before the call's next hedge is due or at its

@@ -3,7 +3,6 @@ package acceptance_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -92,19 +91,6 @@ func TestBySize(t *testing.T) {
 	}
 }
 
-// An invalid cost is counted.
-func TestWithCost_InvalidCosts(t *testing.T) {
-	for cost, want := range map[float64]int64{0: 0, 0.5: 0, math.MaxFloat64: 0, math.Inf(1): 1, math.Inf(-1): 1,
-		math.NaN(): 1, -1: 1} {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(time.Hour)),
-			hedge.WithCost(func(context.Context, string, any) float64 { return cost }))
-		hedgetest.Call(t, s, target, method, 0)
-		if got := s.Stats().InvalidCosts; got != want {
-			t.Errorf("cost %v: InvalidCosts = %d, want %d", cost, got, want)
-		}
-	}
-}
-
 // callsOf makes n calls of a method, one every 10 ms with the given latency, and returns the number
 // of their hedges.
 func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Duration) int64 {
@@ -115,37 +101,6 @@ func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Dura
 		time.Sleep(10 * ms)
 	}
 	return s.Stats().Hedges - before
-}
-
-// One call in ten costs a hundred times as much as the others and is slow. With WithCost its hedges
-// have to pay for that.
-func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
-	cost := hedge.WithCost(func(_ context.Context, method string, _ any) float64 {
-		if method == "/s/Million" {
-			return 100
-		}
-		return 1
-	})
-	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
-	for name, tc := range map[string]struct {
-		options  []hedge.Option
-		from, to int64
-	}{
-		"calls": {[]hedge.Option{fixed}, 95, 102},
-		"cost":  {[]hedge.Option{fixed, cost}, 5, 12}, // a tenth of 100 calls, which are most of all cost
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, append(tc.options, hedge.WithMaxHedges(1))...)
-			var hedges int64
-			for range 100 {
-				callsOf(t, s, "/s/Key", 9, ms)
-				hedges += callsOf(t, s, "/s/Million", 1, 100*ms)
-			}
-			if hedges < tc.from || hedges > tc.to {
-				t.Errorf("%s: %d hedges of 100 slow calls, want %d to %d", name, hedges, tc.from, tc.to)
-			}
-		})
-	}
 }
 
 // The trigger plans with the smaller of the method's own budget and its target's.

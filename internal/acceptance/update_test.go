@@ -399,15 +399,14 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	var asked string
 	asking := func(name string) []hedge.Option {
 		return []hedge.Option{writes,
-			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class "; return "c" }),
-			hedge.WithCost(func(context.Context, string, any) float64 { asked += name + "'s cost "; return 1 })}
+			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class"; return "c" })}
 	}
 	s := hedgetest.New(t, asking("the first")...)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 	hedgetest.Update(t, s, asking("the second")...)
 	c.Inspect(nil, nil, nil)
 	c.End(hcall.Completion{})
-	if asked != "the first's class the first's cost " {
+	if asked != "the first's class" {
 		t.Errorf("asked were %s", asked)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -162,7 +161,7 @@ func (c *client) script() testserver.Script {
 	return func(a testserver.Attempt) testserver.Plan {
 		if a.Number > 0 {
 			c.hedges.Add(1)
-			c.book.add(event{extra: c.settings.price(a.ID)})
+			c.book.add(event{extra: 1})
 		}
 		p := testserver.Plan{Delay: a.Draw(usually)}
 		if a.Backend == c.backends-1 {
@@ -183,7 +182,7 @@ func (c *client) until(then time.Duration) {
 		request, conn := &testpb.Request{Id: c.id, Messages: 1}, c.conns[c.r.IntN(len(c.conns))]
 		streamed := c.r.IntN(4) == 0
 		if c.hedged {
-			c.book.add(event{call: c.settings.price(c.id)})
+			c.book.add(event{call: 1})
 		}
 		c.group.Go(func() {
 			if ask(conn, request, streamed) != nil {
@@ -239,7 +238,6 @@ type settings struct {
 	rejected  bool // replies with a payload are no answers
 	failover  bool
 	resets    int // WithHedgeLimit, a minute; 0: none
-	costs     []float64
 	trigger   hedge.Trigger
 }
 
@@ -248,7 +246,6 @@ func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	s := settings{
 		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(4), reads: chance(r, 0.5),
 		elsewhere: elsewhere && chance(r, 0.3), unguarded: chance(r, 0.1),
-		costs:   oneOf(r, []float64{1}, []float64{1}, []float64{1, 1, 1, 20}, []float64{0.25, 3, math.Inf(1), 0}),
 		trigger: oneOf(r, hedge.Auto(), hedge.Auto(), hedge.Percentile(0.95), hedge.Fixed(20*time.Millisecond)),
 	}
 	if chance(r, 0.2) {
@@ -265,9 +262,6 @@ func (w *world) options(s settings) []hedge.Option {
 	}
 	opts := []hedge.Option{
 		methods, hedge.WithTrigger(s.trigger), hedge.WithMaxHedges(s.hedges), hedge.WithBudgetPercent(100 * s.share),
-		hedge.WithCost(func(_ context.Context, _ string, request any) float64 {
-			return s.cost(request.(*testpb.Request).Id)
-		}),
 		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
 				w.book.add(event{wins: 1})
@@ -292,17 +286,6 @@ func (w *world) options(s settings) []hedge.Option {
 		opts = append(opts, hedge.WithHedgeLimit(s.resets, time.Minute))
 	}
 	return opts
-}
-
-// cost is the function of WithCost.
-func (s settings) cost(id uint64) float64 { return s.costs[id%uint64(len(s.costs))] }
-
-// price is the cost of an attempt.
-func (s settings) price(id uint64) float64 {
-	if cost := s.cost(id); cost >= 0 && !math.IsInf(cost, 1) {
-		return cost
-	}
-	return 1
 }
 
 // update changes the options, if the client hedges.

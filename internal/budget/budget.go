@@ -14,15 +14,11 @@ const (
 	maxBurst = 100_000
 
 	maxPercent = 400
-	token      = 1_000_000_000 // tokens are counted in nano-tokens
+	token      = 1_000_000_000 // the price of a hedge, in nano-tokens
 
 	// A call's share lives for steps-1 to steps steps, including the current step.
 	steps = 8
 	step  = 250 * time.Millisecond
-
-	// The costliest call counts until the end of the slot of costMemory that follows its own. At 10 percent, a
-	// target with a costly call each six seconds earns the price of one such call in a minute.
-	costMemory = 30 * time.Second
 
 	maxLate = time.Minute
 )
@@ -34,29 +30,23 @@ var (
 )
 
 // Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the sum of the shares that
-// live, at most 100,000 tokens, and at least the price of one hedge of the costliest call of the
-// last 30 to 60 seconds.
+// live, at least one token and at most 100,000.
 //
 // Times come from one clock, within 290 years of the first. A time up to a minute behind the latest
 // counts as the latest. After a time more than a minute behind, the bucket follows the new time,
 // and its burst starts over.
 //
-// All methods are safe for concurrent use, and none allocates. The zero Bucket pays only for hedges
-// that cost nothing.
+// All methods are safe for concurrent use, and none allocates. The zero Bucket never pays.
 type Bucket struct {
 	mu      sync.Mutex
-	perCall int64   // earnings of a call of cost 1
-	calls   float64 // total cost of all calls so far
-	held    int64   // below 0 if more was taken back than held
-	debt    int64   // tokens that Borrow took and earnings have not repaid
+	perCall int64 // earnings of a call
+	held    int64 // below 0 if more was taken back than held
+	debt    int64 // tokens that Borrow took and earnings have not repaid
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
 	earned [steps]int64
 	recent int64 // the sum of earned
-
-	costSlot  int64    // the latest, after the origin
-	costliest [2]int64 // the price of the costliest call of that slot, and of the slot before
 
 	savings savings
 	market  market
@@ -86,24 +76,13 @@ func (b *Bucket) SetPercent(percent float64) {
 	b.perCall = int64(math.Round(min(percent, maxPercent) / 100 * token))
 }
 
-// Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most
-// [MaxCost]. A cost that is not finite, or is less than 0, counts as 1.
-//
-// The share lives for two seconds. For half a minute at least, and for a minute at most, the bucket
-// can hold the price of one hedge of that cost.
-func (b *Bucket) Earn(now time.Time, cost float64) {
-	cost = counted(cost)
-	price := priceOf(cost)
+// Earn adds the share of a call that begins at now. The share lives for two seconds.
+func (b *Bucket) Earn(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.calls += cost
 	b.market.calls++
 	b.settle(now)
-	if price > b.minBurst() {
-		b.cap() // tokens beyond the current burst are no part of a larger one
-	}
-	b.costliest[0] = max(b.costliest[0], price)
-	b.add(b.share(cost))
+	b.add(b.perCall)
 }
 
 // add adds a share to the bucket, or repays debt with it. b.mu must be held.
@@ -121,44 +100,22 @@ func (b *Bucket) add(share int64) {
 	b.held += added - repaid
 }
 
-// share returns the earnings of a call of the given cost. It is rounded down, and the price up, so
-// that no cost is too small to count.
-func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
-
-// Calls returns the total cost of all calls so far, in calls of cost 1. It never falls, and does
-// not depend on the share.
+// Calls returns the number of all calls so far. It never falls, and does not depend on the share.
 func (b *Bucket) Calls() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.calls
+	return b.market.calls
 }
 
-// MaxCost is the most that one call can cost.
-const MaxCost = 10_000
-
-// IsCost reports whether a cost is finite and not less than 0.
-func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
-
-// counted returns the cost that is counted for a call of the given cost.
-func counted(cost float64) float64 {
-	if !IsCost(cost) {
-		return 1
-	}
-	return min(cost, MaxCost)
-}
-
-// priceOf returns the price of a hedge of a call of the given cost, in nano-tokens.
-func priceOf(cost float64) int64 { return int64(math.Ceil(counted(cost) * token)) }
-
-// Forfeit takes the share of a call of that cost out of the bucket.
-func (b *Bucket) Forfeit(cost float64) {
+// Forfeit takes the share of a call out of the bucket.
+func (b *Bucket) Forfeit() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held -= b.share(counted(cost))
+	b.held -= b.perCall
 }
 
-// Pay takes the price of a hedge at now, or returns false and takes nothing. cost is the cost of
-// its call, in calls. saved reports whether savings paid, which Refund needs.
+// Pay takes the price of a hedge at now, or returns false and takes nothing. saved reports whether
+// savings paid, which Refund needs.
 //
 // Once half of the burst is spent, savings pay if they can. So while savings wait for a win, the burst
 // can still pay for a hedge that may win.
@@ -166,50 +123,48 @@ func (b *Bucket) Forfeit(cost float64) {
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
 // reserve is half of the most that the bucket can hold beyond one hedge, up to 10 tokens, with its
 // savings while these pay. A hedge that waits for the reserve does not raise the price.
-func (b *Bucket) Pay(now time.Time, keep, cost float64) (paid, saved bool) {
-	price := priceOf(cost)
+func (b *Bucket) Pay(now time.Time, keep float64) (paid, saved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	if b.takesReserve(price, keep) {
+	if b.takesReserve(keep) {
 		return false, false
 	}
 	first := burstFirst*b.held >= b.burst()
-	paid = first && b.payFromBurst(price)
-	saved = !paid && b.savings.pay(price)
-	if paid = paid || saved || !first && b.payFromBurst(price); paid {
-		b.market.spent += float64(price) / token
+	paid = first && b.payFromBurst()
+	saved = !paid && b.savings.pay()
+	if paid = paid || saved || !first && b.payFromBurst(); paid {
+		b.market.spent++
 	} else {
-		b.market.refused += float64(price) / token
+		b.market.refused++
 	}
 	return paid, saved
 }
 
-func (b *Bucket) payFromBurst(price int64) bool {
-	if b.held < price {
+func (b *Bucket) payFromBurst() bool {
+	if b.held < token {
 		return false
 	}
-	b.held -= price
+	b.held -= token
 	return true
 }
 
-// takesReserve reports whether the bucket could pay a price, but would then hold less than a share
-// of the reserve.
-func (b *Bucket) takesReserve(price int64, share float64) bool {
+// takesReserve reports whether the bucket could pay for a hedge, but would then hold less than a
+// share of the reserve.
+func (b *Bucket) takesReserve(share float64) bool {
 	tokens, most := b.held, b.burst()
 	if b.savings.pays() {
 		tokens, most = tokens+b.savings.tokens, most+savedBursts*b.burst()
 	}
-	reserve := share * float64(min((most-b.minBurst())/2, maxReserve*token))
-	return price > 0 && tokens >= price && tokens-price < int64(reserve)
+	reserve := share * float64(min((most-token)/2, maxReserve*token))
+	return tokens >= token && tokens-token < int64(reserve)
 }
 
 // Borrow takes the price of an attempt without which a call fails, even if the bucket does not hold
 // it. The bucket may owe at most one burst. Half of all earnings repay the debt, or all of them
 // while the bucket is full.
-func (b *Bucket) Borrow(now time.Time, cost float64) bool {
-	price := priceOf(cost)
+func (b *Bucket) Borrow(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.perCall == 0 {
@@ -217,21 +172,21 @@ func (b *Bucket) Borrow(now time.Time, cost float64) bool {
 	}
 	b.settle(now)
 	b.cap()
-	debt := b.debt + max(price-b.held, 0)
+	debt := b.debt + max(token-b.held, 0)
 	if debt > b.burst() {
 		return false
 	}
-	b.held, b.debt = max(b.held-price, 0), debt
+	b.held, b.debt = max(b.held-token, 0), debt
 	return true
 }
 
 // Refund gives back the price of a hedge that was paid for and not sent. If it was sent and its
 // server turned it away, Refund gives back nine tenths, and a hedge that savings paid for remains
 // without a win. saved is what Pay returned.
-func (b *Bucket) Refund(saved, sent bool, cost float64) {
-	price := priceOf(cost)
+func (b *Bucket) Refund(saved, sent bool) {
+	price := int64(token)
 	if sent {
-		price -= priceOf(counted(cost) / 10)
+		price -= token / 10
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -298,12 +253,6 @@ func (b *Bucket) settle(now time.Time) {
 		*slot = 0
 	}
 	b.step = n
-	if h := n / int64(costMemory/step); h != b.costSlot {
-		if h != b.costSlot+1 {
-			b.costliest[0] = 0
-		}
-		b.costSlot, b.costliest = h, [2]int64{0, b.costliest[0]}
-	}
 	b.cap()
 }
 
@@ -318,16 +267,7 @@ func (b *Bucket) cap() {
 }
 
 // burst is how much the bucket can hold.
-func (b *Bucket) burst() int64 { return min(max(b.minBurst(), b.recent), maxBurst*token) }
-
-// minBurst is the smallest burst: the price of the costliest recent call, or one token if no call
-// had a cost.
-func (b *Bucket) minBurst() int64 {
-	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
-		return price
-	}
-	return token
-}
+func (b *Bucket) burst() int64 { return min(max(token, b.recent), maxBurst*token) }
 
 // savings are the tokens beyond a bucket's burst. They pay while hedges win: for one hedge for each
 // win, of which two may be outstanding.
@@ -344,12 +284,12 @@ var (
 
 const maxWins = 2
 
-// pay takes a price, or returns false and takes nothing.
-func (s *savings) pay(price int64) bool {
-	if s.tokens < price || !s.pays() {
+// pay takes the price of a hedge, or returns false and takes nothing.
+func (s *savings) pay() bool {
+	if s.tokens < token || !s.pays() {
 		return false
 	}
-	s.tokens -= price
+	s.tokens -= token
 	s.wins--
 	return true
 }

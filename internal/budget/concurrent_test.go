@@ -36,13 +36,13 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 						b.SetPercent(tc.percents[(caller+i)%len(tc.percents)])
 					}
 					earned.Add(1)
-					b.Earn(now, 1)
-					ok, saved := b.Pay(now, float64(i%2)/4, 1)
+					b.Earn(now)
+					ok, saved := b.Pay(now, float64(i%2)/4)
 					switch {
 					case !ok:
 						continue
 					case i%7 == 0:
-						b.Refund(saved, false, 1)
+						b.Refund(saved, false)
 						continue
 					}
 					b.Hedged(i%3 > 0)

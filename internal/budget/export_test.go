@@ -11,19 +11,19 @@ var (
 )
 
 // Spend pays from the burst alone.
-func (b *Bucket) Spend(now time.Time, cost float64) bool {
+func (b *Bucket) Spend(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	return b.payFromBurst(priceOf(cost))
+	return b.payFromBurst()
 }
 
 // SpendSaved pays from the savings alone.
-func (b *Bucket) SpendSaved(now time.Time, cost float64) bool {
+func (b *Bucket) SpendSaved(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	b.cap()
-	return b.savings.pay(priceOf(cost))
+	return b.savings.pay()
 }

@@ -38,8 +38,8 @@ type market struct {
 // Market is the input of a method's plan.
 type Market struct {
 	Price    float64 // of a hedge: what it must gain
-	Calls    float64 // of the target so far, each counting 1
-	PerCall  float64 // tokens that a call of cost 1 earns
+	Calls    float64 // of the target so far
+	PerCall  float64 // tokens that a call earns
 	Spent    float64 // tokens of the target so far
 	Capacity float64 // the most tokens that the bucket and its savings can hold
 	Tokens   float64 // the most tokens that can pay now: without savings while these do not pay

@@ -12,7 +12,7 @@ import (
 // not sent spends nothing, and a hedge that a server turned away a tenth.
 func TestMarket_PriceFollowsSpending(t *testing.T) {
 	given := func(sent bool) func(*budget.Bucket, bool) {
-		return func(b *budget.Bucket, saved bool) { b.Refund(saved, sent, 1) }
+		return func(b *budget.Bucket, saved bool) { b.Refund(saved, sent) }
 	}
 	for name, tc := range map[string]struct {
 		rate       int
@@ -34,9 +34,9 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		b, now, asked := budget.New(10), time.Duration(0), 0.0
 		run := func(length time.Duration, share float64) float64 {
 			for end := now + length; now < end; now += time.Second / time.Duration(tc.rate) {
-				b.Earn(at(now), 1)
+				b.Earn(at(now))
 				for asked += share; asked >= 1; asked-- {
-					if paid, saved := b.Pay(at(now), 0, 1); paid && tc.after != nil {
+					if paid, saved := b.Pay(at(now), 0); paid && tc.after != nil {
 						tc.after(b, saved)
 					} else if paid {
 						b.Hedged(true)

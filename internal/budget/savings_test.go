@@ -24,7 +24,7 @@ const afterTen = 10 * time.Second
 
 // drainSaved spends from savings until refused and returns the number of hedges.
 func drainSaved(b *budget.Bucket, now time.Duration) (n int) {
-	for b.SpendSaved(at(now), 1) {
+	for b.SpendSaved(at(now)) {
 		n++
 	}
 	return n
@@ -57,7 +57,7 @@ func TestSavings_Fill(t *testing.T) {
 		}
 		win(b)
 		paid := drain(b, tc.at)
-		for b.SpendSaved(at(tc.at), 1) {
+		for b.SpendSaved(at(tc.at)) {
 			b.Hedged(true)
 			paid++
 		}
@@ -89,7 +89,7 @@ func TestRule12_StalledHedges(t *testing.T) {
 	win(b)
 	held, hedges := b.Balance(at(afterTen)), 0
 	for i := 0; ; i++ {
-		if paid, _ := b.Pay(at(afterTen), 0, 1); !paid {
+		if paid, _ := b.Pay(at(afterTen), 0); !paid {
 			break
 		}
 		hedges++
@@ -108,11 +108,11 @@ func TestRefund(t *testing.T) {
 	win(b)
 	before := b.Balance(at(afterTen))
 	for range 1000 {
-		if !b.Spend(at(afterTen), 1) || !b.SpendSaved(at(afterTen), 1) {
+		if !b.Spend(at(afterTen)) || !b.SpendSaved(at(afterTen)) {
 			t.Fatal("refused although each token was refunded")
 		}
-		b.Refund(false, false, 1)
-		b.Refund(true, false, 1)
+		b.Refund(false, false)
+		b.Refund(true, false)
 	}
 	if got := b.Balance(at(afterTen)); got != before {
 		t.Errorf("%+v after refunds, %+v before", got, before)

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
@@ -88,7 +87,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
-	c.payment = payment{buckets: s.Budgets, cost: 1, priced: s.Cost == nil || s.Budgets[1] == nil}
+	c.payment = payment{buckets: s.Budgets}
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
@@ -206,31 +205,20 @@ func reportUnhedged(c *Call) {
 	c.report(o)
 }
 
-// Inspects reports whether Inspect calls a function of the user.
-func (c *Call) Inspects() bool { return needsClass(c) || c.payment.earnsLater }
-
-// needsClass reports whether the class of the request is still to be set.
-func needsClass(c *Call) bool {
+// Inspects reports whether Inspect calls the function of WithClass: the class is still to be set.
+func (c *Call) Inspects() bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
-// Inspect calls the functions of WithClass and WithCost with the call's request, holding no lock.
-// It must be called before the first hedge is due. The race of a stream may begin before the
-// functions return: the stream then sets *late, which mu guards, and Inspect discards their
-// results. A unary call passes nil for mu and late.
+// Inspect calls the function of WithClass with the call's request, holding no lock. It must be called
+// before the first hedge is due. The race of a stream may begin before the function returns: the
+// stream then sets *late, which mu guards, and Inspect discards the class. A unary call passes nil for
+// mu and late.
 func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	if !c.Inspects() {
 		return
 	}
-	classify, price, class, cost := needsClass(c), c.payment.earnsLater, "", 0.0
-	if classify {
-		class = c.settings.Class(c.Context, c.method.Name, request)
-	}
-	if price {
-		if cost = c.settings.Cost(c.Context, c.method.Name, request); !budget.IsCost(cost) { // counts as 1
-			c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
-		}
-	}
+	class := c.settings.Class(c.Context, c.method.Name, request)
 	if mu != nil {
 		mu.Lock()
 		defer mu.Unlock()
@@ -238,10 +226,7 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 			return
 		}
 	}
-	if price {
-		c.payment.setCost(c.Start, cost)
-	}
-	if !classify || class == "" && !c.method.HasClasses() {
+	if class == "" && !c.method.HasClasses() {
 		return
 	}
 	c.class = c.method.Class(cmp.Or(class, registry.OtherClass), c.Start)

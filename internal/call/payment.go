@@ -10,27 +10,14 @@ import (
 type payment struct {
 	// buckets are the method's, nil without a rule that gives it one, and the target's. Both are
 	// nil if hedges cost nothing: such calls must not pay for other hedges.
-	buckets    [2]*budget.Bucket
-	cost       float64  // of the call, in calls
-	saved      [2]uint8 // the hedges that each bucket paid from savings, a bit each
-	priced     bool     // the cost is known, or never asked for
-	earnsLater bool     // the budget earns the call's share once the cost is known
-	last       uint8    // the hedge that was paid for last
+	buckets [2]*budget.Bucket
+	saved   [2]uint8 // the hedges that each bucket paid from savings, a bit each
+	last    uint8    // the hedge that was paid for last
 }
 
-// earn adds the share of a call to the budgets. With an unknown cost, setCost
-// does so later.
+// earn adds the share of a call to the budgets.
 func (p *payment) earn(now time.Time) {
-	if p.earnsLater = !p.priced; !p.earnsLater {
-		p.each(func(b *budget.Bucket, _ int) { b.Earn(now, p.cost) })
-	}
-}
-
-func (p *payment) setCost(now time.Time, cost float64) {
-	p.cost, p.priced = cost, true
-	if p.earnsLater {
-		p.earn(now)
-	}
+	p.each(func(b *budget.Bucket, _ int) { b.Earn(now) })
 }
 
 func (p *payment) each(do func(b *budget.Bucket, i int)) {
@@ -49,13 +36,13 @@ func (p *payment) pay(now time.Time, n int, keep float64, again bool) bool {
 		if b == nil {
 			continue
 		}
-		paid, saved := b.Pay(now, keep, p.cost)
+		paid, saved := b.Pay(now, keep)
 		if !paid && again {
-			paid = b.Borrow(now, p.cost)
+			paid = b.Borrow(now)
 		}
 		if !paid {
 			if own := p.buckets[0]; i > 0 && own != nil {
-				own.Refund(p.fromSavings(0, n), false, p.cost)
+				own.Refund(p.fromSavings(0, n), false)
 			}
 			return false
 		}
@@ -75,25 +62,21 @@ func (p *payment) pretend(now time.Time) bool {
 	if p.buckets[0] == nil {
 		return true
 	}
-	paid, _ := p.buckets[0].Pay(now, 0, p.cost)
+	paid, _ := p.buckets[0].Pay(now, 0)
 	return paid
 }
 
 // refund returns the price of the hedge that was paid for last, if that hedge is not sent.
 func (p *payment) refund() {
-	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), false, p.cost) })
+	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, int(p.last)), false) })
 }
 
 // turnedAway returns nine tenths of the price of hedge n, after its server has turned it away.
 func (p *payment) turnedAway(n int) {
-	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true, p.cost) })
+	p.each(func(b *budget.Bucket, i int) { b.Refund(p.fromSavings(i, n), true) })
 }
 
-func (p *payment) forfeit() {
-	if !p.earnsLater {
-		p.each(func(b *budget.Bucket, _ int) { b.Forfeit(p.cost) })
-	}
-}
+func (p *payment) forfeit() { p.each(func(b *budget.Bucket, _ int) { b.Forfeit() }) }
 
 func (p *payment) hedged(won bool) {
 	p.each(func(b *budget.Bucket, _ int) { b.Hedged(won) })

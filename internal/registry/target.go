@@ -152,7 +152,7 @@ func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
-		b.Pay(r.origin, 0, 1)
+		b.Pay(r.origin, 0)
 	}
 	return b
 }
@@ -269,7 +269,7 @@ func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
 func (m *Method) Paused() bool { return m.Target.registry.pause.Load() != "" }
 
-// Traffic is the guard's measure of calls. A costly call of the target counts as several.
+// Traffic is the guard's measure of calls.
 func (m *Method) Traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }

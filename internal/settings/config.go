@@ -37,7 +37,6 @@ type Config struct {
 	Failover         rpc.Codes // 0: none
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string
-	Cost             func(ctx context.Context, method string, request any) float64
 	Acceptable       func(ctx context.Context, method string, reply any, err error) bool
 	Control          float64            // the percentage of calls that are never hedged
 	ServiceConfig    *rpc.ServiceConfig // nil: none

@@ -39,10 +39,6 @@ func constant(name string) func(context.Context, string, any) string {
 	return func(context.Context, string, any) string { return name }
 }
 
-func costing(n float64) func(context.Context, string, any) float64 {
-	return func(context.Context, string, any) float64 { return n }
-}
-
 func accepting(all bool) func(context.Context, string, any, error) bool {
 	return func(context.Context, string, any, error) bool { return all }
 }
@@ -56,7 +52,6 @@ var values = map[string][2]hedge.Option{
 	"WithMethodOptions": {hedge.WithMethodOptions("/s/M", hedge.WithOff(true))},
 	"WithTargetOptions": {hedge.WithTargetOptions("t", hedge.WithOff(true))},
 	"WithClass":         {hedge.WithClass(constant("a")), hedge.WithClass(constant("b"))},
-	"WithCost":          {hedge.WithCost(costing(2)), hedge.WithCost(costing(3))},
 	"WithAcceptable":    {hedge.WithAcceptable(accepting(false)), hedge.WithAcceptable(accepting(true))},
 	"WithTrace":         {hedge.WithTrace(&hedge.Trace{})},
 	"WithLogger":        {hedge.WithLogger(slog.Default())},
@@ -133,20 +128,17 @@ func everyOption(t *testing.T) (all []steered) {
 
 // shown returns the comparable part of a configuration for a method.
 func shown(c settings.Config) any {
-	class, cost, accepts := "", 1.0, true
+	class, accepts := "", true
 	if c.Class != nil {
 		class = c.Class(nil, "", nil)
-	}
-	if c.Cost != nil {
-		cost = c.Cost(nil, "", nil)
 	}
 	if c.Acceptable != nil {
 		accepts = c.Acceptable(nil, "", nil, nil)
 	}
 	named := c.TargetName != nil
-	c.Class, c.Cost, c.Acceptable, c.TargetName, c.Traces = nil, nil, nil, nil, nil
+	c.Class, c.Acceptable, c.TargetName, c.Traces = nil, nil, nil, nil
 	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.OwnBudget = nil, nil, nil, nil, false
-	return []any{c, class, cost, accepts, named}
+	return []any{c, class, accepts, named}
 }
 
 // TestCompared_EveryOption: a control group is compared with calls under the same settings. So each

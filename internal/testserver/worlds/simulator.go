@@ -194,7 +194,7 @@ func (s *Simulation) begin() {
 	if c.estimate != nil {
 		c.delay = c.estimate.Delay
 	}
-	c.budget.Earn(s.Time(), 1)
+	c.budget.Earn(s.Time())
 	if c.estimate != nil && s.config.MaxHedges > 0 {
 		heap.Push(&s.queue, event{at: s.now + c.delay, kind: due, call: c})
 	}
@@ -264,7 +264,7 @@ func (s *Simulation) due(c *call) {
 	if len(c.sent) == 0 && s.config.Auto && s.known == nil {
 		keep = min(max(2-float64(age)/float64(c.delay), 0), 1)
 	}
-	if paid, _ := c.budget.Pay(s.Time(), keep, 1); !paid {
+	if paid, _ := c.budget.Pay(s.Time(), keep); !paid {
 		switch {
 		case age < 2*c.delay:
 			again(min(age/8, 2*c.delay-age))
