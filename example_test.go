@@ -447,15 +447,6 @@ func ExampleWithNonFatalCodes() {
 	// Output: the hedge's answer
 }
 
-// Without package balancer on the connection no hedge is sent. Calls of Do have no connection.
-func ExampleWithOtherBackendOnly() {
-	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true)))
-	doOnce(s, "/pkg.Svc/Get")
-	row := s.Methods()[0]
-	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend)
-	// Output: backends: 0 held back: 0
-}
-
 // The limit of a server that closes connections after 200 resets in 30 seconds, Netty's default.
 func ExampleWithHedgeLimit() {
 	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithHedgeLimit(200, 30*time.Second)))

@@ -179,9 +179,8 @@ func WithSingleRequest(patterns ...string) Option {
 // options applies. Alone, the option selects the methods with a policy. With another option that
 // selects methods, only its methods are hedged, with a learned delay if they have no policy.
 //
-// [WithMaxHedges] does not apply to a method with a policy. The budget, the throttle and
-// [WithOtherBackendOnly] can hold back its hedges. With a budget of 400 percent only the policy
-// limits them, as in gRPC.
+// [WithMaxHedges] does not apply to a method with a policy. The budget and the throttle can hold back
+// its hedges. With a budget of 400 percent only the policy limits them, as in gRPC.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -230,18 +229,6 @@ func WithDryRun(on bool) Option {
 // still learned. New accepts the option alone, and then learns every method. The default is false.
 func WithOff(off bool) Option {
 	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off })
-}
-
-// WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used.
-// The default is false. The connection must use the load-balancing policy hedge_other_backend of
-// package balancer, which picks that backend before the budget pays: see docs/other-backends.md.
-// Without another backend the hedge is held back, and counts in stats.Counts.NoOtherBackend.
-//
-// On a connection without the policy no hedge is sent. Note: a service config from the resolver
-// replaces grpc.WithDefaultServiceConfig, and so the policy, unless
-// grpc.WithDisableServiceConfig is given. The option does not apply to [Do].
-func WithOtherBackendOnly(on bool) Option {
-	return option("WithOtherBackendOnly", anywhere, nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
 
 // WithGuard(false) turns off the guard, which holds back hedges that exhaust a rate limit: see

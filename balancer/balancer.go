@@ -9,10 +9,9 @@
 //
 // Every attempt goes to a connection that the child policy returns for it. For a hedge the child is
 // asked up to 16 times, until it returns a connection that the call has not used. If it returns
-// none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend; with
-// hedge.WithOtherBackendOnly it is not sent. If the child returns an error, the hedge waits or
-// fails as a primary does. Unused picks are released with an empty [balancer.DoneInfo], of a backend
-// that has not answered up to 1 s later.
+// none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend. If the child
+// returns an error, the hedge waits or fails as a primary does. Unused picks are released with an
+// empty [balancer.DoneInfo], of a backend that has not answered up to 1 s later.
 //
 // Put an outlier_detection below this policy, not above it: then it counts no error for an attempt
 // that was canceled because another one won.

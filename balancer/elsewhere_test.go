@@ -1,7 +1,6 @@
 package balancer_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,54 +8,40 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/balancer/leastrequest"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestHedgeGoesElsewhere checks the backends of attempts at the servers. A primary takes a second,
-// and hedges do not answer. Two hedges are due, or as many as are sent if those are more. A hedge
-// goes only to a backend that the child returns, to an unused one if there is one, and to no other
-// with WithOtherBackendOnly.
+// and hedges do not answer. A hedge goes only to a backend that the child returns, and to an unused
+// one if there is one.
 func TestHedgeGoesElsewhere(t *testing.T) {
-	const other, any = true, false
 	for _, tc := range []struct {
 		policy                 string
 		backends, ready, reach int // reach: the first backends, which the child returns
-		only                   bool
 		sent, same             int // hedges of a call, and those to a used backend
 		after                  time.Duration
 	}{
-		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
-		{policy: wrapped(roundRobin), backends: 2, ready: 2, reach: 2, only: any, sent: 2, same: 1, after: 10 * ms},
-		{policy: wrapped(roundRobin), backends: 1, ready: 1, reach: 1, only: any, sent: 2, same: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, sent: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 2, ready: 2, reach: 2, sent: 2, same: 1, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 1, ready: 1, reach: 1, sent: 2, same: 2, after: 10 * ms},
 		// All attempts go out together.
-		{policy: wrapped(roundRobin), backends: 5, ready: 5, reach: 5, only: any, sent: 4, after: 1},
-		{policy: wrapped(leastRequest), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
-		{policy: wrapped(shard), backends: 3, ready: 3, reach: 2, only: any, sent: 2, same: 1, after: 10 * ms},
-		{policy: wrapped(stubborn), backends: 5, ready: 5, reach: 1, only: any, sent: 4, same: 4, after: 10 * ms},
-		{policy: wrapped(pickFirst), backends: 3, ready: 1, reach: 1, only: any, sent: 2, same: 2, after: 10 * ms},
+		{policy: wrapped(roundRobin), backends: 5, ready: 5, reach: 5, sent: 4, after: 1},
+		{policy: wrapped(leastRequest), backends: 3, ready: 3, reach: 3, sent: 2, after: 10 * ms},
+		{policy: wrapped(shard), backends: 3, ready: 3, reach: 2, sent: 2, same: 1, after: 10 * ms},
+		{policy: wrapped(stubborn), backends: 5, ready: 5, reach: 1, sent: 4, same: 4, after: 10 * ms},
+		{policy: wrapped(pickFirst), backends: 3, ready: 1, reach: 1, sent: 2, same: 2, after: 10 * ms},
 		// The child's hedges go elsewhere first.
-		{policy: wrapped(wrapped(roundRobin)), backends: 3, ready: 3, reach: 3, only: any, sent: 2, after: 10 * ms},
-		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: other, sent: 2, after: 10 * ms},
-		{policy: wrapped(roundRobin), backends: 3, ready: 3, reach: 3, only: other, sent: 2},
-		{policy: wrapped(roundRobin), backends: 2, ready: 2, reach: 2, only: other, sent: 1, after: 10 * ms},
-		{policy: wrapped(roundRobin), backends: 1, ready: 1, reach: 1, only: other, after: 10 * ms},
-		{policy: wrapped(shard), backends: 3, ready: 3, reach: 2, only: other, sent: 1, after: 10 * ms},
-		{policy: wrapped(stubborn), backends: 3, ready: 3, reach: 1, only: other, after: 10 * ms},
-		{policy: wrapped(pickFirst), backends: 3, ready: 1, reach: 1, only: other, after: 10 * ms},
-		{policy: roundRobin, backends: 3, reach: 3, only: other, after: 10 * ms}, // no policy
+		{policy: wrapped(wrapped(roundRobin)), backends: 3, ready: 3, reach: 3, sent: 2, after: 10 * ms},
 	} {
-		t.Run(fmt.Sprintf("%s,%d,only=%v", tc.policy, tc.backends, tc.only), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s,%d", tc.policy, tc.backends), func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				const calls = 12
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(max(2, tc.sent)), hedge.WithOtherBackendOnly(tc.only))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.sent))
 				cluster, client := play(t, testserver.Config{Backends: tc.backends,
 					Script: func(a testserver.Attempt) testserver.Plan {
 						return testserver.Plan{Delay: time.Second + time.Duration(a.Number)*time.Hour}
@@ -68,14 +53,8 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
-				row, none := s.Methods()[0], int64(0)
-				if tc.only && tc.sent < 2 {
-					none = calls
-				}
-				// A hedge that is due at once waits for the primary's pick.
-				early := tc.after == 0 && row.NoOtherBackend > none
-				if row.SameBackend != int64(tc.same)*calls || row.NoOtherBackend != none && !early || row.Ready != tc.ready ||
-					row.SingleConnection != (tc.ready == 1) {
+				row := s.Methods()[0]
+				if row.SameBackend != int64(tc.same)*calls || row.Ready != tc.ready || row.SingleConnection != (tc.ready == 1) {
 					t.Errorf("the row is %+v, want %d hedges, %d of them at a used backend, %d ready", row, tc.sent, tc.same, tc.ready)
 				}
 			})
@@ -117,38 +96,17 @@ func TestHedgeGoesElsewhere_OnlyHedges(t *testing.T) {
 	})
 }
 
-// TestOtherBackendOnly_ComesBack restarts the other backend while a call waits for it.
-func TestOtherBackendOnly_ComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
-		cluster, client := play(t, testserver.Config{Backends: 2, Script: lastAnswers(1)}, s, over(roundRobin))
-		cluster.Stop(0)
-		synctest.Wait()
-		time.AfterFunc(time.Second, func() {
-			if err := cluster.Restart(0); err != nil {
-				t.Error(err)
-			}
-		})
-		if reply := unary.must(t, client, 1); reply.Backend != 0 || s.Stats().Hedges != 1 {
-			t.Errorf("the reply is %v, want the primary's after one hedge; %+v", reply, s.Stats())
-		}
-	})
-}
-
 // TestPicksAreReleased counts at the child: Done is called once for each pick, with an empty
 // DoneInfo if and only if the pick is not used. A child such as outlier_detection is told of no
 // failure of an attempt that lost its race or was turned away.
 func TestPicksAreReleased(t *testing.T) {
 	for _, tc := range []struct {
 		backends int
-		only     bool
 		script   testserver.Script
-	}{
-		{1, false, lastAnswers(2)}, {3, false, lastAnswers(2)}, {3, true, lastAnswers(2)}, {3, false, turnsHedgesAway},
-	} {
+	}{{1, lastAnswers(2)}, {3, lastAnswers(2)}, {3, turnsHedgesAway}} {
 		eachKind(t, func(t *testing.T, k kind) {
 			const calls = 20
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithOtherBackendOnly(tc.only))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
 			cluster, client := play(t, testserver.Config{Backends: tc.backends, Script: tc.script}, s, over(counting))
 			picks, dones := counts.picks.Load(), counts.dones.Load()
 			unused, failed := counts.unused.Load(), counts.failed.Load()
@@ -192,46 +150,6 @@ func TestPicksAreReleased_AsLateAsAnswers(t *testing.T) {
 		if unused < 10 || briefly > 0 {
 			t.Errorf("%d of %d unused picks looked like answers in less than 10 ms, want none of 10 or more",
 				briefly, unused)
-		}
-	})
-}
-
-// TestPicksAreReleased_OfHedgesThatFail has hedges that fail before they pick. The caller of a
-// stream asks for its headers alone, and then gives up.
-func TestPicksAreReleased_OfHedgesThatFail(t *testing.T) {
-	isHedge := func(ctx context.Context) bool {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		return len(md.Get(rpc.AttemptsHeader)) > 0
-	}
-	synctest.Test(t, func(t *testing.T) {
-		_, client := play(t, testserver.Config{Backends: 3, Latency: testserver.Constant(30 * ms)},
-			hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true)), over(counting),
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-				cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				if isHedge(ctx) {
-					return errFake
-				}
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-				method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				if isHedge(ctx) {
-					return nil, errFake
-				}
-				return open(ctx, desc, cc, method, opts...)
-			}))
-		picks, dones := counts.picks.Load(), counts.dones.Load()
-		unary.must(t, client, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		st, err := client.ServerStream(ctx, &testpb.Request{Messages: 1})
-		if err == nil {
-			_, err = st.Header()
-		}
-		cancel()
-		synctest.Wait()
-		picks, dones = counts.picks.Load()-picks, counts.dones.Load()-dones
-		if err != nil || picks < 4 || dones != picks {
-			t.Errorf("%d picks, %d done; %v", picks, dones, err)
 		}
 	})
 }

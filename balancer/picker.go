@@ -37,11 +37,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if hedge != nil {
 		r.Lock()
 		defer r.Unlock()
-		got, err := r.Reserved(p.place), error(nil)
-		if got.At == nil {
-			if got, err = p.forHedge(info, r); err != nil || got.At == nil {
-				return got.PickResult, err
-			}
+		got, err := p.forHedge(info, r)
+		if err != nil || got.At == nil {
+			return got.PickResult, err
 		}
 		r.HedgePicked(hedge, got.At)
 		return watched(info.Ctx, r, got), nil
@@ -64,7 +62,6 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	if r != nil {
 		r.Picked(got.At)
-		r.Remember(info)
 	}
 	return watched(info.Ctx, r, got), nil
 }

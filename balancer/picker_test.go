@@ -32,7 +32,7 @@ func TestPicker_ChildReturnsNoPick(t *testing.T) {
 	}))
 	for none = range 5 {
 		picks, open = 0, 0
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), false)
+		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
 		res, err := conn.pick(ctx)
 		if err == nil {
 			res, err = conn.pick(record.Hedge(t.Context()))
@@ -52,24 +52,6 @@ func TestPicker_Nil(t *testing.T) {
 	}
 }
 
-// TestPicker_ReservedIsLost loses the connection that was reserved for a hedge before the hedge
-// picks. The hedge uses another one.
-func TestPicker_ReservedIsLost(t *testing.T) {
-	conn, child, made := buildReady(t, 3)
-	open := 0
-	child.say(connectivity.Ready, inTurn(&open, made...))
-	ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), true)
-	if res, err := conn.pick(ctx); err != nil || res.SubConn != conn.made[0] || !record.Reserve() || open != 2 {
-		t.Fatalf("%v, %v; %d picks are open", res.SubConn, err, open)
-	}
-	conn.made[1].listener(state(connectivity.TransientFailure))
-	child.say(connectivity.Ready, inTurn(&open, made[0], made[2]))
-	res, err := conn.pick(record.Hedge(t.Context()))
-	if err != nil || res.SubConn != conn.made[2] || open != 2 {
-		t.Errorf("the hedge goes to %p of %v, %v; %d picks are open", res.SubConn, conn.made, err, open)
-	}
-}
-
 // TestPicker_AsksBounded has a child that always picks the same of two connections. It is asked 16
 // times for an attempt at most, and seldom if that never helps. Each pick is given back or used.
 func TestPicker_AsksBounded(t *testing.T) {
@@ -79,7 +61,7 @@ func TestPicker_AsksBounded(t *testing.T) {
 	child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) { asked++; return first() }))
 	const hedges = 1000
 	for range hedges {
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), false)
+		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
 		for _, ctx := range []context.Context{ctx, record.Hedge(t.Context())} {
 			asked = 0
 			res, err := conn.pick(ctx)
@@ -105,7 +87,7 @@ func TestPicker_Allocations(t *testing.T) {
 	defer cancel()
 	var unhedged, hedged []context.Context
 	for range 1001 { // a record for each call
-		c, _ := place.Primary(caller, conn.Target(), &again, false)
+		c, _ := place.Primary(caller, conn.Target(), &again)
 		unhedged, hedged = append(unhedged, grpcs(caller)), append(hedged, grpcs(c))
 	}
 	for _, tc := range []struct {

@@ -124,7 +124,6 @@ func (p *policy) publish() {
 	if len(picks.copies) == 0 { // no state that this version knows
 		picks.copies = []balancer.Picker{waits}
 	}
-	p.place.SetPicker(picks.forHedge)
 	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picks})
 }
 

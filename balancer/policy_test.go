@@ -195,7 +195,7 @@ func TestReady(t *testing.T) {
 	silent := func() {
 		a.say(connectivity.Ready, picksOne(sc))
 		for now, n := time.Now(), 0; n < 3; n++ {
-			ctx, record := place.Primary(t.Context(), target, new(atomic.Int64), false)
+			ctx, record := place.Primary(t.Context(), target, new(atomic.Int64))
 			_, _ = conn.pick(ctx)
 			record.NoteLate(1, now.Add(time.Duration(n)*10*time.Second), ms)
 		}

@@ -37,8 +37,6 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 		{name: "all others are busy", policy: wrapped(roundRobin), backends: 3, want: []int{0, 10, 10, 20, 30}},
 		{name: "one hedge at most", policy: wrapped(roundRobin), backends: 4, want: []int{0, 10, 10, 10, 20},
 			opts: []hedge.Option{hedge.WithMaxHedges(1)}},
-		{name: "other backends only", policy: wrapped(roundRobin), backends: 3, want: []int{0, 10, 10},
-			opts: []hedge.Option{hedge.WithOtherBackendOnly(true)}},
 		{name: "one backend", policy: wrapped(roundRobin), backends: 1, want: []int{0, 10, 20, 30, 40}},
 		{name: "always the same", policy: wrapped(stubborn), backends: 3, want: []int{0, 10, 20, 30, 40}},
 		{name: "three connections", policy: wrapped(roundRobin, `"connections": 3`), backends: 1,

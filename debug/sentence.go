@@ -95,8 +95,6 @@ var cannot = map[stats.Reason]string{
 		"Pass gRPC's option itself.",
 	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, " +
 		"or their requests exceed 1 MiB. See interceptor.Unary. hedge.Do can hedge them.",
-	stats.NoOtherBackend: "WithOtherBackendOnly finds no other ready backend, " +
-		"or the connection lacks the policy hedge_other_backend.",
 	stats.DeadlineNear: "their deadlines end before a hedge would answer.",
 	stats.OfHedge:      "they are made on behalf of hedges.",
 }
@@ -114,9 +112,6 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 		to[i] = plain(name)
 	}
 	n.add(len(to) > 0, "Hedges go to %s.", strings.Join(to, ", "))
-	n.add(config.OtherBackendOnly && t.NoOtherBackend > 0 && t.Connections == 0,
-		"WithOtherBackendOnly holds hedges back: "+
-			"no connection has a ready backend and the policy hedge_other_backend.")
 	n.add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is now %s.",
 		lasting(g.Since, now), g.Reason, percent(g.Share))

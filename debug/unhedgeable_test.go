@@ -53,8 +53,6 @@ func TestUnhedgeable(t *testing.T) {
 			header: true},
 		{name: "deadline", option: hedge.WithTrigger(hedge.Fixed(8 * ms)), timeout: 12 * ms, want: stats.DeadlineNear,
 			sentence: most + "their deadlines"},
-		{name: "no policy", option: hedge.WithOtherBackendOnly(true), want: stats.NoOtherBackend,
-			sentence: none + "WithOtherBackendOnly finds no other"},
 	} {
 		for _, dry := range []bool{false, true} {
 			if tc.header && tc.want == "" && dry {

@@ -82,8 +82,6 @@ func TestHedgeTo(t *testing.T) {
 			code: codes.Unavailable, hedges: 1},
 		{name: "both fail", eu: down, us: down, opts: []hedge.Option{hedge.WithFailover()}, from: "eu",
 			code: codes.Unavailable, hedges: 2},
-		{name: "other backends only", eu: stalls, opts: []hedge.Option{hedge.WithOtherBackendOnly(true)},
-			from: "us", at: 10 * ms, hedges: 1},
 	} {
 		for _, d := range doors[:2] {
 			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {

@@ -32,8 +32,7 @@ type Counts struct {
 
 	// The counts from UnknownOption to PassedThrough are reasons for not sending a hedge. A count of calls
 	// rises when a call begins. A count of hedges rises when a hedge is due, at most once per hedge
-	// and reason. A hedge in BudgetExhausted, NotReady, NoOtherBackend, Guarded, ResetsSpent or
-	// ClientBusy is held back: it is retried while its call lasts.
+	// and reason. A hedge in BudgetExhausted, NotReady, Guarded, ResetsSpent or ClientBusy is held back: it is retried while its call lasts.
 
 	// UnknownOption is the number of calls that cannot be hedged because the type of a call option
 	// embeds an option of gRPC other than grpc.EmptyCallOption: attempts could not share it.
@@ -47,8 +46,6 @@ type Counts struct {
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64
-	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back.
-	NoOtherBackend int64
 	// DeadlineNear is the number of hedges not sent because they would hardly answer before the
 	// call's deadline.
 	DeadlineNear int64

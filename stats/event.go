@@ -80,7 +80,6 @@ const (
 
 	BudgetExhausted Reason = "budget exhausted"
 	NotReady        Reason = "not ready"
-	NoOtherBackend  Reason = "no other backend"
 	NotDrawn        Reason = "not drawn"
 	Paused          Reason = "paused"
 	Throttled       Reason = "throttled"

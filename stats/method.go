@@ -32,9 +32,8 @@ type Method struct {
 	// interceptor.HedgeTo.
 	Destinations []string
 	// Unhedgeable is the reason why most calls of the method cannot be hedged, although the options
-	// select it: [UnknownOption], [NotReplayable], [EarlyHeaders], [NoOtherBackend], [DeadlineNear]
-	// or [OfHedge]; empty if most can be. With a reason, Choice predicts no effect, and Forecasts is
-	// nil.
+	// select it: [UnknownOption], [NotReplayable], [EarlyHeaders], [DeadlineNear] or [OfHedge];
+	// empty if most can be. With a reason, Choice predicts no effect, and Forecasts is nil.
 	Unhedgeable Reason
 	// Rules are the matching patterns of hedge.WithTargetOptions and hedge.WithMethodOptions. If
 	// two set the same option, the later one is in force.

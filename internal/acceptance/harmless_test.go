@@ -227,7 +227,7 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) *fault {
 		}
 		f.end = func(c *client) { _ = c.cluster.Restart(backend) }
 	case "update":
-		to := drawSettings(r, false)
+		to := drawSettings(r)
 		to.unguarded, to.resets = w.settings.unguarded, w.settings.resets
 		to.rejected, to.failover = w.settings.rejected, w.settings.failover
 		w.share = max(w.share, to.share)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,7 +53,7 @@ func drawWorld(seed uint64) *world {
 	w.policy = oneOf(r, `{"round_robin": {}}`,
 		fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
 			oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
-	w.settings = drawSettings(r, strings.Contains(w.policy, "hedge_other"))
+	w.settings = drawSettings(r)
 	w.share = w.settings.share
 	w.drawLimit(r)
 	for range 1 + r.IntN(4) {
@@ -233,7 +232,6 @@ type settings struct {
 	share     float64 // of the budget
 	hedges    int
 	reads     bool // methods only read; otherwise they may run twice
-	elsewhere bool // WithOtherBackendOnly
 	unguarded bool
 	rejected  bool // replies with a payload are no answers
 	failover  bool
@@ -241,12 +239,12 @@ type settings struct {
 	trigger   hedge.Trigger
 }
 
-// drawSettings draws options; hedges go to other backends if the world allows it.
-func drawSettings(r *rand.Rand, elsewhere bool) settings {
+// drawSettings draws options.
+func drawSettings(r *rand.Rand) settings {
 	s := settings{
 		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(4), reads: chance(r, 0.5),
-		elsewhere: elsewhere && chance(r, 0.3), unguarded: chance(r, 0.1),
-		trigger: oneOf(r, hedge.Auto(), hedge.Auto(), hedge.Percentile(0.95), hedge.Fixed(20*time.Millisecond)),
+		unguarded: chance(r, 0.1),
+		trigger:   oneOf(r, hedge.Auto(), hedge.Auto(), hedge.Percentile(0.95), hedge.Fixed(20*time.Millisecond)),
 	}
 	if chance(r, 0.2) {
 		s.resets = 10 + r.IntN(90)
@@ -267,9 +265,6 @@ func (w *world) options(s settings) []hedge.Option {
 				w.book.add(event{wins: 1})
 			}
 		}}),
-	}
-	if s.elsewhere {
-		opts = append(opts, hedge.WithOtherBackendOnly(true))
 	}
 	if s.unguarded {
 		opts = append(opts, hedge.WithGuard(false))

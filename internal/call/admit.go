@@ -68,7 +68,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 	e, why := unpaid(d)
 	if e.Kind != race.Admitted {
-		release(d.Call, d.n)
+		d.refundReset(d.n)
 	}
 	return e, why
 }
@@ -139,10 +139,6 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	// A server turned a hedge away, and there may be no other backend.
 	if plain && d.age < turnedAway && (away || !d.Record.Spare() && (d.Record != nil || d.method.Target.OneConnection())) {
 		return holdUntil(turnedAway)
-	}
-	// With WithOtherBackendOnly, the hedge reserves a connection that the call has not used.
-	if d.settings.OtherBackendOnly && d.Conn != nil && !away && !d.race.Repeated && !d.Record.Reserve() {
-		return d.holdBack(stats.NoOtherBackend)
 	}
 	return admit()
 }
@@ -287,12 +283,6 @@ func isOnlyHope(r *race.Report, n int) bool {
 	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
 		return a.End != race.NonFatal // the End of an attempt in flight is OK, the zero value
 	})
-}
-
-// release gives back what hedge n, which is not sent, has reserved, except its price.
-func release(c *Call, n int) {
-	c.Record.Unreserve(false)
-	c.refundReset(n)
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.

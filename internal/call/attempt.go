@@ -239,7 +239,7 @@ func (c *Call) PrimaryContext(
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
 	}
-	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend, c.settings.OtherBackendOnly)
+	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend)
 	c.Record.Share(c.method.Target.Backends)
 	c.Record.SetRequest(request, replayable)
 	return ctx

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -205,14 +203,11 @@ func (d *ended) countUnraced() {
 
 // prevented returns why a late call of a dry run could not have been hedged, or NoReason.
 func prevented(c *Call) stats.Reason {
-	cc, _ := c.Conn.(*grpc.ClientConn)
 	switch {
 	case rpc.MadeForHedge(c.Context):
 		return stats.OfHedge
 	case c.settings.Policy == nil && deadlineNear(c, 0, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear
-	case cc != nil && c.settings.OtherBackendOnly && place.Count(cc.Target()).Ready < 2:
-		return stats.NoOtherBackend
 	}
 	return stats.NoReason
 }
@@ -248,7 +243,6 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 // answered reports whether its outcome is an answer.
 func countRace(c *Call, r *race.Report, answered bool) {
 	catchUp(c, r)
-	c.Record.Unreserve(true) // before the first message of a stream: the caller may never receive it
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
@@ -327,7 +321,7 @@ func catchUp(c *Call, r *race.Report) {
 		}
 	}
 	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		release(c, int(c.payment.last))
+		c.refundReset(int(c.payment.last))
 		c.payment.refund()
 	}
 }

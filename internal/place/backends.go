@@ -60,7 +60,6 @@ type Backends struct {
 	Target string // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
-	picker     atomic.Pointer[Picker]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were moved past a silent connection
 
@@ -114,16 +113,10 @@ func (r *Backends) Show(ready []*Backend) {
 // Ready returns the ready backends. The slice must not be changed.
 func (r *Backends) Ready() []*Backend { return *r.ready.Load() }
 
-// Picker picks for a hedge of the record's call. The lock of the record must be held.
-type Picker func(balancer.PickInfo, *Record) (Pick, error)
-
 // Moves reports whether the next primary of a silent connection may be moved.
 func (r *Backends) Moves() bool { return r.known.Load().moves() }
 
 func (r *Backends) Moved() { r.moved.Add(1) }
-
-// SetPicker sets the picker of the current state.
-func (r *Backends) SetPicker(p Picker) { r.picker.Store(&p) }
 
 // BestRank returns the best rank of the ready connections for a hedge of rec's call, or for a
 // primary if rec is nil; have if none is better. The lock of rec must be held.

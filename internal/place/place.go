@@ -33,7 +33,6 @@ type Record struct {
 	repeated  bool          // a hedge was sent to a backend that the call had used
 
 	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
-	only  *exclusive            // not nil if hedges go only to backends that the call has not used
 
 	request    any            // of a unary call; nil for a stream, which is picked before its request is known
 	replayable func(any) bool // reports whether a hedge could send the request
@@ -41,14 +40,9 @@ type Record struct {
 
 // Primary returns the context of the primary of a call on a connection with the given target, and
 // the new record in that context. again counts hedges sent to a backend that their call had used.
-// If only is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after
-// the call.
-func Primary(ctx context.Context, target string, again *atomic.Int64, only bool) (context.Context, *Record) {
+func Primary(ctx context.Context, target string, again *atomic.Int64) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
-	if only {
-		p.record.only = new(exclusive)
-	}
 	return p, &p.record
 }
 
@@ -172,8 +166,7 @@ func (r *Record) HedgePicked(h *Hedge, b *Backend) {
 
 // used reports whether an attempt of the call has used b. The lock must be held.
 func (r *Record) used(b *Backend) bool {
-	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
-		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
+	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
 }
 
 // The ranks of a connection, best first. For a hedge, notSilent and silent are one worse if its
@@ -273,84 +266,3 @@ func (p Pick) Return(r *Record) {
 }
 
 const maxReturn = time.Second
-
-// exclusive is the part of a record for WithOtherBackendOnly: the child is asked for an unused
-// backend before the hedge is paid for. Guarded by the record's lock.
-type exclusive struct {
-	primary   balancer.PickInfo // of the primary's last pick
-	reserved  []Pick            // for hedges that are about to be sent
-	fruitless *Picker           // has returned only used connections
-	over      bool              // the call is over
-}
-
-// Remember keeps the primary's PickInfo for [Record.Reserve].
-func (r *Record) Remember(info balancer.PickInfo) {
-	if r.only != nil {
-		r.Lock()
-		r.only.primary = info
-		r.Unlock()
-	}
-}
-
-// Reserve asks the child for a hedge of the call, and keeps the pick for it. It reports whether the
-// child returned a connection that the call has not used. It returns false for a nil record.
-func (r *Record) Reserve() bool {
-	if r == nil || r.only == nil {
-		return false
-	}
-	r.Lock()
-	defer r.Unlock()
-	o, first := r.only, r.primary.Load()
-	if first == nil || o.primary.Ctx == nil || o.over {
-		return false
-	}
-	picker := first.backends.picker.Load()
-	if picker == o.fruitless { // it would return the same again
-		return false
-	}
-	switch p, err := (*picker)(o.primary, r); {
-	case err != nil || p.At == nil:
-		return false
-	case r.used(p.At):
-		p.Release()
-		o.fruitless = picker
-		return false
-	default:
-		o.reserved = append(o.reserved, p)
-		return true
-	}
-}
-
-// Unreserve releases the last reserved pick, or all of them if the call is over. It may be called
-// for a nil record.
-func (r *Record) Unreserve(over bool) {
-	if r == nil || r.only == nil {
-		return
-	}
-	r.Lock()
-	defer r.Unlock()
-	o := r.only
-	o.over = o.over || over
-	for n := len(o.reserved) - 1; n >= 0; n-- {
-		o.reserved[n].Release()
-		if o.reserved = o.reserved[:n]; !over {
-			return
-		}
-	}
-}
-
-// Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there
-// is none, or if its connection was lost since. The lock must be held.
-func (r *Record) Reserved(policy *Backends) (p Pick) {
-	if o := r.only; o != nil {
-		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.backends == policy }); n >= 0 {
-			p = o.reserved[n]
-			o.reserved = slices.Delete(o.reserved, n, n+1)
-			if !slices.Contains(policy.Ready(), p.At) {
-				p.Release()
-				return Pick{}
-			}
-		}
-	}
-	return p
-}

@@ -27,7 +27,7 @@ func enter(t *testing.T, addresses ...string) (*place.Backends, []*place.Backend
 }
 
 func newRecord(t *testing.T) *place.Record {
-	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 	return r
 }
 
@@ -50,7 +50,7 @@ func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 	caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Hour)
 	defer cancel()
 	own, end := context.WithCancelCause(caller)
-	primary, record := place.Primary(own, "target", new(atomic.Int64), false)
+	primary, record := place.Primary(own, "target", new(atomic.Int64))
 	hedge := record.Hedge(own)
 	before := runtime.NumGoroutine()
 	for _, ctx := range []context.Context{primary, hedge, place.Hide(hedge)} {
@@ -72,7 +72,7 @@ func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64))
 	hedge := record.Hedge(t.Context())
 	for _, tc := range []struct {
 		name   string
@@ -101,7 +101,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%d backends", n)
 	}
 	var again atomic.Int64
-	_, r := place.Primary(t.Context(), "target", &again, false)
+	_, r := place.Primary(t.Context(), "target", &again)
 	for _, step := range []struct {
 		picks func()
 		used  [4]bool

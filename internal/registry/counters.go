@@ -100,7 +100,6 @@ func (c *Counters) HeldBack(why stats.Reason) {
 var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
 	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },
-	stats.NoOtherBackend:  func(s *stats.Counts) *int64 { return &s.NoOtherBackend },
 	stats.NotDrawn:        func(s *stats.Counts) *int64 { return &s.NotDrawn },
 	stats.Paused:          func(s *stats.Counts) *int64 { return &s.Paused },
 	stats.Throttled:       func(s *stats.Counts) *int64 { return &s.Throttled },
@@ -114,8 +113,7 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 }
 
 // prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
-var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.NoOtherBackend, stats.DeadlineNear,
-	stats.OfHedge}
+var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.DeadlineNear, stats.OfHedge}
 
 // PreventsHedges reports whether a reason may hold for all calls of a method.
 func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }
@@ -129,9 +127,6 @@ func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen 
 	var late, most, early int64
 	for _, reason := range prevents {
 		n := *countOf[reason](c)
-		if reason == stats.NoOtherBackend && !s.OtherBackendOnly {
-			n = 0 // an update has changed that
-		}
 		late += n
 		if n > most || n == most && reason < why {
 			most, why = n, reason

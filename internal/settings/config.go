@@ -28,22 +28,21 @@ type Config struct {
 
 	// How they are hedged.
 
-	trigger.Config                 // of the learner, which does not set the delay if Fixed
-	Fixed            bool          // the delay is Delay
-	Delay            time.Duration // if Fixed
-	DryRun           bool
-	WarmupDelay      time.Duration // 0: no hedge while learning
-	Final            rpc.Codes
-	Failover         rpc.Codes // 0: none
-	OtherBackendOnly bool
-	Class            func(ctx context.Context, method string, request any) string
-	Acceptable       func(ctx context.Context, method string, reply any, err error) bool
-	Control          float64            // the percentage of calls that are never hedged
-	ServiceConfig    *rpc.ServiceConfig // nil: none
-	HedgeLimit       *guard.HedgeLimit  // nil: none
-	Guard            bool
-	WaitForMessage   []string // patterns
-	SingleRequest    []string // patterns
+	trigger.Config               // of the learner, which does not set the delay if Fixed
+	Fixed          bool          // the delay is Delay
+	Delay          time.Duration // if Fixed
+	DryRun         bool
+	WarmupDelay    time.Duration // 0: no hedge while learning
+	Final          rpc.Codes
+	Failover       rpc.Codes // 0: none
+	Class          func(ctx context.Context, method string, request any) string
+	Acceptable     func(ctx context.Context, method string, reply any, err error) bool
+	Control        float64            // the percentage of calls that are never hedged
+	ServiceConfig  *rpc.ServiceConfig // nil: none
+	HedgeLimit     *guard.HedgeLimit  // nil: none
+	Guard          bool
+	WaitForMessage []string // patterns
+	SingleRequest  []string // patterns
 
 	// For some targets and methods only.
 

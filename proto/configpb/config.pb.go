@@ -52,8 +52,6 @@ type Options struct {
 	NonFatalCodes *structpb.ListValue `protobuf:"bytes,11,opt,name=non_fatal_codes,json=nonFatalCodes" json:"non_fatal_codes,omitempty"`
 	// Names or numbers of statuses that make the next hedge due; [] for UNAVAILABLE.
 	Failover *structpb.ListValue `protobuf:"bytes,24,opt,name=failover" json:"failover,omitempty"`
-	// Hedges are sent only to other backends.
-	OtherBackendOnly *bool `protobuf:"varint,12,opt,name=other_backend_only,json=otherBackendOnly" json:"other_backend_only,omitempty"`
 	// Hedges that exhaust a rate limit are held back.
 	Guard *bool `protobuf:"varint,13,opt,name=guard" json:"guard,omitempty"`
 	// No call is hedged.
@@ -192,13 +190,6 @@ func (x *Options) GetFailover() *structpb.ListValue {
 		return x.Failover
 	}
 	return nil
-}
-
-func (x *Options) GetOtherBackendOnly() bool {
-	if x != nil && x.OtherBackendOnly != nil {
-		return *x.OtherBackendOnly
-	}
-	return false
 }
 
 func (x *Options) GetGuard() bool {
@@ -548,7 +539,7 @@ var File_configpb_config_proto protoreflect.FileDescriptor
 
 const file_configpb_config_proto_rawDesc = "" +
 	"\n" +
-	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\xb9\t\n" +
+	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\x8b\t\n" +
 	"\aOptions\x12\x1f\n" +
 	"\vall_methods\x18\x01 \x01(\bR\n" +
 	"allMethods\x12'\n" +
@@ -564,8 +555,7 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\x06warmup\x18\n" +
 	" \x01(\v2\x14.hedge.config.WarmupR\x06warmup\x12B\n" +
 	"\x0fnon_fatal_codes\x18\v \x01(\v2\x1a.google.protobuf.ListValueR\rnonFatalCodes\x126\n" +
-	"\bfailover\x18\x18 \x01(\v2\x1a.google.protobuf.ListValueR\bfailover\x12,\n" +
-	"\x12other_backend_only\x18\f \x01(\bR\x10otherBackendOnly\x12\x14\n" +
+	"\bfailover\x18\x18 \x01(\v2\x1a.google.protobuf.ListValueR\bfailover\x12\x14\n" +
 	"\x05guard\x18\r \x01(\bR\x05guard\x12\x10\n" +
 	"\x03off\x18\x0e \x01(\bR\x03off\x12\x17\n" +
 	"\adry_run\x18\x0f \x01(\bR\x06dryRun\x12\x18\n" +
