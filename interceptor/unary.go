@@ -270,9 +270,9 @@ func (h *unaryHedge) Run(ctx context.Context) race.End {
 	}
 	if h.trailer.finished.Load() { // otherwise gRPC may be writing
 		h.unary.call.HedgePeer(h.n, &h.peer)
-		end.Served = rpc.Served(h.cc, h.header, h.trailer.md)
+		end.Served = rpc.Served(h.cc, h.header, h.trailer.md, end.Err)
 	} else {
-		end.Served = rpc.Served(h.cc, nil, nil)
+		end.Served = rpc.Served(h.cc, nil, nil, end.Err)
 	}
 	end.Trailer = h.trailer.of(h.cc)
 	return end

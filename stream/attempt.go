@@ -26,9 +26,11 @@ type opener struct {
 	registry *registry.Registry
 }
 
-// open opens a stream under a mark.
-func (o *opener) open(ctx context.Context, conn call.Conn, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	mark := call.NewMark(ctx, o.registry, conn, o.method)
+// open opens a stream under mark.
+func (o *opener) open(
+	ctx context.Context, mark *call.Mark, conn call.Conn, opts []grpc.CallOption,
+) (grpc.ClientStream, error) {
+	mark.Set(ctx, o.registry, conn, o.method)
 	defer mark.Over()
 	return o.streamer(mark, o.desc, o.cc, o.method, opts...)
 }
@@ -41,6 +43,7 @@ func (o *opener) open(ctx context.Context, conn call.Conn, opts []grpc.CallOptio
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
+	mark    call.Mark
 	to      *call.Channel // nil: the connection of the call
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
@@ -48,7 +51,7 @@ type streamAttempt struct {
 	// open another stream with the same context, unless the connection is closed.
 	cancel context.CancelCauseFunc
 
-	request   any // a hedge's
+	request   any // a hedge's, until it is sent
 	header    metadata.MD
 	headerErr error // of Header, if headers are the goal
 	into      any   // receives the first message; nil while the caller's message is not known
@@ -67,9 +70,9 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
 	if m.to != nil {
-		m.ClientStream, err = m.to.NewStream(ctx, o.registry, o.desc, o.method, opts)
+		m.ClientStream, err = m.to.NewStream(ctx, &m.mark, o.registry, o.desc, o.method, opts)
 	} else {
-		m.ClientStream, err = o.open(ctx, m.stream.call.Conn, opts)
+		m.ClientStream, err = o.open(ctx, &m.mark, m.stream.call.Conn, opts)
 	}
 	return err
 }
@@ -157,11 +160,11 @@ func (m *streamAttempt) end(err error) race.End {
 	return end
 }
 
-// served reports whether a server sent the status with which the stream has failed.
-func (m *streamAttempt) served() bool {
+// served reports whether a server sent the status err with which the stream has failed.
+func (m *streamAttempt) served(err error) bool {
 	var header metadata.MD
 	attempt.Safely(func() { header, _ = m.Header() })
-	return rpc.Served(m.cc(), header, m.Trailer())
+	return rpc.Served(m.cc(), header, m.Trailer(), err)
 }
 
 // Trailer is nil if the stream is an interceptor's own that lacks what callers seldom use.
@@ -226,6 +229,7 @@ func (m *streamAttempt) Run(ctx context.Context) race.End {
 	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
 		err = c.sent(m)
 	}
+	m.request = nil // the stream may stay open for long
 	if err != nil {
 		m.recvErr = err
 		return m.end(err)
@@ -233,7 +237,7 @@ func (m *streamAttempt) Run(ctx context.Context) race.End {
 	if err = m.awaitGoal(); err == nil {
 		err = c.answered(m)
 	} else {
-		served = m.served()
+		served = m.served(err)
 	}
 	if err == nil {
 		call.HedgeAnswered(ctx)

@@ -185,7 +185,7 @@ func (c *clientStream) SendMsg(m any) error {
 		err := c.primary.SendMsg(m)
 		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason, and may send a hedge
 			// Copy it now: once a hedge is due, the caller may have reused m for its next stream.
-			c.kept.Store(c.opener.options.Keep(m))
+			c.keep(m)
 			return err
 		}
 		// The error ends the primary, and with it the stream, unless a hedge has won.
@@ -199,6 +199,14 @@ func (c *clientStream) SendMsg(m any) error {
 		c.done(chosen, err)
 	}
 	return err
+}
+
+// keep keeps the request for hedges, unless the stream is settled.
+func (c *clientStream) keep(m any) {
+	c.kept.Store(c.opener.options.Keep(m))
+	if c.chosen.Load() != nil {
+		c.kept.Swap(nil).Free()
+	}
 }
 
 // sends counts a message that the caller sends, lets the call inspect the first one, and reports whether
@@ -256,13 +264,19 @@ func (c *clientStream) free(m *streamAttempt, err error) {
 	}
 }
 
-// freeIfClosed frees the contexts of m after its gRPC stream ended with err on a closed connection.
-// m may be opening the stream at the same time.
+// freeIfClosed frees the context of m after its gRPC stream ended with err on a closed connection, and
+// the call's unless another attempt may still win or has won. m may be opening the stream at the same
+// time.
 func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
-	if err == nil {
+	cc := m.cc()
+	if err == nil || cc == nil || cc.GetState() != connectivity.Shutdown {
 		return
 	}
-	if cc := m.cc(); cc != nil && cc.GetState() == connectivity.Shutdown {
+	m.cancel(err)
+	c.mu.Lock()
+	only := m == c.chosen.Load() || m == &c.primary && (c.phase < racing || c.phase == settling)
+	c.mu.Unlock()
+	if only {
 		c.free(m, err)
 	}
 }

@@ -133,18 +133,18 @@ func (k *contest) conclude(out race.Result, winner *streamAttempt, into, was any
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
 	}
-	if into == nil {
-		return
+	if winner != &c.primary || into != nil { // it lost, or is the caller's
+		c.primary.into = nil
 	}
-	c.primary.into = nil // it is the caller's
 	switch {
-	case winner == &c.primary:
+	case into == nil, winner == &c.primary:
 	case winner.recvErr == nil:
 		k.replies.Take(winner.into)
 		winner.into = nil
 	default: // the primary lost, but may have received into it
 		k.replies.Restore(was)
 	}
+	k.replies = attempt.Reply{} // the stream may stay open for long
 }
 
 // plan returns the plan of the race. Before the request was sent, no hedge is due: SendMsg restarts
@@ -183,9 +183,9 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 		return chosen
 	}
 	c.phase = settled
-	c.kept.Swap(nil).Free() // no hedge is being prepared
 	finish := m.results.Choose(false)
 	c.chosen.Store(m)
+	c.kept.Swap(nil).Free() // after the store, see keep; no hedge is being prepared
 	if c.onSettled != nil {
 		close(c.onSettled)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
 )
 
 // TestRule08_AbandonedStreams ends streams in ways that no Recv reports. OnFinish runs once, and no
@@ -173,6 +174,49 @@ func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
 			began = time.Now()
 			if <-open(ctx, t, client, &testpb.Request{}).Context().Done(); time.Since(began) != 100*ms {
 				t.Errorf("ends %v after a caller whose deadline is 100 ms", time.Since(began))
+			}
+		})
+	}
+}
+
+// TestRule04_ContextOutlivesALoser: the context of a stream lives as long as the stream, even if the
+// connection of another attempt is closed: of a hedge that has not answered, or of the primary.
+func TestRule04_ContextOutlivesALoser(t *testing.T) {
+	three := testserver.Plan{Delay: 50 * ms, Messages: 3, Interval: 10 * ms, After: 3, Ending: testserver.Hang}
+	hangs := testserver.Plan{Ending: testserver.Hang}
+	for _, tc := range []struct {
+		name        string
+		here, there testserver.Plan
+		closesHere  bool
+	}{
+		{"of the hedge", three, hangs, false},
+		{"of the primary", hangs, three, true},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			start := func(p testserver.Plan) *testserver.Cluster {
+				return testserver.StartT(t, testserver.Config{InMemory: true,
+					Script: func(testserver.Attempt) testserver.Plan { return p }})
+			}
+			far := start(tc.there).ClientT(t)
+			near := start(tc.here).ClientT(t, grpc.WithStreamInterceptor(stream.Interceptor(
+				hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), far)))
+			testserver.ConnectT(t, far)
+			testserver.ConnectT(t, near)
+			st := open(t.Context(), t, testpb.NewTestServiceClient(near), &testpb.Request{})
+			ctx, closed := st.Context(), far
+			if tc.closesHere {
+				closed = near
+			}
+			time.AfterFunc(30*ms, func() { _ = closed.Close() })
+			for range 3 {
+				if _, err := st.Recv(); err != nil || ctx.Err() != nil {
+					t.Fatalf("%v under a context with %v", err, ctx.Err())
+				}
+			}
+			_ = errors.Join(near.Close(), far.Close())
+			synctest.Wait()
+			if ctx.Err() == nil {
+				t.Error("the stream has ended, and its context has not")
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 		ctx = rpc.Unnumbered(ctx)
 		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
 			ctx = call.PassThrough(r, ctx, target, method, conn, opts...)
-			return (&opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}).open(ctx, conn, opts)
+			return (&opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}).open(ctx, new(call.Mark), conn, opts)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		if desc.ClientStreams {
@@ -99,13 +99,13 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts 
 ) (_ grpc.ClientStream, err error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures {
-		return o.open(ctx, c.Conn, opts)
+		return o.open(ctx, new(call.Mark), c.Conn, opts)
 	}
 	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged}
 	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
 	st.call, st.inspects = *c, c.Inspects()
 	st.primary.cancel, st.opener.options = func(error) {}, o.options
-	if st.primary.ClientStream, err = o.open(ctx, c.Conn, opts); err != nil {
+	if st.primary.ClientStream, err = o.open(ctx, &st.primary.mark, c.Conn, opts); err != nil {
 		st.call.End(call.Completion{Err: err})
 		return nil, err
 	}

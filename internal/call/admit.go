@@ -2,6 +2,7 @@ package call
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -126,10 +127,12 @@ func early(d *due) (race.Event, stats.Reason) {
 // unreachable has the reasons for which the destination cannot have the hedge now.
 func unreachable(d *due) (race.Event, stats.Reason) {
 	plain, away := d.settings.Policy == nil, d.to != &d.destination
-	// The destination has pushed back.
+	// The destination has pushed back, for a while or for good.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {
-		return holdUntil(pushedBack)
+		e, why := holdUntil(pushedBack)
+		e.Waits = pushedBack < math.MaxInt64
+		return e, why
 	}
 	// The connection is not ready. A call that is sent again has lost its connection.
 	if conn := d.to.Conn; plain && conn != nil && !d.race.Repeated &&

@@ -94,26 +94,20 @@ func (c *Channels) at(n int) *Channel {
 func (c *Channel) Invoke(
 	ctx context.Context, r *registry.Registry, method string, req, reply any, opts []grpc.CallOption,
 ) error {
-	mark := newMarkAway(ctx, r, method)
+	mark := NewMark(ctx, r, nil, method)
+	mark.away = true
 	defer mark.Over()
 	return c.ClientConnInterface.Invoke(mark, method, req, reply, opts...)
 }
 
-// NewStream opens a hedge of a stream.
+// NewStream opens a hedge of a stream, under mark.
 func (c *Channel) NewStream(
-	ctx context.Context, r *registry.Registry, desc *grpc.StreamDesc, method string, opts []grpc.CallOption,
+	ctx context.Context, mark *Mark, r *registry.Registry, desc *grpc.StreamDesc, method string, opts []grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	mark := newMarkAway(ctx, r, method)
+	mark.Set(ctx, r, nil, method)
+	mark.away = true
 	defer mark.Over()
 	return c.ClientConnInterface.NewStream(mark, desc, method, opts...)
-}
-
-// newMarkAway returns the context of a hedge over another connection: if that is hedged itself, it
-// sends the hedge as it is.
-func newMarkAway(ctx context.Context, r *registry.Registry, method string) *Mark {
-	mark := NewMark(ctx, r, nil, method)
-	mark.away = true
-	return mark
 }
 
 // Mark is the context of an attempt while the attempt is being made: it tells an interceptor of the
@@ -123,7 +117,7 @@ type Mark struct {
 	context.Context
 	registry *registry.Registry
 	conn     Conn
-	away     bool // the connection leads to a hedge's destination, and conn is not set
+	away     bool // the connection leads to a hedge's destination, which sends the hedge as it is; conn is not set
 	method   string
 	over     atomic.Bool // a later call under this context is a call of its own
 }
@@ -139,15 +133,21 @@ type slab struct {
 
 var slabs = sync.Pool{New: func() any { return new(slab) }}
 
-// NewMark returns the context of an attempt that is about to be made.
+// NewMark returns the context of a unary attempt that is about to be made. A stream needs a Mark of
+// its own: while it is open, it would keep the contexts of the other calls in the slab.
 func NewMark(ctx context.Context, r *registry.Registry, conn Conn, method string) *Mark {
 	s := slabs.Get().(*slab)
 	m := &s.marks[s.used]
 	if s.used++; s.used < len(s.marks) {
 		slabs.Put(s)
 	}
-	m.Context, m.registry, m.conn, m.method = ctx, r, conn, method
+	m.Set(ctx, r, conn, method)
 	return m
+}
+
+// Set makes m, which is zero, the context of an attempt that is about to be made.
+func (m *Mark) Set(ctx context.Context, r *registry.Registry, conn Conn, method string) {
+	m.Context, m.registry, m.conn, m.method = ctx, r, conn, method
 }
 
 // Over ends the mark: the attempt has been made.

@@ -20,6 +20,7 @@ type Event struct {
 	Wait  time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
 	Paid  bool          // Admitted, NotReplayable, Ended with Panicked: the considered hedge is paid for
 	Until time.Duration // HeldBack: the age of the call at which admission may be asked again
+	Waits bool          // HeldBack: a race with Rules.FailureSendsNext waits for that
 }
 
 type EventKind uint8

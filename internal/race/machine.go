@@ -164,7 +164,7 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 		// Dropped for good, or until the end of a pushback that has come since.
 		m.calledFor, m.due = m.rules.FailureSendsNext, m.notBefore
 	case HeldBack:
-		m.calledFor = false // do not wait for a hedge that may never be sent
+		m.calledFor = e.Waits && m.rules.FailureSendsNext // otherwise the hedge may never be sent
 		m.due = max(e.Until, m.notBefore)
 	case Refused, NotReplayable:
 		m.noMore = true

@@ -166,6 +166,9 @@ func (s *search) events(n node, yield func(race.Event)) {
 	if n.facts.waiting {
 		yield(race.Event{Kind: race.Admitted, Paid: true})
 		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
+		if s.rules.FailureSendsNext && s.rules.Elsewhere {
+			yield(race.Event{Kind: race.HeldBack, Until: n.now + 1, Waits: true})
+		}
 		yield(race.Event{Kind: race.Refused})
 		for _, paid := range []bool{false, true} {
 			yield(race.Event{Kind: race.NotReplayable, Paid: paid})

@@ -36,7 +36,7 @@ func describe(e race.Event) string {
 		"committed", "caller gone"}[e.Kind]
 	switch e.Kind {
 	case race.HeldBack:
-		return fmt.Sprintf("%s until %d", kind, e.Until)
+		return fmt.Sprintf("%s until %d, waits %t", kind, e.Until, e.Waits)
 	case race.Ended:
 		again := ""
 		if e.Repeat {
@@ -204,7 +204,9 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	switch {
 	case repeats, again:
 		f.calledFor = true
-	case e.Kind == race.HeldBack, o.a.Ask > 0:
+	case e.Kind == race.HeldBack: // by a pushback, which a hedgingPolicy waits for
+		f.calledFor = e.Waits && r.FailureSendsNext
+	case o.a.Ask > 0:
 		f.calledFor = false
 	case o.a.Drop > 0: // because a server pushed back
 		f.calledFor = r.FailureSendsNext

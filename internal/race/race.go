@@ -215,7 +215,7 @@ func (r *Race) ensureRunner() *runner {
 func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
 		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
-		x.hedges[0].cancel = r.cancelPrimary
+		x.hedges[0] = &hedge{cancel: r.cancelPrimary}
 		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // begin has armed the timer
 		x.report.Attempts[0].SentAt = r.plan.From
 		r.runner = x

@@ -26,12 +26,13 @@ type runner struct {
 	stepped sync.Cond     // for Commit and for guests
 	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
 	over    bool          // no loser becomes a guest
-	hedges  [MaxAttempts]hedge
+	hedges  [MaxAttempts]*hedge
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. hedges[0] is the primary, with only cancel set.
+// that has won. hedges[0] is the primary, with only cancel set. Once the outcome is delivered, hedges
+// is empty: a stream that stays open keeps its race.
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context
@@ -48,7 +49,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	a := x.step(e, err)
 	var drop context.CancelCauseFunc
 	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
-		drop, x.hedges[a.Drop] = x.hedges[a.Drop].cancel, hedge{crash: x.hedges[a.Drop].crash}
+		drop = x.hedges[a.Drop].cancel
 	}
 	cancels := a.Cancel != 0 || drop != nil
 	if cancels { // which uses the caller's context, the parent
@@ -189,20 +190,21 @@ func (x *runner) due() {
 	if a.Ask == 0 {
 		return
 	}
-	n, paid := a.Ask, false
+	n, paid, h := a.Ask, false, new(hedge)
+	x.hedges[n] = h
 	protect(func() {
 		x.checkCaller()
 		e := x.ask(a)
 		if paid = e.Kind == Admitted; paid {
-			if e.Paid = true; !x.prepare(n) {
+			if e.Paid = true; !x.prepare(h, n) {
 				e.Kind = NotReplayable
 			}
 			x.checkCaller()
 		}
 		if a = x.handle(e, nil); a.Start > 0 {
-			x.run(n, a.Failover)
+			x.run(h, n, a.Failover)
 		}
-	}, func(crash func()) { x.hedgePanicked(n, paid, crash) })
+	}, func(crash func()) { x.hedgePanicked(h, n, paid, crash) })
 }
 
 func (x *runner) ask(a Actions) Event {
@@ -220,8 +222,7 @@ func (x *runner) ask(a Actions) Event {
 	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
-func (x *runner) prepare(n uint8) (ok bool) {
-	h := &x.hedges[n]
+func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.report.Attempts[0].Kind != Ended
 	x.mu.Unlock()
@@ -231,8 +232,7 @@ func (x *runner) prepare(n uint8) (ok bool) {
 	return h.attempt != nil
 }
 
-func (x *runner) run(n uint8, failover bool) {
-	h := &x.hedges[n]
+func (x *runner) run(h *hedge, n uint8, failover bool) {
 	x.announce(n, failover)
 	growStack(int(n))
 	end := h.attempt.Run(h.ctx)
@@ -263,7 +263,7 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 	}
 	x.handle(e, err)
 	x.wait()
-	winner, ended := &x.hedges[x.report.Winner], false
+	winner, ended := x.hedges[x.report.Winner], false
 	defer func() {
 		if !ended && winner.cancel != nil { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
@@ -271,6 +271,7 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 	}()
 	x.policy.Ended(&x.report)
 	ended = true
+	x.hedges = [MaxAttempts]*hedge{}
 	if x.report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
 	}
@@ -333,8 +334,7 @@ func crashOf(value any) func() {
 
 // hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
 // decided.
-func (x *runner) hedgePanicked(n uint8, paid bool, crash func()) {
-	h := &x.hedges[n]
+func (x *runner) hedgePanicked(h *hedge, n uint8, paid bool, crash func()) {
 	if h.crash = crash; h.cancel != nil {
 		h.cancel(rpc.ErrLost)
 	}

@@ -138,10 +138,16 @@ func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// Served reports whether a gRPC server sent the status of an attempt on cc, with the given header
+// Served reports whether a gRPC server sent the status err of an attempt on cc, with the given header
 // and trailer, and not gRPC itself, a proxy or an interceptor. cc is nil for a channel that is not
 // gRPC's own. Then a status without a content type counts as the server's.
-func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
+//
+// gRPC makes a status of its own if a connection breaks or is closed after the headers. So after
+// headers, such a status counts as the server's only if the server has sent metadata in its trailer.
+func Served(cc *grpc.ClientConn, header, trailer metadata.MD, err error) bool {
+	if len(header["content-type"]) > 0 && len(trailer) == 0 && made.HasStatus(err) {
+		return false
+	}
 	for _, md := range []metadata.MD{header, trailer} { // without a header, the content type is in the trailer
 		if types := md["content-type"]; len(types) > 0 {
 			return strings.HasPrefix(types[0], "application/grpc")
@@ -149,6 +155,10 @@ func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
 	}
 	return cc == nil
 }
+
+// made are the statuses that gRPC makes itself for a stream that the server has begun to answer.
+var made = CodesOf(codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal,
+	codes.Unavailable)
 
 // Codes is a set of status codes, one bit each.
 type Codes uint32
