@@ -23,7 +23,7 @@ type Backend struct {
 	Fixed atomic.Int32 // searches in a row in which the child returned this connection alone
 
 	own    silence
-	shared atomic.Pointer[silence] // of the address; own until the policy has joined a Known
+	shared atomic.Pointer[silence] // by all with its id; own until the policy has joined a Known
 
 	// Of hedges since the last answer, in nanoseconds since origin: see mute.
 	firstHedge atomic.Int64 // 0: none

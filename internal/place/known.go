@@ -13,29 +13,31 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// Known is the knowledge of all connections of a scheduler's target about its addresses. A policy
-// has one of its own until a scheduler makes a call through it.
+// Known is the knowledge that the policies of a scheduler's target share about their backends. The
+// connections of one policy to one address share nothing: each may have a path of its own, and the
+// silence of one shows nothing about the others. A policy has a Known of its own until a scheduler
+// makes a call through it.
 type Known struct {
 	meter
 
-	finding   sync.Mutex
-	addresses map[string]weak.Pointer[silence] // each lives as long as a connection has it; nil: nothing is shared
+	finding  sync.Mutex
+	silences map[id]weak.Pointer[silence] // each lives as long as a connection has it; nil: nothing is shared
 }
 
 func NewKnown() *Known {
-	return &Known{meter: meter{share: firstMoves}, addresses: map[string]weak.Pointer[silence]{}}
+	return &Known{meter: meter{share: firstMoves}, silences: map[id]weak.Pointer[silence]{}}
 }
 
-// of returns the silence of an address.
-func (k *Known) of(address string) *silence {
+// of returns the silence of the backends with an id.
+func (k *Known) of(backend id) *silence {
 	k.finding.Lock()
 	defer k.finding.Unlock()
-	if s := k.addresses[address].Value(); s != nil {
+	if s := k.silences[backend].Value(); s != nil {
 		return s
 	}
-	maps.DeleteFunc(k.addresses, func(_ string, s weak.Pointer[silence]) bool { return s.Value() == nil })
+	maps.DeleteFunc(k.silences, func(_ id, s weak.Pointer[silence]) bool { return s.Value() == nil })
 	s := new(silence)
-	k.addresses[address] = weak.Make(s)
+	k.silences[backend] = weak.Make(s)
 	return s
 }
 
@@ -50,14 +52,14 @@ func (r *Backends) join(k *Known) {
 	r.share(r.Ready())
 }
 
-// share lets the backends share the silences of their addresses. joining must be held.
+// share lets the backends share the silences of their ids. joining must be held.
 func (r *Backends) share(backends []*Backend) {
 	k := r.known.Load()
-	if k.addresses == nil {
+	if k.silences == nil {
 		return
 	}
 	for _, b := range backends {
-		b.shared.Store(k.of(b.address))
+		b.shared.Store(k.of(b.id))
 	}
 }
 

@@ -5,16 +5,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/resolver"
+
 	"github.com/grpchedge/hedge/internal/place"
 )
 
 // TestKnown_IsShared has two connections to one address, of two policies. With a scheduler's
-// knowledge they share late calls, answers and probes; a connection that alone has no answer is
-// silent by itself.
+// knowledge they share late calls, answers and probes, unless their numbers differ. A connection that
+// alone has no answer is silent by itself.
 func TestKnown_IsShared(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		shared bool
+		second int    // the number of the second connection
 		events string // each event at the first connection is in capitals; l is late, a an answer, w a wait
 		want   [2]bool
 	}{
@@ -23,6 +26,8 @@ func TestKnown_IsShared(t *testing.T) {
 		{name: "two of one, without a scheduler", events: "LwL", want: [2]bool{true, false}},
 		{name: "an answer of the other", shared: true, events: "LwlA"},
 		{name: "one connection alone", shared: true, events: "LaLwaLa", want: [2]bool{true, false}},
+		{name: "another number", shared: true, second: 1, events: "Lwl"},
+		{name: "two of one, another number", shared: true, second: 1, events: "LwLa", want: [2]bool{true, false}},
 		{name: "late while the address is silent", shared: true, events: "LwlwLwLwa"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -30,8 +35,9 @@ func TestKnown_IsShared(t *testing.T) {
 				var b [2]*place.Backend
 				known := place.NewKnown()
 				for i := range b {
-					_, all := enter(t, "a")
-					b[i] = all[0]
+					policy, _ := enter(t)
+					b[i] = policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, i*tc.second)
+					policy.Show(b[i : i+1])
 					if tc.shared {
 						r := newRecord(t)
 						r.Share(known)

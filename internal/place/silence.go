@@ -11,7 +11,7 @@ import (
 // silent.
 const silentFrom = 2
 
-// silence is the state that shows whether a connection, or an address, still answers: see
+// silence is the state that shows whether a connection, or all that share it, still answer: see
 // docs/other-backends.md.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
@@ -56,21 +56,21 @@ func (b *Backend) hedgeSent(now time.Time) {
 	}
 }
 
-// Suspect reports whether the connection has had a late call or a hedge, and no answer since, or its
-// address a late call.
+// Suspect reports whether the connection has had a late call or a hedge, and no answer since, or one
+// that shares its silence a late call.
 func (b *Backend) Suspect() bool {
 	return b.own.late.Load() != 0 || b.firstHedge.Load() != 0 || b.shared.Load().late.Load() != 0
 }
 
-// Late records a call that was not answered within its delay. It reports whether the connection, or
-// its address, has been silent for reportedAfter.
+// Late records a call that was not answered within its delay. It reports whether the connection's own
+// silence, or the shared one, has lasted for reportedAfter.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.backends.silenceOff.Load() {
 		return false
 	}
 	shared := b.shared.Load()
 	reported := shared.called(now, delay)
-	if shared != &b.own && shared.answers(now) { // otherwise the address explains the late call
+	if shared != &b.own && shared.answers(now) { // otherwise the shared silence explains the late call
 		reported = b.own.called(now, delay)
 	}
 	return reported
@@ -85,10 +85,10 @@ func (b *Backend) Answered() {
 	b.shared.Load().answered()
 }
 
-// Silent reports whether the connection, or its address, is silent.
+// Silent reports whether the connection is silent, by its own silence or the shared one.
 func (b *Backend) Silent() bool { return b.silence() != nil }
 
-// silence returns the silence in force: the address's, or else the connection's; nil if there is none.
+// silence returns the silence in force: the shared one, or else the connection's own; nil if there is none.
 func (b *Backend) silence() *silence {
 	switch shared := b.shared.Load(); {
 	case shared.holds() && !b.backends.silenceOff.Load():
