@@ -59,9 +59,6 @@ func active(t stats.Method, config *settings.Config) string {
 	b.WriteString(steps(short(t.Delay), t.Delay == 0, most))
 	if c.Probability > 0 && c.Probability < 0.995 {
 		fmt.Fprintf(&b, "; this holds for %.0f%% of calls", 100*c.Probability)
-		if c.Late > 0 {
-			fmt.Fprintf(&b, ", and others wait %s", short(c.Late))
-		}
 	}
 	b.WriteString(".")
 	if config.Control > 0 && !config.DryRun {

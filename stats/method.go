@@ -113,9 +113,9 @@ type Names struct {
 // The tail is p99.
 type Choice struct {
 	// Delay is the age of a call at which its first hedge is due, and the time between further
-	// hedges, with Probability, 0 to 1. Of the other calls, hedges are due after Late in place of
-	// Delay; 0 if none is. MaxHedges is the maximum number of hedges per call.
-	Delay, Late time.Duration
+	// hedges. A slow call is hedged with Probability, 0 to 1. MaxHedges is the maximum number of
+	// hedges per call.
+	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
 	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.

@@ -87,7 +87,7 @@ func courses(t *testing.T) []course {
 		{name: "straggler", short: true, latency: distributed("straggler"), client: closed, budget: 10,
 			bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
 		{name: "ttft", short: true, latency: distributed("ttft"), client: closed, budget: 30, hedges: 3,
-			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
+			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30.5)}},
 
 		// One backend in three stalls for a second in every minute. Between stalls there is nothing
 		// to gain, and a trigger that had given up would be of no use when the next one comes.
@@ -129,13 +129,13 @@ func courses(t *testing.T) []course {
 		}, client: open(500, calls), budget: 10,
 			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
 
-		// More calls take 30 ms than the budget pays for, and 1% stall. A stalled call is hedged even
-		// if it is not drawn at the short delay.
+		// More calls take 30 ms than the budget pays for, and 1% stall. A tenth of the calls, and of the
+		// stalled calls, is not drawn.
 		{name: "slow calls and stalls", short: true, latency: of(testserver.Mixture(
 			testserver.Part{Weight: .89, Distribution: testserver.LogNormal(3*ms, ms)},
 			testserver.Part{Weight: .10, Distribution: testserver.LogNormal(33*ms, ms)},
 			testserver.Part{Weight: .01, Distribution: testserver.Constant(300 * ms)},
-		)), client: open(100, calls), budget: 10, bounds: []bound{all("p99.9", p(0.999), 60), loadOf(10.5)}},
+		)), client: open(100, calls), budget: 10, bounds: []bound{all("p99.9", p(0.999), 80), loadOf(10.5)}},
 
 		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has
 		// to do without.
@@ -191,7 +191,7 @@ func TestChoice_ReportsWhatIsInForce(t *testing.T) {
 	c, tail, load := rows[0].Choice, ended.Tail(0.99), ended.Load()
 	for what, holds := range map[string]bool{
 		"delay":     c.Delay == rows[0].Delay && within(c.Delay, 10*ms, 0.2),
-		"sent":      c.Probability >= 0.9 && c.Probability <= 1 || within(c.Late, 10*ms, 0.2),
+		"sent":      c.Probability >= 0.9 && c.Probability <= 1,
 		"hedges":    c.MaxHedges == 1 || c.MaxHedges == 2,
 		"predicted": within(c.PredictedTail, tail, 0.05),
 		"measured":  within(c.MeasuredTail, tail, 0.05),

@@ -10,9 +10,6 @@ const (
 	// At this price, hedges for 10% of calls must make the slower half of calls 7% faster on
 	// average.
 	LeastPrice = 0.7
-	// MostUsable is the most of the earnings to plan with: a bucket that is used in full is often empty
-	// by chance.
-	MostUsable = 0.95
 	// The price changes by a factor of e for each capacity of the bucket and its savings, but at
 	// least settling tokens, that is spent in excess or left over.
 	settling = 15.0
@@ -45,16 +42,15 @@ type Market struct {
 	Tokens   float64 // the most tokens that can pay now: without savings while these do not pay
 }
 
-// Market returns the market at now. The price rises while hedges spend or request more than nearly
-// all earnings, and falls while they spend less.
+// Market returns the market at now. The price rises while hedges spend or request more than
+// they earn, and falls while they spend less.
 func (b *Bucket) Market(now time.Time) Market {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
 	capacity := float64(1+savedBursts) * float64(b.burst()) / token
 	m := &b.market
-	earned := MostUsable * m.earned
-	excess := min(m.spent+inVain*m.refused-earned, earned) // an outage must not raise the price for long
+	excess := min(m.spent+inVain*m.refused-m.earned, m.earned) // an outage must not raise the price for long
 	m.total += m.spent
 	m.earned, m.spent, m.refused = 0, 0, 0
 	price := max(m.price, LeastPrice) * math.Exp(excess/max(capacity, settling))

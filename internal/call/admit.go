@@ -112,14 +112,9 @@ func early(d *due) (race.Event, stats.Reason) {
 	if d.settings.Policy == nil && d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
-	// The plan hedges a share of the calls later.
-	if d.slow && !draw(d.Call) && d.age < d.late() {
-		d.Delay = d.late()
-		return race.Event{Kind: race.HeldBack, Until: d.Delay}, stats.NotDrawn
-	}
-	// The race goes by the delay of calls that are not hedged later.
-	if last := &d.race.Attempts[d.n-1]; d.slow && d.hedges.later && !last.TurnedAway() && d.age < last.SentAt+d.Delay {
-		return holdUntil(last.SentAt + d.Delay)
+	// The plan hedges a share of the calls.
+	if until := d.latest(); d.slow && !draw(d.Call) && d.age < until {
+		return race.Event{Kind: race.HeldBack, Until: until}, stats.NotDrawn
 	}
 	return admit()
 }
@@ -251,17 +246,13 @@ func (d *due) patientDelay() time.Duration {
 	return d.Record.PatientDelay(d.Delay, limit)
 }
 
-// draw reports whether a call is hedged after its delay, with the estimate's probability, or later. A
-// call keeps its draw.
+// draw reports whether a slow call is hedged, with the estimate's probability. A call keeps its draw.
 func draw(c *Call) bool {
 	if h, e := &c.hedges, c.estimate; !h.drawn {
-		h.drawn, h.later = true, e != nil && e.Probability < 1 && !c.method.Learner.Draw(e.Probability)
+		h.drawn, h.skipped = true, e != nil && e.Probability < 1 && !c.method.Learner.Draw(e.Probability)
 	}
-	return !c.hedges.later
+	return !c.hedges.skipped
 }
-
-// late returns the delay of a call that is hedged later than others.
-func (c *Call) late() time.Duration { return min(c.estimate.Late, c.settings.Latest) }
 
 // keep returns the share of the budget's reserve that must remain, and the age at which that share
 // becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice

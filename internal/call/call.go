@@ -64,8 +64,8 @@ type Call struct {
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket   guard.Ticket
-	drawn    bool  // later has been drawn
-	later    bool  // the call is hedged later than others: see draw
+	drawn    bool  // skipped has been drawn
+	skipped  bool  // the plan does not hedge the call: see draw
 	resets   uint8 // hedges that have taken a reset, a bit each
 	failures uint8 // attempts with a reported failure, a bit each
 	dropped  uint8 // hedges that were paid for, not sent, and refunded

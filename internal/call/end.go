@@ -191,7 +191,7 @@ func (d *ended) countUnraced() {
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
-		case !draw(c) && d.Age <= c.late():
+		case !draw(c) && d.Age <= c.settings.Latest:
 			s.NotDrawn++
 		case !c.payment.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++

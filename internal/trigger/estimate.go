@@ -72,9 +72,6 @@ func (l *Learner) choose(c *Config, now time.Time) {
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,
 		}
-		if plan.Probability < 1 && plan.Late < Never {
-			e.Choice.Late = plan.Late
-		}
 		e.Choice.MeasuredTail, _ = d.Ended(reported)
 	}
 	l.current.Store(e)
@@ -108,7 +105,7 @@ func (a *account) fill(p *Problem, c *Config, calls, sent int64, m budget.Market
 	a.own, a.sent = keep*a.own+float64(calls)-a.seenOwn, keep*a.sent+float64(sent)-a.seenSent
 	a.all, a.spent = keep*a.all+begun, keep*a.spent+m.Spent-a.seenSpent
 	a.seenOwn, a.seenSent, a.seen, a.seenSpent = float64(calls), float64(sent), m.Calls, m.Spent
-	p.Load, p.Tokens = budget.MostUsable*c.BudgetPercent/100, m.Tokens
+	p.Load, p.Tokens = c.BudgetPercent/100, m.Tokens
 	if a.own < 1 || math.Abs(m.PerCall-c.BudgetPercent/100) > 1e-9 {
 		return
 	}

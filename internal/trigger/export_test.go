@@ -31,5 +31,5 @@ func (l *Learner) Kinds() int { return len(l.measured.of) }
 func (p Problem) Predict(plan HedgePlan) HedgePlan {
 	s := p.search()
 	option := func(delay time.Duration) option { return s.option(0, delay, plan.Hedges) }
-	return s.mix(option(plan.Delay), option(plan.Late), plan.Probability).plan
+	return s.mix(option(plan.Delay), option(s.Latest), plan.Probability).plan
 }

@@ -26,11 +26,10 @@ type Problem struct {
 }
 
 // HedgePlan is a choice and its predictions. A call is hedged after Delay with Probability, and
-// otherwise after Late.
+// otherwise at the age Latest of the problem.
 type HedgePlan struct {
 	Delay       time.Duration // of the first hedge, and between hedges
 	Probability float64       // of the first hedge being sent after Delay
-	Late        time.Duration // the delay of the other calls; or Never
 	Hedges      int           // bound on the hedges of one call
 
 	Load  float64 // predicted extra attempts per call
@@ -82,17 +81,13 @@ func (s *search) find(hedges int) mix {
 		return few
 	}
 	around := func(o option) []option { return options(o.n-stride+1, o.n+stride, 1) }
-	few, none := options(0, len(buckets), stride), s.option(len(buckets)-1, s.Latest, hedges)
-	if none.delay < Never {
-		few = append(few, none)
+	few, latest := options(0, len(buckets), stride), s.option(len(buckets)-1, s.Latest, hedges)
+	if latest.delay < Never {
+		few = append(few, latest)
 	}
-	s.most = max(s.Load, none.load)
-	best := s.best(few, append(few, none))
-	best = s.best(append(around(best.early), best.early), []option{best.late})
-	if best.plan.Probability < 1 && best.late.delay != s.Latest {
-		best = s.best([]option{best.early}, around(best.late))
-	}
-	return best
+	s.most = max(s.Load, latest.load)
+	best := s.best(few, latest)
+	return s.best(append(around(best.option), best.option), latest)
 }
 
 // Never is the delay of calls that are not hedged.
@@ -142,13 +137,13 @@ func (s *search) paid(load float64) float64 {
 // Percentile returns the predicted percentile, as a quantile, of calls under a plan.
 func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	s := p.search()
-	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(plan.Late)
+	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(s.Latest)
 	return percentile(q, p.Primary.Last, func(bucket int) float64 {
 		t, hidden := sketch.UpperEdge(bucket), 0.0
 		byTime := func(p point, t time.Duration) int { return cmp.Compare(p.at, t) }
 		if i, _ := slices.BinarySearchFunc(s.points, t, byTime); i > 0 {
 			hidden = plan.Probability*early[i-1]*s.answered(plan.Delay, plan.Hedges, t) +
-				(1-plan.Probability)*late[i-1]*s.answered(plan.Late, plan.Hedges, t)
+				(1-plan.Probability)*late[i-1]*s.answered(s.Latest, plan.Hedges, t)
 		}
 		return p.Primary.Beyond(bucket) * (1 - paid*hidden)
 	})
@@ -241,49 +236,44 @@ func (s *search) candidates() []int {
 	return buckets
 }
 
-// mix is a plan, its delays, and its worth.
+// mix is a plan, its delay, and its worth.
 type mix struct {
-	plan        HedgePlan
-	early, late option
-	worth       float64
+	plan   HedgePlan
+	option option
+	worth  float64
 }
 
-// best returns the best plan with the given delays. All calls are hedged after the early delay, or as
-// many as the load permits, and the others after the late one: as the gain is convex in the share of
-// the calls, no other share is better.
-func (s *search) best(early, late []option) mix {
+// best returns the best plan with one of the options. All calls are hedged after its delay, or as many
+// as the load permits. The others are hedged at the latest age. As the gain is convex in the share of
+// calls, no other share is better.
+func (s *search) best(options []option, latest option) mix {
 	best := mix{worth: math.Inf(-1)}
-	for _, e := range early {
-		for _, l := range late {
-			q := 1.0
-			if e.load > s.most && l.load <= s.most {
-				q = (s.most - l.load) / (e.load - l.load)
-			} else if e.load > s.most || l.delay != s.Latest {
-				continue
-			}
-			if m := s.mix(e, l, q); m.worth > best.worth || m.worth == best.worth && m.worth <= 0 {
-				best = m
-			}
+	for _, o := range options {
+		q := 1.0
+		if o.load > s.most {
+			q = (s.most - latest.load) / (o.load - latest.load)
+		}
+		if m := s.mix(o, latest, q); m.worth > best.worth || m.worth == best.worth && m.worth <= 0 {
+			best = m
 		}
 	}
 	return best
 }
 
-// mix returns the plan that hedges after the early delay with probability q.
-func (s *search) mix(early, late option, q float64) mix {
+// mix returns the plan that hedges by option o with probability q.
+func (s *search) mix(o, latest option, q float64) mix {
 	plan := HedgePlan{
-		Delay: early.delay, Probability: q, Late: late.delay, Hedges: early.hedges,
-		Load: q*early.load + (1-q)*late.load, Kept: early.kept,
+		Delay: o.delay, Probability: q, Hedges: o.hedges, Load: q*o.load + (1-q)*latest.load, Kept: o.kept,
 	}
 	area := 0.0
 	for i, p := range s.points {
-		area += p.width * size(p.share*(1-q*early.hidden[i]-(1-q)*late.hidden[i]))
+		area += p.width * size(p.share*(1-q*o.hidden[i]-(1-q)*latest.hidden[i]))
 	}
 	gain := max(s.unhedged-area, 0)
 	if s.unhedged > 0 {
 		plan.Saved = gain / s.unhedged
 	}
-	return mix{plan, early, late, s.paid(plan.Load)*gain - s.Price*plan.Load}
+	return mix{plan, o, s.paid(plan.Load)*gain - s.Price*plan.Load}
 }
 
 // load returns the extra attempts per call if all calls are hedged after a delay.

@@ -37,12 +37,9 @@ func play(l testserver.Distribution, p trigger.HedgePlan, n int, seed uint64) (t
 	took = make([]time.Duration, n)
 	sent := 0
 	for i := range took {
-		best, delay := l.Draw(r), p.Delay
-		if r.Float64() >= p.Probability {
-			delay = p.Late
-		}
-		for k := 1; k <= p.Hedges; k++ {
-			if due := time.Duration(k) * delay; due < best {
+		best, hedged := l.Draw(r), r.Float64() < p.Probability
+		for k := 1; hedged && k <= p.Hedges; k++ {
+			if due := time.Duration(k) * p.Delay; due < best {
 				sent++
 				best = min(best, due+l.Draw(r))
 			}
@@ -98,7 +95,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 			}
 			took, load := play(l, plan, 200_000, 3)
 			if again := p.Predict(trigger.HedgePlan{Delay: plan.Delay, Probability: plan.Probability,
-				Late: plan.Late, Hedges: plan.Hedges}); again != plan {
+				Hedges: plan.Hedges}); again != plan {
 				t.Errorf("%+v is predicted as %+v", plan, again)
 			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
@@ -118,7 +115,6 @@ func TestFind_NextToTheBest(t *testing.T) {
 					p := trigger.HedgePlan{
 						Delay:       time.Duration(at(plain, q) * float64(ms)),
 						Probability: probability,
-						Late:        trigger.Never,
 						Hedges:      tc.hedges,
 					}
 					if took, load := play(l, p, 15_000, 5); load <= tc.load {

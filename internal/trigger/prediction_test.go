@@ -28,11 +28,12 @@ func logOf(l worlds.Law, seed uint64, calls int) *sketch.Distribution {
 // TestAuto_AsPredicted compares the prediction from unhedged calls with the result of hedging other
 // calls of the same distribution. In sizes requests differ, which unhedged calls do not show:
 // hedging falls short of the prediction there. For its classes the prediction is as good as with
-// independent attempts.
+// independent attempts. If a plan uses all earnings for calls that are equally slow, chance empties the
+// bucket, and p99 exceeds the prediction by up to 1.2: straggler at 5%.
 func TestAuto_AsPredicted(t *testing.T) {
 	longtest.Computation(t)
 	for _, w := range worlds.All() {
-		percents, most := []float64{1, 2, 5, 10, 20}, 1.1
+		percents, most := []float64{1, 2, 5, 10, 20}, 1.2
 		switch {
 		case w.Name == "sizes":
 			most = 1.85

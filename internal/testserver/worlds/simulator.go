@@ -57,7 +57,7 @@ type call struct {
 	budget   *budget.Bucket
 	estimate *trigger.Estimate
 	delay    time.Duration
-	drawn    bool            // whether it is hedged after its delay, or later, has been drawn
+	drawn    bool            // whether it is hedged has been drawn
 	sent     []time.Duration // when each hedge was sent
 	over     bool
 	served   [8]bool // whether a worker serves the attempt
@@ -253,10 +253,7 @@ func (s *Simulation) due(c *call) {
 	}
 	if !c.drawn {
 		c.drawn = true
-		if e.Probability < 1 && !c.learner.Draw(e.Probability) && age < e.Late {
-			if c.delay = e.Late; c.delay < trigger.Never {
-				again(c.delay - age)
-			}
+		if e.Probability < 1 && !c.learner.Draw(e.Probability) {
 			return
 		}
 	}
