@@ -49,8 +49,15 @@ func failed(err error) answer {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return answer{err: status.FromContextError(err).Err()}
 	}
-	return answer{err: status.Error(codes.Unavailable, err.Error())}
+	return answer{err: unavailable{err}}
 }
+
+// unavailable gives an error of the transport the status UNAVAILABLE.
+type unavailable struct{ error }
+
+func (u unavailable) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
+
+func (u unavailable) Unwrap() error { return u.error }
 
 // hasNone reports whether the response has no body, or one of another protocol.
 func (a *attempt) hasNone() bool {

@@ -2,9 +2,12 @@ package guard
 
 import (
 	"cmp"
+	"errors"
+	"io"
 	"math"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -194,16 +197,28 @@ func (r *Resets) State(now time.Time) (s stats.Resets) {
 }
 
 // causeOf returns, for an attempt that failed with err, how its connection ended, and whether
-// resets may be the reason. It reads gRPC's own errors, up to the server's debug data.
+// resets may be the reason. It reads the errors of gRPC and of net/http.
 func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
 		return 0, false
 	}
-	if strings.HasPrefix(strings.TrimPrefix(s.Message(), `connection error: desc = "`), "error reading from server: ") {
+	if strings.HasPrefix(strings.TrimPrefix(s.Message(), `connection error: desc = "`), "error reading from server: ") ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
 		return noReason, true
 	}
-	_, goAway, _ := strings.Cut(s.Message(), ", received prior goaway: ")
-	code, data, _ := strings.Cut(goAway, ", debug data: ")
-	return withReason, code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
+	code, data := goAway(s.Message())
+	return withReason, code == "ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
+}
+
+// goAway returns the code and the quoted debug data of the GOAWAY frame in an error of gRPC or of
+// net/http. The debug data, which a server chooses, comes last.
+func goAway(text string) (code, data string) {
+	if _, frame, ok := strings.Cut(text, ", received prior goaway: code: "); ok {
+		code, data, _ = strings.Cut(frame, ", debug data: ")
+	} else if _, frame, ok := strings.Cut(text, "http2: server sent GOAWAY and closed the connection; LastStreamID="); ok {
+		_, frame, _ = strings.Cut(frame, ", ErrCode=")
+		code, data, _ = strings.Cut(frame, ", debug=")
+	}
+	return code, data
 }

@@ -2,6 +2,10 @@ package guard_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +35,17 @@ var silent = status.Error(codes.Unavailable, "error reading from server: EOF")
 var tooMany = status.Error(codes.Unavailable,
 	`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: `+
 		`code: ENHANCE_YOUR_CALM, debug data: "too_many_resets"`)
+
+// ofHTTP is an error of net/http with the status that it has in a race.
+type ofHTTP struct{ error }
+
+func (e ofHTTP) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+func (e ofHTTP) Unwrap() error              { return e.error }
+
+func goAway(code, debug string) error {
+	return ofHTTP{fmt.Errorf("http2: server sent GOAWAY and closed the connection; LastStreamID=1999, ErrCode=%s, debug=%q",
+		code, debug)}
+}
 
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0), err: tooMany} }
 
@@ -65,7 +80,7 @@ func (s *server) within(d time.Duration) (n int) {
 // many hedges are due. One that cuts without a GOAWAY does so once in 90 s at most, on average. At
 // least an eighth of the hedges that it allows are sent.
 func TestResets_Cuts(t *testing.T) {
-	for _, tc := range longtest.First(2, []struct {
+	for _, tc := range longtest.First(6, []struct {
 		name         string
 		err          error
 		hedges, most int
@@ -75,6 +90,11 @@ func TestResets_Cuts(t *testing.T) {
 		{name: "Armeria", err: tooMany, hedges: 50, most: 400, per: time.Minute, cuts: 1},
 		{name: "Apache", err: silent, hedges: 50, most: 25, per: time.Second, cuts: 40},
 		{name: "Netty", err: tooMany, hedges: 50, most: 200, per: 30 * time.Second, cuts: 1},
+		{name: "Netty, over HTTP", err: goAway("ENHANCE_YOUR_CALM", "flood"), hedges: 50, most: 200, per: 30 * time.Second,
+			cuts: 1},
+		{name: "Apache, over HTTP", err: ofHTTP{io.ErrUnexpectedEOF}, hedges: 50, most: 25, per: time.Second, cuts: 40},
+		{name: "Apache, with unread data", err: ofHTTP{&net.OpError{Op: "read", Err: syscall.ECONNRESET}}, hedges: 50,
+			most: 25, per: time.Second, cuts: 40},
 		{name: "Netty, slowly", err: tooMany, hedges: 8, most: 200, per: 30 * time.Second, cuts: 1},
 		{name: "nghttp2", err: tooMany, hedges: 200, most: 3000, per: time.Minute, cuts: 1},
 		{name: "Apache, by many hedges", err: silent, hedges: 500, most: 25, per: time.Second, cuts: 40},
@@ -212,6 +232,11 @@ func TestResets_FailuresThatAreNoCuts(t *testing.T) {
 			`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too_many_pings"`),
 		"a server's debug data": unavailable(begins +
 			`, received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`),
+		"another reason over HTTP":        goAway("NO_ERROR", ""),
+		"too many pings over HTTP":        goAway("ENHANCE_YOUR_CALM", "too_many_pings"),
+		"a server's debug data over HTTP": goAway("NO_ERROR", "ErrCode=ENHANCE_YOUR_CALM, debug="),
+		"a timeout over HTTP":             status.Error(codes.DeadlineExceeded, "unexpected EOF"),
+		"one cut over HTTP":               ofHTTP{io.ErrUnexpectedEOF},
 	} {
 		s := newServer()
 		s.serves(time.Minute, 10, 0, 0)

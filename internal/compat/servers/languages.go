@@ -29,6 +29,7 @@ const (
 	grpcio        = "1.85.1"
 	armeria       = "1.32.5"
 	grpcJava      = "1.76.0"
+	reactorNetty  = "1.2.3"
 	tonic         = "0.14.9" // as hello/Cargo.toml has it
 	javaClassPath = ".:lib/*"
 )
@@ -113,6 +114,17 @@ func prepareJava(server, version string) func(context.Context, *Machine) (*Progr
 		}
 		return serve(folder, version, "java", "-cp", javaClassPath, "Hello", server), nil
 	}
+}
+
+// prepareReactorNetty is about an HTTP server: it serves no gRPC.
+func prepareReactorNetty(ctx context.Context, m *Machine) (*Program, error) {
+	folder, err := m.compileJava(ctx, "Web")
+	if err != nil {
+		return nil, err
+	}
+	program := serve(folder, reactorNetty, "java", "-cp", javaClassPath, "Web")
+	program.HTTP = true
+	return program, nil
 }
 
 // compileJava compiles a program of hello, with the packages of hello/pom.xml.

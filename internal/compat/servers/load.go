@@ -77,16 +77,11 @@ func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget f
 		grpc.WithContextDialer(meter.Dial),
 		grpc.WithResolvers(names),
 	}, l.Dial...)
-	var s *hedge.Scheduler
-	if budget != plain {
-		chosen := append([]hedge.Option{hedge.WithAllMethods()}, l.Options...)
-		if budget > 0 {
-			chosen = append(chosen, hedge.WithBudgetPercent(budget))
-		}
-		var err error
-		if s, err = hedge.New(chosen...); err != nil {
-			return nil, err
-		}
+	s, err := l.scheduler(budget)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil {
 		options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)),
 			grpc.WithStreamInterceptor(stream.Interceptor(s)))
 	}
@@ -98,7 +93,8 @@ func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget f
 	if err := connected(ctx, conn); err != nil {
 		return nil, err
 	}
-	result := l.calls(ctx, testpb.NewTestServiceClient(conn))
+	client := testpb.NewTestServiceClient(conn)
+	result := l.calls(ctx, func(ctx context.Context, id uint64) (time.Duration, error) { return l.call(ctx, client, id) })
 	result.Wire = meter.Counts()
 	if s != nil {
 		if targets := s.Methods(); len(targets) > 0 {
@@ -106,6 +102,18 @@ func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget f
 		}
 	}
 	return result, nil
+}
+
+// scheduler returns the scheduler of a client with a budget; nil for plain.
+func (l Load) scheduler(budget float64) (*hedge.Scheduler, error) {
+	if budget == plain {
+		return nil, nil
+	}
+	chosen := append([]hedge.Option{hedge.WithAllMethods()}, l.Options...)
+	if budget > 0 {
+		chosen = append(chosen, hedge.WithBudgetPercent(budget))
+	}
+	return hedge.New(chosen...)
 }
 
 // dialer is a function as grpc.WithContextDialer takes it.
@@ -125,7 +133,7 @@ func connected(ctx context.Context, conn *grpc.ClientConn) error {
 }
 
 // calls makes the calls and returns when all have ended.
-func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Result {
+func (l Load) calls(ctx context.Context, call func(ctx context.Context, id uint64) (time.Duration, error)) *Result {
 	var (
 		began   = time.Now()
 		next    atomic.Int64
@@ -148,12 +156,12 @@ func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Resul
 				if time.Since(began) >= l.For {
 					break
 				}
-				took, err := l.call(ctx, client, uint64(id))
+				took, err := call(ctx, uint64(id))
 				mine.Calls++
 				switch {
 				case err == nil:
 					mine.Latencies = append(mine.Latencies, took)
-				case l.Deadline > 0 && status.Code(err) == codes.DeadlineExceeded:
+				case l.Deadline > 0 && (status.Code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)):
 					mine.Late++
 				default:
 					mine.Failed++

@@ -32,6 +32,7 @@ func servers() []Server {
 		{"grpc-go", prepareGo},
 		{"grpc-java", prepareJava("grpc-java", grpcJava)},
 		{"Armeria", prepareJava("armeria", armeria)},
+		{"Reactor Netty, by HTTP requests", prepareReactorNetty},
 		{"grpc-js", prepareNode},
 		{"grpcio", preparePython},
 		{"tonic", prepareTonic()},

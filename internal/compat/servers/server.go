@@ -34,6 +34,7 @@ type Program struct {
 	Version string
 	Folder  string // where it is installed and runs
 	Proxy   bool   // it passes calls on
+	HTTP    bool   // it answers HTTP requests, and no calls of gRPC
 	// Command returns the process that listens at a port of the loopback address. A proxy passes
 	// calls on to backends.
 	Command func(port string, backends []string) *exec.Cmd
@@ -106,7 +107,11 @@ func (p *Program) Start(ctx context.Context, backends []string) (*Running, error
 		}
 		printed.Close()
 	}}
-	if err := running.answers(ctx, ended); err != nil {
+	answers := running.answers
+	if p.HTTP {
+		answers = running.answersHTTP
+	}
+	if err := answers(ctx, ended); err != nil {
 		running.stop()
 		return nil, fmt.Errorf("%w; what it printed is in %s", err, printed.Name())
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -64,8 +65,10 @@ func (t *Table) server(ctx context.Context, m *Machine, s Server, w, log io.Writ
 	if err != nil {
 		return err
 	}
-	row := Row{Table: t, name: s.Name, version: program.Version, w: w, log: log}
+	row := Row{Table: t, name: s.Name, version: program.Version, http: program.HTTP, w: w, log: log}
 	switch {
+	case t.Stops && program.HTTP:
+		return errors.New("it has one backend: -stops is for calls of gRPC")
 	case t.Stops:
 		behind := program
 		if program.Proxy {
@@ -104,6 +107,7 @@ func (t *Table) server(ctx context.Context, m *Machine, s Server, w, log io.Writ
 type Row struct {
 	*Table
 	name, version string
+	http          bool                // the client sends HTTP requests
 	addresses     []string            // that the client connects to
 	stopped       *os.Process         // for a second in every five; nil: none
 	backend       *testserver.Cluster // of a proxy; nil: in processes of their own
@@ -151,7 +155,11 @@ func (r *Row) run(ctx context.Context, budget float64, connections int, without 
 		}
 		r.backend.Reset()
 	}
-	result, err := r.Run(ctx, r.addresses, tcp, budget)
+	run := r.Run
+	if r.http {
+		run = r.RunHTTP
+	}
+	result, err := run(ctx, r.addresses, tcp, budget)
 	close(done)
 	stopping.Wait()
 	if err != nil {
