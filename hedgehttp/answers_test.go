@@ -2,6 +2,7 @@ package hedgehttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -94,12 +95,12 @@ func TestRule02_HTTPAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[int]bool{}
-	rows := regexp.MustCompile(`(?m)^\| ([^|]*\d[^|]*) \| (ends it|waits) \| [A-Z_]+ \| (yes|no) \|$`)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]*\d[^|]*) \| (ends it|ends it, from a primary|waits) \| [A-Z_]+ \| (yes|no) \|$`)
 	for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
 		for _, status := range statuses(row[1], tested) {
 			for _, http2 := range []bool{false, true} {
 				hedgetest.Run(t, fmt.Sprintf("%d HTTP/2 %t", status, http2), func(t *testing.T) {
-					answersOnBothAttempts(t, http2, status, row[2] == "ends it", row[3] == "yes")
+					answersOnBothAttempts(t, http2, status, row[2] != "waits", row[2] == "ends it", row[3] == "yes")
 				})
 			}
 		}
@@ -109,8 +110,8 @@ func TestRule02_HTTPAnswers(t *testing.T) {
 	}
 }
 
-// statuses returns the statuses of a row, and marks them as tested. "200 to 399", "other 4xx" and
-// "other 5xx and above" name ranges; a sample is returned.
+// statuses returns the statuses of a row, and marks them as tested. "other 4xx" and "other 5xx and
+// above" name ranges; a sample is returned.
 func statuses(row string, tested map[int]bool) (found []int) {
 	samples := []int{200, 201, 204, 206, 304, 400, 401, 403, 405, 407, 408, 409, 412, 416, 421, 422, 425, 451, 498, 499,
 		501, 502, 503, 505, 506, 507, 508, 510, 511, 520, 524, 529, 530, 598, 599, 777}
@@ -123,9 +124,12 @@ func statuses(row string, tested map[int]bool) (found []int) {
 	case strings.Contains(row, "5xx"):
 		from, to = 500, 999
 	default:
-		for _, number := range regexp.MustCompile(`\d+`).FindAllString(row, -1) {
-			n, _ := strconv.Atoi(number)
-			found = append(found, n)
+		for _, group := range regexp.MustCompile(`(\d+)(?: to (\d+))?`).FindAllStringSubmatch(row, -1) {
+			first, _ := strconv.Atoi(group[1])
+			last, _ := strconv.Atoi(group[2])
+			for n := first; n <= max(first, last); n++ {
+				found = append(found, n)
+			}
 		}
 	}
 	for _, s := range samples {
@@ -140,7 +144,7 @@ func statuses(row string, tested map[int]bool) (found []int) {
 	return found
 }
 
-func answersOnBothAttempts(t *testing.T, http2 bool, status int, ends, teaches bool) {
+func answersOnBothAttempts(t *testing.T, http2 bool, status int, ends, hedgeEnds, teaches bool) {
 	good := 200
 	if status < 300 {
 		good = 202
@@ -152,11 +156,11 @@ func answersOnBothAttempts(t *testing.T, http2 bool, status int, ends, teaches b
 	}{
 		{"the primary's, before a hedge", []http.HandlerFunc{answers(5*ms, status)}, fmt.Sprint(status, " 0")},
 		{"the hedge's, first", []http.HandlerFunc{answers(100*ms, good), answers(ms, status)},
-			choose(ends, fmt.Sprint(status, " 1"), fmt.Sprint(good, " 0"))},
+			choose(hedgeEnds, fmt.Sprint(status, " 1"), fmt.Sprint(good, " 0"))},
 		{"the primary's, first", []http.HandlerFunc{answers(15*ms, status), answers(50*ms, good)},
 			choose(ends, fmt.Sprint(status, " 0"), fmt.Sprint(good, " 1"))},
 		{"both attempts', the hedge's first", []http.HandlerFunc{answers(100*ms, status), answers(ms, status)},
-			choose(ends, fmt.Sprint(status, " 1"), fmt.Sprint(status, " 0"))},
+			choose(hedgeEnds, fmt.Sprint(status, " 1"), fmt.Sprint(status, " 0"))},
 		{"both attempts', the primary's first", []http.HandlerFunc{answers(15*ms, status), answers(50*ms, status)},
 			fmt.Sprint(status, " 0")},
 	} {
@@ -319,9 +323,11 @@ func gzipped(data []byte) []byte {
 }
 
 // subscription sends the headers of a stream at once, and its first event later.
-func subscription(first time.Duration) http.HandlerFunc {
+func subscription(first time.Duration) http.HandlerFunc { return eventsOf("text/event-stream", first) }
+
+func eventsOf(mediaType string, first time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", mediaType)
 		w.(http.Flusher).Flush()
 		if wait(r.Context(), first) == nil {
 			io.WriteString(w, "data: 1\n\n")
@@ -364,35 +370,52 @@ func TestRule02_AHedgeTakesNoStream(t *testing.T) {
 // TestTransport_Subscriptions: a GET of an event stream may have no event for long. It is hedged, and
 // returns with its first byte, only if it is selected.
 func TestTransport_Subscriptions(t *testing.T) {
-	accepts := func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") }
+	for _, mediaType := range []string{"text/event-stream", "application/x-ndjson", "application/jsonl; charset=utf-8",
+		"application/json-seq"} {
+		t.Run(mediaType, func(t *testing.T) { testSubscriptions(t, mediaType) })
+	}
+}
+
+func testSubscriptions(t *testing.T, mediaType string) {
+	accepts := func(r *http.Request) { r.Header.Set("Accept", mediaType) }
 	nothing := hedgehttp.WithFirstByte(func(*http.Response) bool { return false })
 	anything := hedgehttp.WithFirstByte(func(*http.Response) bool { return true })
 	named := hedgehttp.WithName(func(*http.Request) string { return "events" })
 	for name, tc := range map[string]struct {
+		method  string // empty: GET
 		edit    func(*http.Request)
 		headers time.Duration
 		opt     hedge.Option
 		http    hedgehttp.Option
 		hedges  int64
+		returns time.Duration // when RoundTrip does; 0: with the first event
 	}{
-		"by Accept":                        {edit: accepts, headers: 50 * ms},
-		"by Content-Type":                  {},
-		"by Content-Type, headers late":    {headers: 15 * ms, hedges: 1},
+		"a POST":                           {method: "POST", opt: hedge.WithReadOnlyMethods("/pkg.Svc/Get"), hedges: 2},
+		"by Accept":                        {edit: accepts, headers: 50 * ms, returns: 50 * ms},
+		"by Content-Type":                  {returns: 1},
+		"by Content-Type, headers late":    {headers: 15 * ms, hedges: 1, returns: 15 * ms},
 		"by Accept, with WithFirstByte":    {edit: accepts, http: anything, hedges: 2},
 		"by Accept, with a name":           {edit: accepts, opt: hedge.WithReadOnlyMethods("/pkg.Svc/Get"), hedges: 2},
 		"by Content-Type, with a name":     {opt: hedge.WithReadOnlyMethods("/pkg.Svc/Get"), hedges: 2},
 		"by Content-Type, with its path":   {opt: hedge.WithReadOnlyMethods("GET /pkg.Svc/Get"), http: named, hedges: 2},
 		"by Content-Type, WithFirstByte":   {http: anything, hedges: 2},
-		"by Accept, of another first byte": {edit: accepts, http: nothing},
+		"by Accept, of another first byte": {edit: accepts, http: nothing, returns: 1},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, tc.opt)
-			base := inMemory(t, false, after(tc.headers, subscription(30*ms)), answers(ms, 409), answers(ms, 409))
+			base := inMemory(t, false, after(tc.headers, eventsOf(mediaType, 30*ms)), answers(ms, 409), answers(ms, 409))
 			rt := hedgehttp.Transport(s, base, tc.http)
-			began := time.Now()
+			began, returned := time.Now(), time.Duration(0)
+			noted := roundTrip(func(r *http.Request) (*http.Response, error) {
+				defer func() { returned = time.Since(began) }()
+				return rt.RoundTrip(r)
+			})
 			want := tc.headers + 30*ms
-			if got := attemptOf(rt, "GET", tc.edit); got != "200 0" || time.Since(began) != want {
+			if got := attemptOf(noted, cmp.Or(tc.method, "GET"), tc.edit); got != "200 0" || time.Since(began) != want {
 				t.Errorf("%s after %v, want the primary's after %v", got, time.Since(began), want)
+			}
+			if at := cmp.Or(tc.returns, want); returned.Truncate(ms) != at.Truncate(ms) {
+				t.Errorf("RoundTrip returned after %v, want %v", returned, at)
 			}
 			if n := s.Stats().Hedges; n != tc.hedges {
 				t.Errorf("%d hedges were sent, want %d", n, tc.hedges)

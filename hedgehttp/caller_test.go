@@ -148,7 +148,7 @@ func TestTransport_ABodyWithoutAContext(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Header: jsonLines(), Body: body, Request: req}, nil
 		})
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+		req, _ := http.NewRequestWithContext(t.Context(), "QUERY", "http://host", nil)
 		if got := outcome(t, hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base), req); got != "200 hedge" {
 			t.Errorf("the response is %q, want the hedge's", got)
 		}
@@ -234,7 +234,7 @@ func TestTransport_ALosersBodyIsClosedOnce(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("hedge")), Request: req}, nil
 		})
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+		req, _ := http.NewRequestWithContext(t.Context(), "QUERY", "http://host", nil)
 		got := outcome(t, hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base), req)
 		if synctest.Wait(); got != "200 hedge" || body.closed.Load() != 1 {
 			t.Errorf("the response is %s, and the loser's body was closed %d times, want once", got, body.closed.Load())

@@ -27,6 +27,9 @@ func (p providers) RoundTrip(req *http.Request) (*http.Response, error) {
 		got += " " + string(body)
 	}
 	r := p[req.URL.Host]
+	if req.URL.Path == "/other" {
+		r = is(404, 0)
+	}
 	if err := wait(req.Context(), r.after); err != nil {
 		return nil, err
 	}
@@ -209,11 +212,13 @@ func TestWithHedgeRequest_FailsAsItsHedgeIsDue(t *testing.T) {
 	})
 }
 
-// TestRule02_A404OfAnotherDestination has a answer late, and b, where the hedges go, with 404.
+// TestRule02_A404OfAnotherDestination has a answer late, and b, where the hedges go, with a status that
+// from a would answer the request. Neither b's 404, nor that of another path of a, is about a's resource.
 func TestRule02_A404OfAnotherDestination(t *testing.T) {
 	json := http.Header{"Content-Type": {"application/json"}}
 	for _, tc := range []struct {
 		name, mediaType string
+		path            string // of the hedges; empty: they go to b
 		a, b            reply
 		from            string
 		at              time.Duration
@@ -223,14 +228,19 @@ func TestRule02_A404OfAnotherDestination(t *testing.T) {
 		{name: "of the primary", mediaType: "application/proto", a: is(404, 15*ms), b: is(200, 50*ms),
 			from: "a", at: 15 * ms},
 		{name: "Twirp's not_found", mediaType: "application/protobuf", a: is(200, 50*ms), b: reply{status: 404, header: json},
-			from: "b", at: 10 * ms},
-		{name: "no RPC", mediaType: "text/plain", a: is(200, 50*ms), b: is(404, 0), from: "b", at: 10 * ms},
+			from: "a", at: 50 * ms},
+		{name: "no RPC", mediaType: "text/plain", a: is(200, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
+		{name: "410", mediaType: "text/plain", a: is(200, 50*ms), b: is(410, 0), from: "a", at: 50 * ms},
+		{name: "another path", mediaType: "text/plain", path: "/other", a: is(200, 50*ms), from: "a", at: 50 * ms},
+		{name: "both", mediaType: "text/plain", a: is(404, 50*ms), b: is(404, 0), from: "a", at: 50 * ms},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/pkg.Svc/Get"))
 			client := http.Client{Transport: hedgehttp.Transport(s, providers{"a": tc.a, "b": tc.b},
 				hedgehttp.WithHedgeRequest(func(_ int, r *http.Request) (*http.Request, error) {
-					r.URL.Host = "b"
+					if r.URL.Host = "b"; tc.path != "" {
+						r.URL.Host, r.URL.Path = "a", tc.path
+					}
 					return r, nil
 				}))}
 			began := time.Now()

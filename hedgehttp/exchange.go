@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
@@ -30,9 +32,11 @@ type exchange struct {
 	may     call.HTTPOption // see begin
 	open    atomic.Bool     // the primary has the headers of a stream, and no answer yet
 
-	trace httptrace.ClientTrace // of the primary
-	mu    sync.Mutex
-	conn  net.Conn // of the primary; nil: not known yet
+	trace    httptrace.ClientTrace // of the primary
+	mu       sync.Mutex
+	conn     net.Conn    // of the primary; nil: not known yet
+	patience *time.Timer // ends the race; nil: the primary does not wait for hedges
+	over     bool        // RoundTrip returns
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -44,6 +48,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.primary = attempt{exchange: x, req: req, cancel: func(error) {}}
 	winner := (*attempt)(nil)
 	defer func() { // also if an attempt, or a function of an option, panics
+		x.stopWaiting()
 		for _, a := range append(x.hedges, &x.primary, x.next) {
 			if a != nil && a != winner {
 				a.drop()
@@ -104,7 +109,16 @@ func (a *attempt) unhedged() (*http.Response, error) {
 		return a.deliver()
 	}
 	a.call.End(call.Completion{Err: a.end.err, Trailer: a.end.pushback})
+	a.own()
 	return a.res, a.err
+}
+
+// own makes the caller's request that of the response. The response of a loser must not have it: a
+// function of WithFirstByte may read it after RoundTrip has returned.
+func (a *attempt) own() {
+	if a.res != nil && a.res.Request == a.req && !a.made {
+		a.res.Request = a.caller
+	}
 }
 
 func (x *exchange) Primary() race.End { return x.primary.answer(x.base) }
@@ -118,9 +132,16 @@ func (x *exchange) Replayable() bool {
 	h := x.newHedge()
 	h.made = true
 	x.next = h // also if the function panics
+	if h.req.Host == h.req.URL.Host {
+		h.req.Host = "" // follows the URL's, which the function may change
+	}
+	body, again := h.req.Body, h.req.GetBody
 	req, err := x.hedgeRequest(len(x.hedges)+1, h.req)
 	if req != nil {
 		h.req = req.Clone(req.Context()) // the function may return the same request for several hedges
+		if req.Body != body && reflect.ValueOf(req.GetBody).Pointer() == reflect.ValueOf(again).Pointer() {
+			h.req.GetBody = nil // it returns the body of the caller's request
+		}
 	}
 	if err != nil || req == nil || req.URL == nil || req.Header == nil {
 		h.drop()
@@ -146,10 +167,37 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	// The race's context would end before the caller has read a rejected response that wins.
 	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
 	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { cancel(cause); freeRace(cause) }
+	x.mu.Lock()
 	x.hedges = append(x.hedges, h)
+	x.mu.Unlock()
 	h.free(raced)
-	x.primary.free(raced)
+	if x.primary.free(raced) {
+		x.wait()
+	}
 	return h
+}
+
+// wait bounds the time for which a primary that has ended waits for the hedges.
+func (x *exchange) wait() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
+	}
+	patience := x.call.Patience(len(x.hedges))
+	if x.patience == nil {
+		x.patience = time.AfterFunc(patience, x.race.GiveUp)
+	} else {
+		x.patience.Reset(patience)
+	}
+}
+
+func (x *exchange) stopWaiting() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over = true; x.patience != nil {
+		x.patience.Stop()
+	}
 }
 
 // attempt is one attempt of a request. A hedge implements [race.Attempt].
@@ -201,14 +249,19 @@ func (a *attempt) answer(rt http.RoundTripper) race.End {
 	return end
 }
 
-// detach is called when the attempt has ended and the race may go on. It makes res a copy: the transport
-// sets the trailers of the original when the body has been read, which may be ahead of the reader.
+// detach is called when the attempt has ended and the race may go on. It makes res a copy if the body is
+// read ahead: the transport sets the trailers of the original when the body has been read.
 func (a *attempt) detach() {
-	if a.notes.Load()&waits == 0 && a.res != nil && !a.hasNone() && a.body.err == nil {
+	if a.notes.Load()&waits != 0 {
+		return
+	}
+	if a.res != nil && !a.hasNone() && a.body.err == nil {
 		res := *a.res
 		res.Trailer, res.Body = res.Trailer.Clone(), copied{res.Body, a.res}
 		a.res = &res
-		a.free(waits)
+	}
+	if a.free(waits) && a == &a.primary {
+		a.wait()
 	}
 }
 
@@ -218,12 +271,23 @@ type copied struct {
 	of *http.Response
 }
 
-// free adds waits or raced to the attempt's notes. Once it has both, free reads the response ahead,
-// because the transport may limit its connections, and a hedge may wait for that of the attempt.
-func (a *attempt) free(note int32) {
-	if was := a.notes.Or(note); was != waits|raced && was|note == waits|raced {
+// free adds waits or raced to the attempt's notes, and reports whether it has both. Then free reads the
+// response ahead, because the transport may limit its connections, and a hedge may wait for that of the
+// attempt.
+func (a *attempt) free(note int32) (both bool) {
+	was := a.notes.Or(note)
+	if both = was|note == waits|raced; both && was != waits|raced && a.isCopied() {
 		a.body.readAhead()
 	}
+	return both
+}
+
+func (a *attempt) isCopied() bool {
+	if a.res == nil {
+		return false
+	}
+	_, ok := a.res.Body.(copied)
+	return ok
 }
 
 const (
@@ -239,9 +303,6 @@ func (a *attempt) send(rt http.RoundTripper) {
 	for errors.Is(a.err, rpc.ErrLost) && a.again && !a.made && a.req.Context().Err() == nil {
 		a.setBody()
 		a.res, a.err = rt.RoundTrip(a.req)
-	}
-	if a.res != nil && a.res.Request == a.req && !a.made {
-		a.res.Request = a.caller
 	}
 	if a.res != nil {
 		a.body.ReadCloser = a.res.Body
@@ -268,6 +329,7 @@ func (a *attempt) drop() {
 // deliver returns the winner's response. The attempt's context ends when the body has been read or
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
+	a.own()
 	if a.err != nil || a.res == nil || a.hasNone() || a.endedWithItsHeaders() {
 		a.cancel(nil)
 	} else {

@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -44,11 +45,11 @@ import (
 // method. docs/http.md has the rules.
 //
 // Transport errors and statuses of 400 or more are failures: another attempt in flight decides.
-// Exceptions: 404 and 410 end the race; from a hedge, only if the request only reads. docs/http.md
-// has the table, with the codes for [hedge.WithNonFatalCodes], and describes Retry-After and statuses
-// of gRPC and Connect inside a response. The function of [hedge.WithAcceptable] gets the
-// *[http.Response], or nil without one, and must not read its body. The function of
-// [hedge.WithClass] gets the *[http.Request].
+// Exceptions: 404 and 410 end the race; from a hedge, only if the request only reads. A primary's 400
+// ends it too. The wait of a failed primary for its hedges is bounded. docs/http.md has the table, with
+// the codes for [hedge.WithNonFatalCodes], and describes Retry-After and statuses of gRPC and Connect
+// inside a response. The function of [hedge.WithAcceptable] gets the *[http.Response], or nil without
+// one, and must not read its body. The function of [hedge.WithClass] gets the *[http.Request].
 //
 // The primary runs on the caller's goroutine, and each hedge on its own. The response comes from
 // one attempt; if all fail, from the primary. The context of that attempt ends when the body has been
@@ -84,12 +85,12 @@ func WithName(of func(*http.Request) string) Option {
 }
 
 // WithFirstByte reports which further responses answer with the first byte of their body, instead
-// of their headers. Responses of the types application/x-ndjson, application/grpc...,
-// application/connect+... and text/event-stream do. Exception: a GET request of text/event-stream is
-// a subscription, which may have no event for long. It is hedged only if a pattern selects its path
-// or name, or with WithFirstByte. If the request can be hedged, RoundTrip returns its response after
-// the first byte. streams must be safe for concurrent use, and must not read the body. Nil, the
-// default, reports none.
+// of their headers. Responses of the types application/grpc..., application/connect+..., and those of
+// events do: text/event-stream, application/x-ndjson, application/jsonl and application/json-seq.
+// Exception: a GET request of events is a subscription, which may have no event for long. It is hedged
+// only if a pattern selects its path or name, or with WithFirstByte. If the request can be hedged,
+// RoundTrip returns its response after the first byte. streams must be safe for concurrent use, and
+// must not read the body. Nil, the default, reports none.
 func WithFirstByte(streams func(*http.Response) bool) Option {
 	return func(t *transport) { t.firstByte = streams }
 }
@@ -103,8 +104,9 @@ func WithHedgeTransport(rt http.RoundTripper) Option {
 
 // WithHedgeRequest makes hedge n of a request by a function, n being 1 for the first: with another
 // host, path, key or body, such as a request to another region or provider. r is a copy of the
-// caller's request with a body of its own, which the function may change and return. The request
-// that it returns is sent under the context of the attempt, and is the Request of its response. Its
+// caller's request with a body of its own, which the function may change and return. Its Host is empty,
+// and so follows its URL, unless the caller's differs from the URL. The request that the function
+// returns is sent under the context of the attempt, and is the Request of its response. Its
 // scheme and host are the destination, to which rate limits and Retry-After apply; the budget of the
 // caller's target pays. If the function returns nil or an error, the call gets no more hedges, and
 // counts in stats.Counts.NotReplayable.
@@ -177,6 +179,9 @@ func (x *exchange) begin() {
 
 // subscribes reports whether a request may have no answer for long: only its name selects it.
 func (t *transport) subscribes(req *http.Request) bool {
-	return t.firstByte == nil && (req.Method == "" || req.Method == http.MethodGet) &&
-		strings.Contains(strings.ToLower(req.Header.Get("Accept")), eventStream)
+	if t.firstByte != nil || req.Method != "" && req.Method != http.MethodGet {
+		return false
+	}
+	accept := strings.ToLower(req.Header.Get("Accept"))
+	return accept != "" && slices.ContainsFunc(eventTypes, func(events string) bool { return strings.Contains(accept, events) })
 }

@@ -30,6 +30,10 @@ var meanings = []meaning{
 	{from: math.MinInt, to: 399, code: codes.OK},
 	{from: 404, to: 404, code: codes.NotFound}, // about the resource, for all callers
 	{from: 410, to: 410, code: codes.NotFound},
+	{from: 400, to: 400, code: codes.InvalidArgument}, // about the request: the other attempt has the same
+	{from: 405, to: 406, code: codes.InvalidArgument},
+	{from: 413, to: 417, code: codes.InvalidArgument},
+	{from: 422, to: 422, code: codes.InvalidArgument},
 	{from: 429, to: 429, code: codes.ResourceExhausted}, // reduces hedges: see docs/guard.md
 	{from: 400, to: 499, code: codes.Aborted},           // the other attempt may hold a lock, or have used up a nonce
 	{from: 500, to: 500, code: codes.Internal},
@@ -79,8 +83,8 @@ func (a *attempt) judge() {
 	}
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
-	a.end = answer{decides: m.code == codes.NotFound}
-	if a.end.decides && settings.IsRPC(a.req) && !strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
+	a.end = answer{decides: m.code == codes.NotFound && !a.made} // a request of WithHedgeRequest names another resource
+	if m.code == codes.NotFound && settings.IsRPC(a.req) && !strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
 		m.code = codes.Unimplemented // the path is the method's; in JSON, Twirp and Connect have a status
 	}
 	if m.code != codes.OK {
@@ -125,18 +129,16 @@ func (a *attempt) judgeBody(ok bool, end error) {
 // none for long, and answers with its headers unless it is selected.
 func (a *attempt) streams() bool {
 	mediaType, _, _ := strings.Cut(strings.ToLower(a.res.Header.Get("Content-Type")), ";")
-	switch strings.TrimSpace(mediaType) {
-	case eventStream:
-		if a.call.Named() || a.req.Method != "" && a.req.Method != http.MethodGet {
-			return true
-		}
-	case "application/x-ndjson":
+	if slices.Contains(eventTypes, strings.TrimSpace(mediaType)) &&
+		(a.call.Named() || a.req.Method != "" && a.req.Method != http.MethodGet) {
 		return true
 	}
 	return a.firstByte != nil && a.firstByte(a.res)
 }
 
-const eventStream = "text/event-stream"
+// eventTypes are the media types of streams of events. As the response to a GET, they are a
+// subscription.
+var eventTypes = []string{"text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"}
 
 // turnedAway asks for the next attempt at once: see shed.Bound.Handler.
 var turnedAway = metadata.Pairs(rpc.PushbackTrailer, "0")

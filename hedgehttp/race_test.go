@@ -157,12 +157,12 @@ func TestTransport_Race(t *testing.T) {
 			script: script{retry("Fri, 31 Dec 1999 23:59:59 GMT"), is(200, 50*ms), is(200, 0)}, want: "200 2", at: 20 * ms},
 		{name: "Retry-After, a date", // virtual time starts at 00:00:00
 			script: script{retry("Sat, 01 Jan 2000 00:00:01 GMT"), is(200, 50*ms), is(200, 0)}, want: "200 1", at: 60 * ms},
-		{name: "headers at once", script: script{streams(never, nil), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
-		{name: "a stream that fails before its first byte",
+		{name: "headers at once", method: "POST", script: script{streams(never, nil), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
+		{name: "a stream that fails before its first byte", method: "POST",
 			script: script{streams(12*ms, &failing{}), streams(5*ms, nil)}, want: "200 1", at: 15 * ms},
-		{name: "a stream that fails alone", script: script{streams(5*ms, &failing{})},
+		{name: "a stream that fails alone", method: "POST", script: script{streams(5*ms, &failing{})},
 			want: "200 cannot be read", at: 5 * ms},
-		{name: "an empty stream", script: script{streams(5*ms, http.NoBody)}, want: "200 ", at: 5 * ms},
+		{name: "an empty stream", method: "POST", script: script{streams(5*ms, http.NoBody)}, want: "200 ", at: 5 * ms},
 		{name: "a rejected answer", script: script{is(203, 5*ms), is(200, 5*ms)},
 			opts: []hedge.Option{acceptable}, want: "200 1", at: 10 * ms},
 		{name: "a rejected answer of all", script: script{is(203, 5*ms), is(203, 5*ms), is(203, 5*ms)},
@@ -481,7 +481,7 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
 			base := &fake{script: script{{status: 200, header: jsonLines(), body: &failing{}}}}
-			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
+			req, _ := http.NewRequestWithContext(t.Context(), "QUERY", "http://host", nil)
 			res, err := hedgehttp.Transport(s, base).RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)

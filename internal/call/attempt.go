@@ -266,6 +266,20 @@ func (c *Call) HedgeConn(primary, hedge net.Conn) {
 	}
 }
 
+// Patience returns how long a primary that has failed waits for the call's hedges, of which n were
+// sent, from now on: twice the longest latency known where they were sent, or the age of the call if
+// that is longer. While too few latencies are known, it is at least a minute.
+func (c *Call) Patience(n int) time.Duration {
+	now, patience := time.Now(), c.Age()
+	for to := range n + 1 {
+		longest, enough := c.at(to).method.Learner.Longest(now)
+		if patience = max(patience, 2*longest); !enough && to > 0 {
+			patience = max(patience, time.Minute)
+		}
+	}
+	return patience
+}
+
 // Judges reports whether WithAcceptable is in force for the call.
 func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
 

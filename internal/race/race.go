@@ -253,6 +253,11 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	return true
 }
 
+// GiveUp ends a race whose primary has ended, as the end of the caller's deadline does: hedges in
+// flight are canceled. Once the race is decided, GiveUp is a no-op. It must be called after a hedge
+// was prepared, and may be called on any goroutine.
+func (r *Race) GiveUp() { r.ensureRunner().handle(Event{Kind: CallerGone}, context.DeadlineExceeded) }
+
 // Alarm is one timer that many races share. It runs Wake of each waiter when the first hedge of the
 // waiter's race is due. The zero Alarm is ready for use, and safe for concurrent use.
 //

@@ -149,3 +149,17 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 		}
 	}
 }
+
+// TestLongest: the longest latency is of an answered call, however long another one was cut short after.
+func TestLongest(t *testing.T) {
+	w := sketch.New(time.Minute)
+	if d := w.Snapshot(at(0)).Longest(); d != 0 {
+		t.Errorf("the longest latency of no call is %v", d)
+	}
+	w.Record(at(0), 10*time.Millisecond, true)
+	w.Record(at(0), 30*time.Millisecond, true)
+	w.Record(at(0), time.Hour, false)
+	if d := w.Snapshot(at(0)).Longest(); d < 29*time.Millisecond || d > 31*time.Millisecond {
+		t.Errorf("the longest latency is %v, want 30 ms", d)
+	}
+}

@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"time"
 )
@@ -39,6 +40,16 @@ func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 // package. Without lower bounds it is the latency of rank ⌈q·observed⌉.
 func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 	return d.quantile(q, d.observed > 0, func(p point) float64 { return p.survival })
+}
+
+// Longest returns the longest latency of an answered call, within 1%; 0 if no call was answered.
+func (d *Distribution) Longest() time.Duration {
+	for _, p := range slices.Backward(d.points) {
+		if p.answered > 0 {
+			return latencyOf(int(p.bucket))
+		}
+	}
+	return 0
 }
 
 // Ended returns the quantile q of the times at which calls ended, answered or cut short. ok is false

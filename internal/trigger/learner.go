@@ -260,6 +260,15 @@ func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Su
 // Hedges returns the distribution of the latency of hedges to the method.
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
+// Longest returns the longest latency of an answered primary or hedge of the method. enough reports
+// whether so many are known that they show a distribution.
+func (l *Learner) Longest(now time.Time) (longest time.Duration, enough bool) {
+	primaries, hedges := l.Snapshot(now), l.Hedges(now)
+	p, _ := primaries.Count()
+	h, _ := hedges.Count()
+	return max(primaries.Longest(), hedges.Longest()), p+h >= few
+}
+
 // forgetHedges drops the measured calls and the hedges of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
 	l.hedges.Store(sketch.NewKeeping(c.Window, int(keptHedges)))
