@@ -112,3 +112,21 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 		})
 	}
 }
+
+// TestAdmit_ADestinationWithoutResets: a hedge that is held back because its destination has no reset
+// left takes none of its own target.
+func TestAdmit_ADestinationWithoutResets(t *testing.T) {
+	const there = "dns:///there"
+	s := hedgetest.Fixed(t, time.Hour, hedge.WithHedgeLimit(4, time.Hour), // two hedges
+		hedge.WithTargetOptions(there, hedge.WithHedgeLimit(2, time.Hour)))
+	for n, tc := range []struct {
+		to   string // "": the call's own target
+		want bool
+	}{{there, true}, {there, false}, {"", true}, {"", false}} {
+		c := begin(t.Context(), s, target, method)
+		c.GoElsewhere(func(int) call.Destination { return call.Destination{Target: tc.to} }, false)
+		if send, _ := hedgetest.Admit(c, 1); send != tc.want {
+			t.Errorf("hedge %d, to %q: admitted: %t", n, tc.to, send)
+		}
+	}
+}
