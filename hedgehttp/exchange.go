@@ -71,10 +71,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		ctx = httptrace.WithClientTrace(ctx, &x.trace)
 	}
-	if hedged || x.upload != nil || rpc.MarkedHTTP(req.Header) {
+	if hedged || x.upload != nil || rpc.HasHTTPMarks(req.Header) {
 		trailer := x.primary.req.Trailer
 		x.primary.req = x.primary.req.Clone(ctx)
-		if rpc.MarkedHTTP(req.Header) { // only the marks of its own context: a transport above this one sends a hedge
+		if rpc.HasHTTPMarks(req.Header) { // only the marks of its own context: a transport above this one sends a hedge
 			rpc.MarkHTTP(x.primary.req.Header, ctx)
 		}
 		if x.upload == nil && !isNone(req.Body) { // the caller sets the trailers while the body is read

@@ -171,7 +171,7 @@ func (x *exchange) begin() {
 	may.Selected = selected || reads
 	may.Safe = reads || settings.IsSafe(req.Method)
 	may.Idempotent = reads || !x.subscribes(req) && (may.Safe || x.byKey && req.Header.Get("Idempotency-Key") != "")
-	if rpc.MarkedHTTP(req.Header) { // a reverse proxy passes a hedge on
+	if rpc.IsHTTPHedge(req.Header) { // a reverse proxy passes a hedge on
 		ctx = rpc.ServesHTTPHedge(ctx)
 	}
 	x.call = call.Begin(x.registry, ctx, target, name, nil, may)

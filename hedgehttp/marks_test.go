@@ -60,6 +60,8 @@ func TestRule05_MarksOfHTTPHedges(t *testing.T) {
 			nodes: []http.HandlerFunc{answers(25*ms, 200)}, marks: []string{"//"}},
 		{name: "the same, not hedged", header: http.Header{"Hedge-Attempt": {"3"}}, opts: []hedge.Option{hedge.WithOff(true)},
 			nodes: []http.HandlerFunc{answers(25*ms, 200)}, marks: []string{"//"}},
+		{name: "marks without a number", header: http.Header{"Hedge-Attempt": {"0"}, "Hedge-Primary-In-Flight": {""},
+			"Grpc-Previous-Rpc-Attempts": {"1"}}, nodes: []http.HandlerFunc{answers(15*ms, 200)}, marks: []string{"//1", "1/1/1"}},
 		{name: "installed twice", nodes: []http.HandlerFunc{answers(25*ms, 200)}, twice: true,
 			marks: []string{"//", "1/1/", "1/1/", "2/1/", "2/1/"}},
 		{name: "a retry by gRPC", header: http.Header{"Grpc-Previous-Rpc-Attempts": {"1"}},

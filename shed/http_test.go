@@ -2,13 +2,17 @@ package shed_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -20,7 +24,8 @@ func TestHandler(t *testing.T) {
 	cancel()
 	for _, tc := range []struct {
 		name       string
-		header     []string // set to 1
+		header     []string
+		value      string // of the header; empty: 1
 		ctx        context.Context
 		most       int // hedges in flight
 		status     int
@@ -33,6 +38,10 @@ func TestHandler(t *testing.T) {
 			served: true},
 		{name: "a hedge whose primary has failed", header: []string{"Hedge-Attempt"}, status: 200, served: true},
 		{name: "a primary", status: 200, served: true},
+		{name: "a primary of a proxy that sets both to 0", header: []string{"Hedge-Attempt", "Hedge-Primary-In-Flight"},
+			value: "0", status: 200, served: true},
+		{name: "a primary of a proxy that sets both to nothing", header: []string{"Hedge-Attempt", "Hedge-Primary-In-Flight"},
+			value: " ", status: 200, served: true},
 		{name: "a primary whose context has ended", ctx: gone, status: 503},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -50,7 +59,7 @@ func TestHandler(t *testing.T) {
 				req = req.WithContext(tc.ctx)
 			}
 			for _, h := range tc.header {
-				req.Header.Set(h, "1")
+				req.Header.Set(h, strings.TrimSpace(cmp.Or(tc.value, "1")))
 			}
 			answer := httptest.NewRecorder()
 			handler.ServeHTTP(answer, req)
@@ -93,5 +102,140 @@ func TestHandler_AHedgeAsAnyOther(t *testing.T) {
 				t.Error("the request was not served")
 			}
 		})
+	}
+}
+
+// TestHandler_OptionalMethods: a handler that serves a hedge finds the methods that the server's response has for
+// a primary, and no other.
+func TestHandler_OptionalMethods(t *testing.T) {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, flushes := w.(http.Flusher)
+		_, hijacks := w.(http.Hijacker)
+		pusher, pushes := w.(http.Pusher)
+		_, notifies := w.(interface{ CloseNotify() <-chan bool })
+		pushed := error(nil)
+		if pushes {
+			pushed = pusher.Push("/pushed", nil)
+		}
+		first, err := io.WriteString(w, "")
+		_, _ = fmt.Fprint(w, flushes, hijacks, pushes, notifies, pushed, first, err, http.NewResponseController(w).Flush())
+	})
+	within := func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "late") }
+	for name, wrap := range map[string]func(http.Handler) http.Handler{
+		"alone":                    func(next http.Handler) http.Handler { return next },
+		"a TimeoutHandler outside": within,
+		"a writer with no method": func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+			})
+		},
+	} {
+		for _, h2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, h2 %v", name, h2), func(t *testing.T) {
+				s := newServer(t, h2, wrap(newBound(t, 1).Handler(serve)))
+				want := ask(t, s, "GET", false, false, nil)
+				if got := ask(t, s, "GET", true, false, nil); got != want {
+					t.Errorf("the methods of a hedge's response are\n%s\nwant\n%s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestHandler_EachSetOfMethods has a response with each set of optional methods.
+func TestHandler_EachSetOfMethods(t *testing.T) {
+	type (
+		w = http.ResponseWriter
+		f = http.Flusher
+		h = http.Hijacker
+		p = http.Pusher
+		n interface{ CloseNotify() <-chan bool }
+	)
+	methods := func(of w) (set string) {
+		for _, has := range []func() bool{
+			func() bool { _, ok := of.(f); return ok }, func() bool { _, ok := of.(h); return ok },
+			func() bool { _, ok := of.(p); return ok }, func() bool { _, ok := of.(n); return ok },
+		} {
+			set += fmt.Sprint(has(), " ")
+		}
+		return set
+	}
+	seen := map[string]bool{}
+	for _, of := range []w{
+		struct{ w }{}, struct {
+			w
+			f
+		}{}, struct {
+			w
+			h
+		}{}, struct {
+			w
+			p
+		}{}, struct {
+			w
+			n
+		}{}, struct {
+			w
+			f
+			h
+		}{}, struct {
+			w
+			f
+			p
+		}{}, struct {
+			w
+			f
+			n
+		}{}, struct {
+			w
+			h
+			p
+		}{}, struct {
+			w
+			h
+			n
+		}{}, struct {
+			w
+			p
+			n
+		}{}, struct {
+			w
+			f
+			h
+			p
+		}{}, struct {
+			w
+			f
+			h
+			n
+		}{}, struct {
+			w
+			f
+			p
+			n
+		}{}, struct {
+			w
+			h
+			p
+			n
+		}{}, struct {
+			w
+			f
+			h
+			p
+			n
+		}{},
+	} {
+		want, got := methods(of), ""
+		seen[want] = true
+		req := httptest.NewRequest("GET", "/", nil)
+		req.Header = http.Header{"Hedge-Attempt": {"1"}, "Hedge-Primary-In-Flight": {"1"}}
+		newBound(t, 1).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = methods(w) })).ServeHTTP(of, req)
+		if got != want {
+			t.Errorf("a hedge's response can flush, hijack, push, notify: %s, want %s", got, want)
+		}
+	}
+	if len(seen) != 16 {
+		t.Errorf("%d sets were tested, want 16", len(seen))
 	}
 }

@@ -14,14 +14,10 @@
 package shed
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,9 +47,9 @@ const (
 // at once. Its methods may be called concurrently. Several servers of a process may share one
 // Bound.
 //
-// A hedge has the metadata hedge-primary-in-flight: 1. Attempts without it, such as gRPC's own
-// retries, are served and not counted: a call may depend on them. A client with a hedgingPolicy
-// needs RESOURCE_EXHAUSTED in nonFatalStatusCodes.
+// A hedge has the metadata hedge-primary-in-flight: 1. An empty value, or 0, is no mark. Attempts
+// without the mark, such as gRPC's own retries, are served and not counted: a call may depend on them.
+// A client with a hedgingPolicy needs RESOURCE_EXHAUSTED in nonFatalStatusCodes.
 type Bound struct {
 	busy     func() bool // of WithBusy; nil without
 	most     int64
@@ -167,79 +163,6 @@ func (h *hedge) SendMsg(m any) error {
 	defer h.leave()
 	return h.ServerStream.SendMsg(m)
 }
-
-// Handler returns a handler for HTTP servers. It turns hedges of package hedgehttp away while the
-// server is busy, with the status 429 and the header Hedge-Turned-Away: 1, on which the client sends
-// the next hedge at once. A hedge has the headers Hedge-Attempt and Hedge-Primary-In-Flight. next
-// gets every other request. A hedge counts until the first bytes of its body are written, its
-// connection is hijacked, or next returns. Put the handler outermost, but inside one that limits
-// requests by client.
-func (b *Bound) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := r.Context().Err(); err != nil {
-			http.Error(w, "hedge: "+err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		spare := rpc.PrimaryInFlightHTTP(r.Header)
-		if spare && !b.enter() {
-			w.Header().Set(rpc.TurnedAwayHeader, "1")
-			w.Header().Set("Cache-Control", "no-store")
-			http.Error(w, status.Convert(errShed).Message(), http.StatusTooManyRequests)
-			return
-		}
-		defer b.handlerReturned()
-		if spare {
-			h := &httpHedge{ResponseWriter: w, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
-			defer h.leave()
-			w, r = h, r.WithContext(rpc.ServesHTTPHedge(r.Context()))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// httpHedge is the response of a hedge that is in flight.
-type httpHedge struct {
-	http.ResponseWriter
-	leave func()
-}
-
-func (h *httpHedge) Write(p []byte) (int, error) {
-	defer h.leave()
-	return h.ResponseWriter.Write(p)
-}
-
-// ReadFrom implements [io.ReaderFrom], as responses of HTTP/1 do, which send files without a copy.
-func (h *httpHedge) ReadFrom(r io.Reader) (int64, error) {
-	begun, err := io.CopyN(struct{ io.Writer }{h}, r, sniffed)
-	if err == io.EOF {
-		return begun, nil
-	} else if err != nil {
-		return begun, err
-	}
-	rest, err := io.Copy(h.ResponseWriter, r)
-	return begun + rest, err
-}
-
-// sniffed is the most of a body that [http.DetectContentType] reads.
-const sniffed = 512
-
-// Flush implements [http.Flusher].
-func (h *httpHedge) Flush() { _ = h.FlushError() }
-
-// FlushError is for [http.ResponseController].
-func (h *httpHedge) FlushError() error { return http.NewResponseController(h.ResponseWriter).Flush() }
-
-// Hijack implements [http.Hijacker].
-func (h *httpHedge) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err == nil {
-		h.leave()
-	}
-	return conn, rw, err
-}
-
-// Unwrap is for [http.ResponseController].
-func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 var (
 	errShed    = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")

@@ -165,19 +165,22 @@ type canceled struct {
 func (c canceled) Context() context.Context { return c.ctx }
 
 // TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
-// primary, h a hedge, H a hedge that is turned away, r a retry, and x a call with invalid metadata.
+// primary, h a hedge, H a hedge that is turned away, r a retry, e and 0 a retry through a
+// proxy that gives each call the mark of hedges, and x a call with invalid metadata.
 func TestBound(t *testing.T) {
 	marks := map[rune][]string{
 		'h': {"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"},
 		'H': {"grpc-previous-rpc-attempts", "2", "hedge-primary-in-flight", "1"},
 		'r': {"grpc-previous-rpc-attempts", "1"},
 		'x': {"grpc-previous-rpc-attempts", "x", "hedge-primary-in-flight", "1"},
+		'e': {"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", ""},
+		'0': {"grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "0"},
 	}
 	for _, tc := range []struct {
 		attempts string
 		bound    int
 	}{
-		{"hphp", 2}, {"hhHH", 2}, {"ppHp", 0}, {"pphp", 1}, {"xx", 0}, {"rrhrH", 1},
+		{"hphp", 2}, {"hhHH", 2}, {"ppHp", 0}, {"pphp", 1}, {"xx", 0}, {"e0", 0}, {"rrhrH", 1},
 	} {
 		for _, way := range []string{"unary", "stream"} {
 			hedgetest.Run(t, way+", "+tc.attempts, func(t *testing.T) {

@@ -20,11 +20,11 @@ const (
 
 // MarkHTTP replaces the marks in the headers of an HTTP request by the marks of the hedge of ctx.
 func MarkHTTP(h http.Header, ctx context.Context) {
-	if MarkedHTTP(h) { // otherwise AttemptsHeader is of a retry by gRPC
-		delete(h, httpAttempt)
-		delete(h, httpInFlight)
+	if IsHTTPHedge(h) { // otherwise AttemptsHeader is of a retry by gRPC
 		h.Del(AttemptsHeader)
 	}
+	delete(h, httpAttempt)
+	delete(h, httpInFlight)
 	md, _ := metadata.FromOutgoingContext(ctx)
 	if n := md[AttemptsHeader]; len(n) > 0 {
 		h.Set(httpAttempt, n[0])
@@ -37,13 +37,14 @@ func MarkHTTP(h http.Header, ctx context.Context) {
 	}
 }
 
-// MarkedHTTP reports whether the headers belong to a hedge.
-func MarkedHTTP(h http.Header) bool { return len(h[httpAttempt]) > 0 || len(h[httpInFlight]) > 0 }
+// HasHTTPMarks reports whether the headers have a mark, with any value.
+func HasHTTPMarks(h http.Header) bool { return len(h[httpAttempt]) > 0 || len(h[httpInFlight]) > 0 }
+
+// IsHTTPHedge reports whether the headers belong to a hedge.
+func IsHTTPHedge(h http.Header) bool { return isSet(h[httpAttempt]) || isSet(h[httpInFlight]) }
 
 // PrimaryInFlightHTTP is PrimaryInFlight for an HTTP request.
-func PrimaryInFlightHTTP(h http.Header) bool {
-	return len(h[httpAttempt]) > 0 && len(h[httpInFlight]) > 0
-}
+func PrimaryInFlightHTTP(h http.Header) bool { return isSet(h[httpAttempt]) && isSet(h[httpInFlight]) }
 
 // ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: MadeForHedge reports true.
 func ServesHTTPHedge(ctx context.Context) context.Context {

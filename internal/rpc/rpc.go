@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +109,15 @@ func PreviousAttempts(ctx context.Context) int {
 // PrimaryInFlight reports whether the handler with the context ctx serves a hedge that was sent while its
 // primary was in flight.
 func PrimaryInFlight(ctx context.Context) bool {
-	return PreviousAttempts(ctx) > 0 && len(metadata.ValueFromIncomingContext(ctx, InFlightHeader)) > 0
+	return PreviousAttempts(ctx) > 0 && isSet(metadata.ValueFromIncomingContext(ctx, InFlightHeader))
+}
+
+// isSet reports whether a mark has a number above 0. A proxy may give each request an empty mark, or a 0.
+func isSet(mark []string) bool {
+	return slices.ContainsFunc(mark, func(value string) bool {
+		n, err := strconv.Atoi(value)
+		return err == nil && n > 0
+	})
 }
 
 // MadeForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
