@@ -40,7 +40,7 @@ func Do[T any](
 	ctx context.Context, s *Scheduler, target, method string, attempt func(context.Context) (T, error),
 	hedges ...func(context.Context) (T, error),
 ) (T, error) {
-	ctx = rpc.Unnumbered(ctx)
+	ctx = race.Unnumbered(ctx, race.Of(ctx))
 	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil, nil, nil)
@@ -88,7 +88,7 @@ type doCall[T any] struct {
 	hedges []func(context.Context) (T, error) // in turn; empty: fn
 }
 
-func (d *doCall[T]) Primary() race.End { return d.Run(d.ctx) }
+func (d *doCall[T]) Primary() race.End { return d.run(d.ctx) }
 
 func (d *doCall[T]) Replayable() bool { return true }
 
@@ -106,7 +106,9 @@ type doAttempt[T any] struct {
 	value T
 }
 
-func (a *doAttempt[T]) Run(ctx context.Context) race.End {
+func (a *doAttempt[T]) Run(ctx *race.Context) race.End { return a.run(ctx) }
+
+func (a *doAttempt[T]) run(ctx context.Context) race.End {
 	var err error
 	a.value, err = a.fn(ctx)
 	end := race.End{Err: err, Served: true, Open: err == nil} // only fn knows the origin of its error

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
@@ -33,7 +34,8 @@ const maxPicks = 16
 const fixedAfter, seldom = 4, 32
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	r, hedge := place.Of(info.Ctx, p.place.Target)
+	attempt := race.Of(info.Ctx)
+	r, hedge := attempt.Backends(p.place.Target)
 	if hedge != nil {
 		r.Lock()
 		defer r.Unlock()
@@ -55,7 +57,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if len(p.all) > 1 {
 		p.wake(info, got.At)
 	}
-	if b := got.At; b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
+	if b := got.At; b.Silent() && !attempt.Hidden() && !b.Probe(time.Now(), r) && p.place.Moves() {
 		if got = p.search(info, nil, got); got.At != b {
 			p.place.Moved()
 		}
@@ -108,7 +110,7 @@ func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.Pick
 
 // forHedge picks for a hedge of r's call. The lock of r must be held.
 func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (got place.Pick, err error) {
-	info.Ctx = place.Hide(info.Ctx) // a policy of this kind further down must not choose too
+	info.Ctx = race.Placed(info.Ctx, place.Hidden, nil) // a policy of this kind further down must not choose too
 	for _, c := range p.copies {
 		if got, err = pick(c, info); err == nil {
 			break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -32,10 +33,11 @@ func TestPicker_ChildReturnsNoPick(t *testing.T) {
 	}))
 	for none = range 5 {
 		picks, open = 0, 0
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
+		record := place.New(conn.Target(), new(atomic.Int64))
+		ctx := race.Placed(t.Context(), record, nil)
 		res, err := conn.pick(ctx)
 		if err == nil {
-			res, err = conn.pick(record.Hedge(t.Context()))
+			res, err = conn.pick(race.Placed(t.Context(), record, new(place.Hedge)))
 		}
 		if first := none == 1 || none == 2; first != (err != nil) || !first && (res.SubConn != conn.made[0] || open != 2) {
 			t.Errorf("no pick %d: the hedge goes to %p of %v, %v; %d picks are open", none, res.SubConn, conn.made, err, open)
@@ -61,8 +63,9 @@ func TestPicker_AsksBounded(t *testing.T) {
 	child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) { asked++; return first() }))
 	const hedges = 1000
 	for range hedges {
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
-		for _, ctx := range []context.Context{ctx, record.Hedge(t.Context())} {
+		record := place.New(conn.Target(), new(atomic.Int64))
+		ctx := race.Placed(t.Context(), record, nil)
+		for _, ctx := range []context.Context{ctx, race.Placed(t.Context(), record, new(place.Hedge))} {
 			asked = 0
 			res, err := conn.pick(ctx)
 			if err != nil || res.SubConn != conn.made[0] || open != 1 {
@@ -87,7 +90,7 @@ func TestPicker_Allocations(t *testing.T) {
 	defer cancel()
 	var unhedged, hedged []context.Context
 	for range 1001 { // a record for each call
-		c, _ := place.Primary(caller, conn.Target(), &again)
+		c := race.Placed(caller, place.New(conn.Target(), &again), nil)
 		unhedged, hedged = append(unhedged, grpcs(caller)), append(hedged, grpcs(c))
 	}
 	for _, tc := range []struct {

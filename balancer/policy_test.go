@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 const (
@@ -195,7 +196,8 @@ func TestReady(t *testing.T) {
 	silent := func() {
 		a.say(connectivity.Ready, picksOne(sc))
 		for now, n := time.Now(), 0; n < 3; n++ {
-			ctx, record := place.Primary(t.Context(), target, new(atomic.Int64))
+			record := place.New(target, new(atomic.Int64))
+			ctx := race.Placed(t.Context(), record, nil)
 			_, _ = conn.pick(ctx)
 			record.NoteLate(1, now.Add(time.Duration(n)*10*time.Second), ms)
 		}

@@ -346,7 +346,7 @@ func (a *attempt) endedWithItsHeaders() bool {
 }
 
 // Run sends a hedge.
-func (a *attempt) Run(ctx context.Context) race.End {
+func (a *attempt) Run(ctx *race.Context) race.End {
 	defer context.AfterFunc(ctx, func() { a.cancel(context.Cause(ctx)) })()
 	if a.started.Swap(true) {
 		return race.End{Err: context.Cause(ctx)}

@@ -55,21 +55,22 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		target, conn := call.ConnOf(cc)
-		if call.IsAttempt(caller, r, target, method, conn) {
+		within := race.Of(caller)
+		if within != nil && call.IsAttempt(within, r, method, cc) {
 			return invoker(caller, method, req, reply, cc, opts...)
 		}
-		caller = rpc.Unnumbered(caller)
+		caller = race.Unnumbered(caller, within)
 		u := unaries.Get().(*unary)
 		u.method, u.cc, u.invoker, u.registry, u.req, u.reply, u.opts = method, cc, invoker, r, req, reply, opts
-		u.begin(caller, target, conn)
+		u.begin(caller)
 		if !u.call.Hedged {
 			end := u.Primary()
 			return u.conclude(race.Result{Err: end.Err, Trailer: end.Trailer, Untouched: true})
 		}
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
-		u.ctx = u.call.PrimaryContext(ctx, target, req, attempt.Replayable)
+		u.ctx = ctx
+		u.call.Place(req, attempt.Replayable)
 		if channels != nil {
 			u.call.GoElsewhere(channels.Of, true)
 		}
@@ -80,7 +81,8 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 
 // begin begins the call. Like beginRace and conclude, it is apart from the interceptor to keep the
 // stack of a waiting caller small.
-func (u *unary) begin(caller context.Context, target string, conn call.Conn) {
+func (u *unary) begin(caller context.Context) {
+	target, conn := call.ConnOf(u.cc)
 	u.call = call.Begin(u.registry, caller, target, u.method, conn, u.opts...)
 	u.call.Inspect(u.req, nil, nil)
 	if u.call.Hedged || u.call.WouldBeHedged {
@@ -93,7 +95,7 @@ func (u *unary) begin(caller context.Context, target string, conn call.Conn) {
 		}
 	}
 	if !u.call.Hedged {
-		u.ctx, u.opts = u.call.UnhedgedContext(caller), append(slices.Clip(u.opts), u.trailerOptions()...)
+		u.ctx, u.opts = caller, append(slices.Clip(u.opts), u.trailerOptions()...)
 	}
 }
 
@@ -168,18 +170,33 @@ type unaryCall struct {
 }
 
 func (u *unary) Primary() race.End {
-	end := race.End{Err: u.invoke(u.ctx, u.req, u.reply, u.opts), Reply: u.reply}
+	ctx := newContext()
+	ctx.Context = u.ctx
+	u.call.Attempt(ctx, 0, u.registry, u.method)
+	defer ctx.Made()
+	end := race.End{Err: u.invoker(ctx, u.method, u.req, u.reply, u.cc, u.opts...), Reply: u.reply}
 	if u.trailer != nil {
 		end.Trailer = u.trailer.of(u.cc)
 	}
 	return end
 }
 
-// invoke makes an attempt under its mark.
-func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	mark := call.NewMark(ctx, u.registry, u.call.Conn, u.method)
-	defer mark.Over()
-	return u.invoker(mark, u.method, req, reply, u.cc, opts...)
+// slab has memory for the contexts of several primaries, which saves allocations. Contexts are not
+// reused: an interceptor may keep one.
+type slab struct {
+	contexts [7]race.Context
+	used     int
+}
+
+var slabs = sync.Pool{New: func() any { return new(slab) }}
+
+func newContext() *race.Context {
+	s := slabs.Get().(*slab)
+	ctx := &s.contexts[s.used]
+	if s.used++; s.used < len(s.contexts) {
+		slabs.Put(s)
+	}
+	return ctx
 }
 
 // trailerOptions returns the options that keep the primary's trailer for a throttle or a
@@ -257,16 +274,17 @@ type unaryHedge struct {
 	peer       peer.Peer
 }
 
-func (h *unaryHedge) Run(ctx context.Context) race.End {
-	ctx = h.unary.call.HedgeContext(ctx, h.n)
-	end := race.End{Reply: h.reply}
+func (h *unaryHedge) Run(ctx *race.Context) race.End {
+	u, end := h.unary, race.End{Reply: h.reply}
+	u.call.Attempt(ctx, h.n, u.registry, u.method)
+	defer ctx.Made()
 	if h.to != nil {
-		end.Err = h.to.Invoke(ctx, h.unary.registry, h.unary.method, h.req, h.reply, h.opts)
+		end.Err = h.to.Invoke(ctx, u.method, h.req, h.reply, h.opts...)
 	} else {
-		end.Err = h.unary.invoke(ctx, h.req, h.reply, h.opts)
+		end.Err = u.invoker(ctx, u.method, h.req, h.reply, u.cc, h.opts...)
 	}
 	if end.Err == nil {
-		call.HedgeAnswered(ctx)
+		ctx.Answered()
 	}
 	if h.trailer.finished.Load() { // otherwise gRPC may be writing
 		h.unary.call.HedgePeer(h.n, &h.peer)

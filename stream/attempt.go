@@ -26,13 +26,14 @@ type opener struct {
 	registry *registry.Registry
 }
 
-// open opens a stream under mark.
-func (o *opener) open(
-	ctx context.Context, mark *call.Mark, conn call.Conn, opts []grpc.CallOption,
-) (grpc.ClientStream, error) {
-	mark.Set(ctx, o.registry, conn, o.method)
-	defer mark.Over()
-	return o.streamer(mark, o.desc, o.cc, o.method, opts...)
+// open opens attempt n of c under ctx.
+func (o *opener) open(ctx *race.Context, c *call.Call, n int, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	c.Attempt(ctx, n, o.registry, o.method)
+	defer ctx.Made()
+	if to := c.Channel(n); to != nil {
+		return to.NewStream(ctx, o.desc, o.method, opts...)
+	}
+	return o.streamer(ctx, o.desc, o.cc, o.method, opts...)
 }
 
 // streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
@@ -43,7 +44,6 @@ func (o *opener) open(
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	mark    call.Mark
 	to      *call.Channel // nil: the connection of the call
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
@@ -62,18 +62,14 @@ type streamAttempt struct {
 	answered  bool  // a hedge has its goal; guarded by the stream's mu
 }
 
-func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
+func (m *streamAttempt) open(ctx *race.Context, extra ...grpc.CallOption) (err error) {
 	o := &m.stream.opener
 	if c := o.options.Codec; c != nil {
 		extra = append(extra, c.Option())
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	if m.to != nil {
-		m.ClientStream, err = m.to.NewStream(ctx, &m.mark, o.registry, o.desc, o.method, opts)
-	} else {
-		m.ClientStream, err = o.open(ctx, &m.mark, m.stream.call.Conn, opts)
-	}
+	m.ClientStream, err = o.open(ctx, &m.stream.call, int(m.n), opts)
 	return err
 }
 
@@ -217,13 +213,14 @@ type unmarked struct {
 
 func (u unmarked) Context() context.Context { return u.context() }
 
+func unnumbered(ctx context.Context) context.Context { return race.Unnumbered(ctx, race.Of(ctx)) }
+
 // Run opens a hedge, sends the request and waits for the goal of the race.
-func (m *streamAttempt) Run(ctx context.Context) race.End {
+func (m *streamAttempt) Run(ctx *race.Context) race.End {
 	c, served := m.stream, false
-	ctx = c.call.HedgeContext(ctx, int(m.n))
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.freeIfClosed(m, err) }))
 	st := m.ClientStream
-	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
+	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return unnumbered(st.Context()) })}
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
@@ -240,7 +237,7 @@ func (m *streamAttempt) Run(ctx context.Context) race.End {
 		served = m.served(err)
 	}
 	if err == nil {
-		call.HedgeAnswered(ctx)
+		ctx.Answered()
 	}
 	if to := attempt.PeerOf(st, ctx); to != nil {
 		c.call.HedgePeer(int(m.n), to)

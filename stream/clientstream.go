@@ -42,6 +42,7 @@ type clientStream struct {
 	contest contest // at most one
 	opener  opener
 	primary streamAttempt
+	ctx     race.Context // the primary's
 
 	unhedged  bool
 	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
@@ -71,11 +72,12 @@ type clientStream struct {
 }
 
 // open opens the primary. An error ends the call.
-func (c *clientStream) open(target string) error {
+func (c *clientStream) open() error {
 	bound, cancel := context.WithCancelCause(c.call.Context)
 	c.primary.cancel = cancel
-	ctx := c.call.PrimaryContext(bound, target, nil, nil)
-	err := c.primary.open(ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
+	c.call.Place(nil, nil)
+	c.ctx.Context = bound
+	err := c.primary.open(&c.ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
 	mayBeSaved := err != nil && c.mayBeSaved(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
@@ -84,7 +86,7 @@ func (c *clientStream) open(target string) error {
 		return err
 	}
 	if mayBeSaved {
-		c.primary.ClientStream, c.primary.recvErr = failedStream{ctx, err}, err
+		c.primary.ClientStream, c.primary.recvErr = failedStream{&c.ctx, err}, err
 	}
 	c.mu.Lock()
 	finished := c.phase == aborted
@@ -92,7 +94,7 @@ func (c *clientStream) open(target string) error {
 	c.mu.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
-		context.AfterFunc(ctx, c.primaryEnded)
+		context.AfterFunc(bound, c.primaryEnded)
 	case finished:
 		c.primaryEnded()
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Interceptor returns a client interceptor that hedges server-streaming calls as s decides, or none
@@ -49,14 +49,16 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		target, conn := call.ConnOf(cc)
-		if call.IsAttempt(ctx, r, target, method, conn) {
+		within := race.Of(ctx)
+		if within != nil && call.IsAttempt(within, r, method, cc) {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		ctx = rpc.Unnumbered(ctx)
+		ctx = race.Unnumbered(ctx, within)
+		target, conn := call.ConnOf(cc)
 		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
-			ctx = call.PassThrough(r, ctx, target, method, conn, opts...)
-			return (&opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}).open(ctx, new(call.Mark), conn, opts)
+			c := call.PassThrough(r, ctx, target, method, conn, opts...)
+			o := opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}
+			return o.open(&race.Context{Context: ctx}, &c, 0, opts)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		if desc.ClientStreams {
@@ -86,7 +88,7 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 		}
 		st.call, st.inspects = c, c.Inspects()
 		st.opener = o
-		if err := st.open(target); err != nil {
+		if err := st.open(); err != nil {
 			return nil, err
 		}
 		return st, nil
@@ -97,15 +99,15 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 // failures count.
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts []grpc.CallOption,
 ) (_ grpc.ClientStream, err error) {
-	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures {
-		return o.open(ctx, new(call.Mark), c.Conn, opts)
+		return o.open(&race.Context{Context: ctx}, c, 0, opts)
 	}
 	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged}
 	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
 	st.call, st.inspects = *c, c.Inspects()
+	st.ctx.Context = ctx
 	st.primary.cancel, st.opener.options = func(error) {}, o.options
-	if st.primary.ClientStream, err = o.open(ctx, &st.primary.mark, c.Conn, opts); err != nil {
+	if st.primary.ClientStream, err = o.open(&st.ctx, c, 0, opts); err != nil {
 		st.call.End(call.Completion{Err: err})
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -82,7 +81,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	}
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
-	if rpc.MadeForHedge(d.Context) {
+	if race.MadeForHedge(d.Context) {
 		d.payment.forfeit()
 		return refuse(stats.OfHedge)
 	}

@@ -1,7 +1,6 @@
 package call
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -73,7 +72,8 @@ func (c *Call) toward(n int, now time.Time) *destination {
 			m := c.method.At(of.Target, now)
 			c.to[n] = &destination{target: of.Target, Conn: of.Conn, method: m, settings: m.Settings()}
 			if place.Live() {
-				c.to[n].Record = place.Elsewhere(of.Target, &m.Counters.SameBackend, m.Target.Backends)
+				c.to[n].Record = place.New(of.Target, &m.Counters.SameBackend)
+				c.to[n].Record.Share(m.Target.Backends)
 			}
 		}
 	}
@@ -109,21 +109,23 @@ func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	lesson(&c.class.Learner, &class.Learner)
 }
 
-// HedgeContext returns the context of hedge n, which was admitted. It may be called concurrently
-// after PrimaryContext.
-func (c *Call) HedgeContext(ctx context.Context, n int) context.Context {
-	if r := c.at(n).Record; r != nil {
-		return r.Hedge(ctx)
+// Attempt sets ctx up for attempt n, which is about to be made for the scheduler r. ctx.Made must be called
+// when it has been made.
+func (c *Call) Attempt(ctx *race.Context, n int, r *registry.Registry, method string) {
+	to := &c.destination
+	if n > 0 {
+		to = c.at(n)
 	}
-	return ctx
-}
-
-// HedgeAnswered records that the hedge with the context ctx, from HedgeContext, has answered. A
-// stream answers with its first message.
-func HedgeAnswered(ctx context.Context) {
-	if h, ok := ctx.(*place.Hedge); ok {
-		h.Answered()
+	_, away := to.Conn.(*Channel)
+	conn, _ := to.Conn.(*grpc.ClientConn)
+	record := to.Record
+	if n == 0 && !c.Hedged {
+		switch c.why {
+		case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
+			record = place.Hidden // hedging is switched off: the child of the policy chooses
+		}
 	}
+	ctx.Begin(r, conn, method, away, record)
 }
 
 // HedgePeer records the peer of a gRPC hedge, hedge n, unless the hedge went elsewhere. The peer is known
@@ -230,33 +232,15 @@ func (c *Call) failsOver(err error) bool {
 	return c.http != nil && status.Code(err) == codes.DeadlineExceeded || c.OffWire && errors.As(err, &broken)
 }
 
-// PrimaryContext returns the context of the primary on a connection with the given target, with the
-// call's record if the process has a policy of package balancer. It must be called before the race.
-// For request and replayable see [place.Record.SetRequest].
-func (c *Call) PrimaryContext(
-	ctx context.Context, target string, request any, replayable func(any) bool,
-) context.Context {
+// Place makes a record of the call's picks if the process has a policy of package balancer. It must be
+// called before the race. For request and replayable see [place.Record.SetRequest].
+func (c *Call) Place(request any, replayable func(any) bool) {
 	if c.method == nil || c.Conn == nil || !place.Live() {
-		return ctx
+		return
 	}
-	ctx, c.Record = place.Primary(ctx, target, &c.method.Counters.SameBackend)
+	c.Record = place.New(c.target, &c.method.Counters.SameBackend)
 	c.Record.Share(c.method.Target.Backends)
 	c.Record.SetRequest(request, replayable)
-	return ctx
-}
-
-// UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for
-// the call, a policy of package balancer lets its child choose the backend. A call under a stream's
-// context is not placed as an attempt of the stream.
-func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
-	if !place.Live() {
-		return ctx
-	}
-	switch c.why {
-	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
-		return place.Hide(ctx)
-	}
-	return place.Forget(ctx)
 }
 
 // HedgeConn records the connections of an HTTP hedge and of its primary.

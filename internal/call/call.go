@@ -101,6 +101,15 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	return c
 }
 
+// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
+// that passes its own invoker.
+func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
+	if cc != nil {
+		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
+	}
+	return target, conn
+}
+
 // isReady acquires a lock of gRPC's. So a hedged call with a learned delay asks only once it is late.
 func isReady(conn Conn) bool { return conn == nil || conn.GetState() == connectivity.Ready }
 
@@ -329,27 +338,27 @@ func (c *Call) SecondRequest() {
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
 }
 
-// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns its
-// context. It uses the options [OffOption] and [ReportOption].
+// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns it. Only its
+// Attempt may be called. It uses the options [OffOption] and [ReportOption].
 func PassThrough(
 	r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
-) context.Context {
+) Call {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
+	c := Call{destination: destination{Conn: conn}}
 	m := r.Method(target, method, time.Now())
 	if m == nil {
-		return ctx
+		return c
 	}
 	s, paused := m.Begins(conn, o.static)
 	m.Counters.PassedThrough.Add(1)
 	m.Counters.Flush()
-	c := Call{}
 	if o.off || s.Off {
 		c.why = stats.SwitchedOff
 	} else if paused {
 		c.why = stats.Paused
 	}
-	return c.UnhedgedContext(ctx)
+	return c
 }

@@ -204,7 +204,7 @@ func (d *ended) countUnraced() {
 // prevented returns why a late call of a dry run could not have been hedged, or NoReason.
 func prevented(c *Call) stats.Reason {
 	switch {
-	case rpc.MadeForHedge(c.Context):
+	case race.MadeForHedge(c.Context):
 		return stats.OfHedge
 	case c.settings.Policy == nil && deadlineNear(c, 0, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear

@@ -1,10 +1,9 @@
 // Package place records which backends the attempts of a call have used. The context of each
-// attempt carries the [Record] of its call. Package balancer updates the record when it picks a
-// backend, and reads it, as package call does, to send hedges to other backends.
+// attempt, race.Context, has the [Record] of its call. Package balancer updates the record when it
+// picks a backend, and reads it, as package call does, to send hedges to other backends.
 package place
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,19 +37,19 @@ type Record struct {
 	replayable func(any) bool // reports whether a hedge could send the request
 }
 
-// Primary returns the context of the primary of a call on a connection with the given target, and
-// the new record in that context. again counts hedges sent to a backend that their call had used.
-func Primary(ctx context.Context, target string, again *atomic.Int64) (context.Context, *Record) {
-	p := &primary{Context: ctx}
-	p.record.target, p.record.again = target, again
-	return p, &p.record
+// New returns the record of a call on a connection with the given target. again counts hedges sent
+// to a backend that their call had used.
+func New(target string, again *atomic.Int64) *Record {
+	return &Record{target: target, again: again}
 }
 
-// Elsewhere returns the record of a call's hedges on a connection with another target, which a scheduler
-// knows as k.
-func Elsewhere(target string, again *atomic.Int64, k *Known) *Record {
-	return &Record{target: target, again: again, known: k}
-}
+// Hidden stands for the record of calls that only the child places: calls for which hedging is off,
+// and hedges further down the tree of policies.
+var Hidden = new(Record)
+
+// IsFor reports whether picks on a connection with the given target are recorded. It is false for a
+// nil record.
+func (r *Record) IsFor(target string) bool { return r != nil && r != Hidden && r.target == target }
 
 // Share makes the policy that picks for the call share a scheduler's knowledge of the target. It must
 // be called before the call's first pick.
@@ -62,73 +61,10 @@ func (r *Record) SetRequest(request any, replayable func(any) bool) {
 	r.request, r.replayable = request, replayable
 }
 
-// Hedge returns the context of a hedge of r's call.
-func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
-
-// primary is the context of a primary. It contains the record, so that both take one allocation.
-type primary struct {
-	context.Context
-	record Record
-}
-
-// Hedge is the context of a hedge.
+// Hedge is the picks of a hedge. The record's lock guards it.
 type Hedge struct {
-	context.Context
-	record *Record
-
-	// Guarded by the record's lock.
 	again bool     // counted
 	at    *Backend // the last pick
-}
-
-// Hide returns a context for calls that only the child places: calls for which hedging is off, and
-// hedges further down the tree of policies. The record has no flag for this, because several picks
-// with one attempt's context may run at the same time.
-func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
-
-// Forget returns a context without the record of another call, or without Hide.
-func Forget(ctx context.Context) context.Context {
-	if ctx.Value(key{}) == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, key{}, nil)
-}
-
-// Hidden reports whether ctx is from [Hide].
-func Hidden(ctx context.Context) bool { return ctx.Value(key{}) == hidden{} }
-
-type (
-	key    struct{}
-	hidden struct{}
-)
-
-func (p *primary) Value(k any) any {
-	if k == (key{}) {
-		return p
-	}
-	return p.Context.Value(k)
-}
-
-func (h *Hedge) Value(k any) any {
-	if k == (key{}) {
-		return h
-	}
-	return h.Context.Value(k)
-}
-
-// Of returns the record in ctx, and the hedge if ctx is the context of a hedge. Both are nil for a
-// call that may not be hedged, for a call on another target, and in a context from [Hide].
-func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
-	switch a := ctx.Value(key{}).(type) {
-	case *primary:
-		r = &a.record
-	case *Hedge:
-		r, h = a.record, a
-	}
-	if r == nil || r.target != target {
-		return nil, nil
-	}
-	return r, h
 }
 
 // Picked records that b was picked for the primary.

@@ -1,7 +1,6 @@
 package place_test
 
 import (
-	"context"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -27,71 +26,18 @@ func enter(t *testing.T, addresses ...string) (*place.Backends, []*place.Backend
 }
 
 func newRecord(t *testing.T) *place.Record {
-	_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
-	return r
+	return place.New("target", new(atomic.Int64))
 }
 
 // hedge records the picks for a hedge of the call.
 func hedge(t *testing.T, r *place.Record, picks ...*place.Backend) *place.Hedge {
-	h := r.Hedge(t.Context()).(*place.Hedge)
+	h := new(place.Hedge)
 	r.Lock()
 	defer r.Unlock()
 	for _, b := range picks {
 		r.HedgePicked(h, b)
 	}
 	return h
-}
-
-type key struct{}
-
-// TestRule08_NoGoroutineForTheRecord derives cancelable contexts from an attempt's, as gRPC does:
-// cancellation must need no goroutine.
-func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
-	caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Hour)
-	defer cancel()
-	own, end := context.WithCancelCause(caller)
-	primary, record := place.Primary(own, "target", new(atomic.Int64))
-	hedge := record.Hedge(own)
-	before := runtime.NumGoroutine()
-	for _, ctx := range []context.Context{primary, hedge, place.Hide(hedge)} {
-		derived, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		if derived.Value(key{}) != "value" {
-			t.Error("the caller's values are lost")
-		}
-		defer func() {
-			if derived.Err() == nil {
-				t.Error("the end of an attempt did not reach gRPC")
-			}
-		}()
-	}
-	if n := runtime.NumGoroutine(); n > before {
-		t.Errorf("%d goroutines, %d before", n, before)
-	}
-	end(nil)
-}
-
-func TestOf(t *testing.T) {
-	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64))
-	hedge := record.Hedge(t.Context())
-	for _, tc := range []struct {
-		name   string
-		ctx    context.Context
-		target string
-		record *place.Record
-		hedge  bool
-	}{
-		{name: "primary", ctx: ctx, target: "target", record: record},
-		{name: "hedge", ctx: hedge, target: "target", record: record, hedge: true},
-		{name: "a call on another connection, under an attempt's context", ctx: hedge, target: "other"},
-		{name: "a hedge whose policy hides the record from its child", ctx: place.Hide(hedge), target: "target"},
-		{name: "a call of its own, under an attempt's context", ctx: place.Forget(hedge), target: "target"},
-		{name: "no attempt", ctx: t.Context(), target: "target"},
-	} {
-		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
-			t.Errorf("%s: record %p, hedge %v; want %p, and a hedge: %t", tc.name, r, h, tc.record, tc.hedge)
-		}
-	}
 }
 
 // TestRecord makes the picks of one call with four endpoints, two with the same address.
@@ -101,7 +47,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%d backends", n)
 	}
 	var again atomic.Int64
-	_, r := place.Primary(t.Context(), "target", &again)
+	r := place.New("target", &again)
 	for _, step := range []struct {
 		picks func()
 		used  [4]bool

@@ -203,11 +203,15 @@ func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent str
 // answering returns the backend of the primary, or of its last retry by gRPC.
 func (r *Record) answering() *Backend { return cmp.Or(r.retried.Load(), r.primary.Load()) }
 
-// Answered records that the hedge was answered, a stream with its first message.
-func (h *Hedge) Answered() {
-	h.record.Lock()
+// HedgeAnswered records that the hedge was answered, a stream with its first message. It may be called for
+// a nil record.
+func (r *Record) HedgeAnswered(h *Hedge) {
+	if r == nil {
+		return
+	}
+	r.Lock()
 	b := h.at
-	h.record.Unlock()
+	r.Unlock()
 	if b != nil {
 		b.Answered()
 	}

@@ -140,7 +140,7 @@ func TestRecord_Late(t *testing.T) {
 	if r.NoteLate(2, now, ms); !b.Suspect() {
 		t.Error("the hedge is late at b")
 	}
-	h.Answered()
+	r.HedgeAnswered(h)
 	if r.Ended(time.Since(now), true); a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}

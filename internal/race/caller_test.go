@@ -25,7 +25,7 @@ type attemptOf struct {
 	n int
 }
 
-func (a attemptOf) Run(ctx context.Context) race.End { return race.End{Err: a.hedge(a.n, ctx)} }
+func (a attemptOf) Run(ctx *race.Context) race.End { return race.End{Err: a.hedge(a.n, ctx)} }
 
 // TestRace_LosersAreCanceledBeforeTheCallReturns has a hedge panic, and a loser that takes long to cancel.
 // The caller does not get the panic before the next loser is canceled too: otherwise the caller's context

@@ -51,7 +51,7 @@ type Entrant interface {
 
 // Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.
 type Attempt interface {
-	Run(ctx context.Context) End
+	Run(ctx *Context) End
 }
 
 // End is how an attempt has ended.

@@ -89,7 +89,7 @@ type running struct {
 	n int
 }
 
-func (r *running) Run(ctx context.Context) race.End {
+func (r *running) Run(ctx *race.Context) race.End {
 	r.ran.Add(1)
 	select {
 	case <-time.After(r.run(r.n)):

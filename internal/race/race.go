@@ -5,7 +5,7 @@
 //
 // A [Machine] decides a race, without a timer, goroutine or context. A [Race] has these, and does
 // the machine's [Actions]. Most calls need no hedge, and run without a machine. An [Entrant] makes
-// the attempts. A [Policy] admits hedges, and takes the [Report] of the race.
+// the attempts, each under a [Context]. A [Policy] admits hedges, and takes the [Report] of the race.
 package race
 
 import (

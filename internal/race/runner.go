@@ -16,7 +16,7 @@ import (
 // guards machine, report and guests. It is not held during calls of the policy, the entrant or a
 // context, nor while an attempt runs or is canceled: these run other packages' code.
 //
-// Nothing of the caller's is used once the call may have returned, its context included: see [lent].
+// Nothing of the caller's is used once the call may have returned, its context included: see [loan].
 // The call does not return while a hedge is considered, nor while there are guests.
 type runner struct {
 	*Race
@@ -35,8 +35,7 @@ type runner struct {
 // is empty: a stream that stays open keeps its race.
 type hedge struct {
 	attempt Attempt
-	ctx     context.Context
-	marks   *rpc.Hedge // the parent of ctx
+	ctx     *Context
 	cancel  context.CancelCauseFunc
 	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
@@ -101,8 +100,8 @@ func (x *runner) step(e Event, err error) Actions {
 	case a.Disarm:
 		x.disarm()
 	}
-	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].marks != nil { // nil: it panicked before it was prepared
-		x.hedges[a.Winner].marks.Won()
+	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].ctx != nil { // nil: it panicked before it was prepared
+		x.hedges[a.Winner].ctx.hedge.won.Store(true)
 	}
 	if a.Start > 0 {
 		x.guests++
@@ -226,8 +225,7 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.report.Attempts[0].Kind != Ended
 	x.mu.Unlock()
-	h.marks = rpc.HedgeContext(lend(x, n), int(n), primaryInFlight)
-	h.ctx, h.cancel = context.WithCancelCause(h.marks)
+	h.ctx, h.cancel = x.hedgeContext(n, primaryInFlight)
 	h.attempt = x.entrant.Hedge(int(n), h.cancel)
 	return h.attempt != nil
 }

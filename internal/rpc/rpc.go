@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -31,63 +30,27 @@ const (
 	PushbackTrailer = "grpc-retry-pushback-ms"
 )
 
-// Unnumbered returns the context for a new call, without the marks of a hedge that the caller's
-// handler serves, or of a hedge that has won: a copy of their metadata may be in the context. A
-// call made within a hedge that may still lose keeps its number, because it is an extra copy too.
-// Unnumbered does not read the outgoing metadata, which would be copied for every call.
-func Unnumbered(ctx context.Context) context.Context {
-	// Either header is enough: some proxies pass on none that begins with grpc-.
-	in := metadata.ValueFromIncomingContext
-	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() &&
-		ctx.Value(wonKey{}) != nil
-	if !marked || ctx.Value(hedgeKey{}) != nil {
-		return ctx
+// Marks returns a context with only the outgoing metadata of ctx, marked as those of hedge n of a call.
+// primaryInFlight reports whether the call's primary is in flight.
+func Marks(ctx context.Context, n int, primaryInFlight bool) context.Context {
+	md := metadata.Join(unmarked(ctx), metadata.Pairs(AttemptsHeader, strconv.Itoa(n)))
+	if primaryInFlight {
+		md.Set(InFlightHeader, "1")
 	}
-	return withoutNumber(ctx)
+	return metadata.NewOutgoingContext(context.Background(), md)
 }
 
-// Hedge is the context of a hedge. It carries the marks of the hedge until Won, and from then on
-// only the values of the call's context.
-type Hedge struct {
-	context.Context
-	marked context.Context
-	won    atomic.Bool
+// Unmarked returns a context with the outgoing metadata of ctx, without the marks of hedges.
+func Unmarked(ctx context.Context) context.Context {
+	return metadata.NewOutgoingContext(ctx, unmarked(ctx))
 }
 
-// HedgeContext returns the context of hedge n of a call under ctx. primaryInFlight reports whether
-// the call's primary is in flight.
-func HedgeContext(ctx context.Context, n int, primaryInFlight bool) *Hedge {
-	marks := []string{AttemptsHeader, strconv.Itoa(n), InFlightHeader, "1"}
-	if !primaryInFlight {
-		marks = marks[:2]
-	}
-	marked := metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // an outer race may have numbered it
-	return &Hedge{Context: ctx, marked: context.WithValue(marked, hedgeKey{}, true)}
+func unmarked(ctx context.Context) metadata.MD {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	md.Delete(AttemptsHeader)
+	md.Delete(InFlightHeader)
+	return md
 }
-
-// Won records that the hedge has won: later calls under its context are not hedges.
-func (h *Hedge) Won() {
-	h.won.Store(true)
-	won.Store(true)
-}
-
-func (h *Hedge) Value(key any) any {
-	switch {
-	case !h.won.Load():
-		return h.marked.Value(key)
-	case key == wonKey{}:
-		return h
-	}
-	return h.Context.Value(key)
-}
-
-type (
-	hedgeKey struct{} // of a hedge that has not won
-	wonKey   struct{} // of a hedge that has won
-)
-
-// won is set once any hedge has won. Until then calls do not search their contexts for one.
-var won atomic.Bool
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
@@ -118,19 +81,6 @@ func isSet(mark []string) bool {
 		n, err := strconv.Atoi(value)
 		return err == nil && n > 0
 	})
-}
-
-// MadeForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
-// server that serves a hedge, or within a hedge of this process.
-func MadeForHedge(ctx context.Context) bool {
-	return ctx.Value(hedgeKey{}) != nil || PreviousAttempts(ctx) > 0
-}
-
-func withoutNumber(ctx context.Context) context.Context {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	md.Delete(AttemptsHeader)
-	md.Delete(InFlightHeader)
-	return metadata.NewOutgoingContext(ctx, md)
 }
 
 // Pushback reads the pushback in a trailer. A negative wait forbids further attempts, as does a

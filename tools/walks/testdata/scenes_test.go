@@ -3,8 +3,10 @@ package walk_test
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +14,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/hedgehttp"
+	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/walk"
@@ -84,14 +88,19 @@ func TestGRPC(t *testing.T) {
 
 // base is a server of HTTP whose first attempt may be slow.
 type base struct {
-	sent   int
-	hedged bool
+	sent    int
+	hedged  bool
+	latency func() time.Duration // nil: slowPrimary
 }
 
 func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.sent++
+	latency := slowPrimary(b.hedged)(b.sent - 1)
+	if b.latency != nil {
+		latency = b.latency()
+	}
 	select {
-	case <-time.After(slowPrimary(b.hedged)(b.sent - 1)):
+	case <-time.After(latency):
 		return &http.Response{StatusCode: http.StatusOK, Request: req, Header: http.Header{},
 			Body: io.NopCloser(strings.NewReader("body"))}, nil
 	case <-req.Context().Done():
@@ -104,22 +113,74 @@ func TestHTTP(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := &base{}
 			client := &http.Client{Transport: hedgehttp.Transport(hedgetest.Fixed(t, delay), b)}
-			get := func() error {
-				resp, err := client.Get("http://example/path")
-				if err != nil {
-					return err
-				}
-				defer resp.Body.Close()
-				_, err = io.Copy(io.Discard, resp.Body)
-				return err
-			}
-			if err := get(); err != nil {
+			if err := get(client); err != nil {
 				t.Fatal(err)
 			}
 			b.sent, b.hedged = 0, hedged
-			walked(t, scene, get)
+			walked(t, scene, func() error { return get(client) })
 		})
 	}
+}
+
+func get(client *http.Client) error {
+	resp, err := client.Get("http://example/path")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// installed walks through a call that needs a hedge, as README.md installs them: default options, and a
+// minute of 100 calls a second before, so that the plan spends the budget. Latencies have a long tail,
+// and in it is that call's primary.
+func installed(t *testing.T, scene string, setLatency func(func() time.Duration), call func() error) {
+	var attempts, slow atomic.Int64
+	setLatency(func() time.Duration {
+		_, part := math.Modf(math.Phi * float64(attempts.Add(1)))
+		if slow.Swap(0) > 0 {
+			part = 0.99
+		}
+		return time.Duration(float64(2*time.Millisecond) * math.Pow(1-part, -0.8))
+	})
+	for tick := time.NewTicker(10 * time.Millisecond); attempts.Load() < 6000; <-tick.C {
+		go func() {
+			if err := call(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := call(); err != nil { // makes a new plan, if one is due
+		t.Fatal(err)
+	}
+	slow.Store(1)
+	walked(t, scene, call)
+}
+
+func TestInstalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3})
+		s := hedgetest.New(t, hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
+		client := testpb.NewTestServiceClient(cluster.ClientT(t, interceptor.DialOptions(s,
+			grpc.WithDefaultServiceConfig(balancer.ServiceConfig))...))
+		installed(t, "unary hedged, README", func(latency func() time.Duration) {
+			cluster.SetScript(func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: latency()} })
+		}, func() error { return unary(t.Context(), client) })
+		if c := s.Stats(); c.Hedges == 0 || c.HedgeWins == 0 {
+			t.Errorf("no hedge has won: %+v", c)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &base{}, hedgetest.All(t)
+		client := &http.Client{Transport: hedgehttp.Transport(s, b)}
+		installed(t, "HTTP hedged, README", func(latency func() time.Duration) { b.latency = latency },
+			func() error { return get(client) })
+		if c := s.Stats(); c.Hedges == 0 || c.HedgeWins == 0 {
+			t.Errorf("no hedge has won: %+v", c)
+		}
+	})
 }
 
 func TestUpdate(t *testing.T) {
