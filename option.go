@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -23,6 +25,7 @@ type Option interface {
 
 type config struct {
 	settings.Config
+	texts []string           // of the options, in their order
 	given map[string]scope   // the options that were given
 	rules map[[2]string]bool // those given as option and pattern
 	made  []func(*Scheduler) // by WithTrace
@@ -37,9 +40,38 @@ const (
 	anywhere                   // WithMethodOptions too
 )
 
-type optionFunc func(*config) error
+// setting is an option that sets values. Its text is its call, without values that are Go functions.
+type setting struct {
+	name string
+	to   scope
+	args []any
+	set  func(*config) error
+}
 
-func (set optionFunc) apply(c *config) error { return set(c) }
+func (s *setting) apply(c *config) error {
+	c.given[s.name] = s.to
+	c.texts = append(c.texts, s.String())
+	return s.set(c)
+}
+
+func (s *setting) String() string {
+	args := make([]string, len(s.args))
+	for i, arg := range s.args {
+		if text, ok := arg.(string); ok {
+			arg = strconv.Quote(text)
+		}
+		args[i] = fmt.Sprint(arg)
+	}
+	return s.name + "(" + strings.Join(args, ", ") + ")"
+}
+
+// asArgs returns the arguments of a setting that takes any number of values.
+func asArgs[T any](values []T) (args []any) {
+	for _, v := range values {
+		args = append(args, v)
+	}
+	return args
+}
 
 func newConfig(opts []Option) (*config, error) {
 	c, err := applied(settings.DefaultConfig(), opts)
@@ -67,21 +99,15 @@ func applied(to settings.Config, opts []Option) (*config, error) {
 	return c, errors.Join(errs...)
 }
 
-func named(name string, to scope, set func(*config) error) Option {
-	return optionFunc(func(c *config) error {
-		c.given[name] = to
-		return set(c)
-	})
-}
-
-// option returns an option that sets a value, or returns err, the error of that value.
-func option(name string, to scope, err error, set func(*settings.Config)) Option {
-	return named(name, to, func(c *config) error {
+// option returns an option that sets values, or returns err, the error of these values. args are the
+// arguments of the option's function.
+func option(name string, to scope, err error, set func(*settings.Config), args ...any) Option {
+	return &setting{name, to, args, func(c *config) error {
 		if err == nil {
 			set(&c.Config)
 		}
 		return err
-	})
+	}}
 }
 
 func refuse(outOfRange bool, format string, args ...any) error {
@@ -140,7 +166,8 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 	for _, p := range patterns {
 		err = cmp.Or(err, checkPattern(name, p))
 	}
-	return option(name, forScheduler, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
+	return option(name, forScheduler, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) },
+		asArgs(patterns)...)
 }
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that a stream can be
@@ -186,7 +213,7 @@ func WithServiceConfig(json string) Option {
 	if err != nil {
 		err = fmt.Errorf("hedge: WithServiceConfig: %w", err)
 	}
-	return option("WithServiceConfig", notForMethods, err, func(c *settings.Config) { c.ServiceConfig = parsed })
+	return option("WithServiceConfig", notForMethods, err, func(c *settings.Config) { c.ServiceConfig = parsed }, json)
 }
 
 // WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. With 0 no call
@@ -194,7 +221,7 @@ func WithServiceConfig(json string) Option {
 // connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n > race.MaxHedges, "WithMaxHedges(%d): must be 0 to %d", n, race.MaxHedges)
-	return option("WithMaxHedges", anywhere, err, func(c *settings.Config) { c.MaxHedges = n })
+	return option("WithMaxHedges", anywhere, err, func(c *settings.Config) { c.MaxHedges = n }, n)
 }
 
 // WithBudgetPercent sets the budget, in hedges per 100 calls of a target: 0 to 400, fractions
@@ -202,7 +229,7 @@ func WithMaxHedges(n int) Option {
 func WithBudgetPercent(p float64) Option {
 	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): must be 0 to %d",
 		p, settings.MaxBudgetPercent)
-	return option("WithBudgetPercent", anywhere, err, func(c *settings.Config) { c.BudgetPercent = p })
+	return option("WithBudgetPercent", anywhere, err, func(c *settings.Config) { c.BudgetPercent = p }, p)
 }
 
 // WithControl sets the size of the control group, in percent of the calls that may be hedged: 0 to
@@ -212,7 +239,7 @@ func WithBudgetPercent(p float64) Option {
 // after half an hour, or more if slow calls are clustered.
 func WithControl(percent float64) Option {
 	err := refuse(!(percent >= 0 && percent <= 100), "WithControl(%v): must be 0 to 100", percent)
-	return option("WithControl", anywhere, err, func(c *settings.Config) { c.Control = percent })
+	return option("WithControl", anywhere, err, func(c *settings.Config) { c.Control = percent }, percent)
 }
 
 // WithDryRun(true) sends no hedge and reports the predicted effect of hedging on real traffic. The
@@ -222,19 +249,19 @@ func WithControl(percent float64) Option {
 // budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] is, for hedges as fast as
 // primaries and independent of them. The tail is p99.
 func WithDryRun(on bool) Option {
-	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on })
+	return option("WithDryRun", anywhere, nil, func(c *settings.Config) { c.DryRun = on }, on)
 }
 
 // WithOff(true) leaves calls unhedged, including calls with the call option [After]. Latencies are
 // still learned. New accepts the option alone, and then learns every method. The default is false.
 func WithOff(off bool) Option {
-	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off })
+	return option("WithOff", anywhere, nil, func(c *settings.Config) { c.Off = off }, off)
 }
 
 // WithGuard(false) turns off the guard, which holds back hedges that exhaust a rate limit: see
 // [stats.Guard]. The budget and the throttle still limit hedges. The default is true.
 func WithGuard(on bool) Option {
-	return option("WithGuard", anywhere, nil, func(c *settings.Config) { c.Guard = on })
+	return option("WithGuard", anywhere, nil, func(c *settings.Config) { c.Guard = on }, on)
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. The default is every status but the
@@ -250,7 +277,8 @@ func WithGuard(on bool) Option {
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	err := checkCodes("WithNonFatalCodes", nonFatal)
 	final := rpc.CodesBut(nonFatal)
-	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = final })
+	return option("WithNonFatalCodes", anywhere, err, func(c *settings.Config) { c.Final = final },
+		asArgs(nonFatal)...)
 }
 
 // WithFailover makes the next hedge of a call due at once when an attempt fails with one of the codes.
@@ -269,7 +297,8 @@ func WithFailover(on ...codes.Code) Option {
 	if len(on) == 0 {
 		failover = rpc.CodesOf(codes.Unavailable)
 	}
-	return option("WithFailover", anywhere, err, func(c *settings.Config) { c.Failover = failover })
+	return option("WithFailover", anywhere, err, func(c *settings.Config) { c.Failover = failover },
+		asArgs(on)...)
 }
 
 // checkCodes returns an error for each code that is not the code of an error.
@@ -291,7 +320,7 @@ func WithHedgeLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithHedgeLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)
 	limit := &guard.HedgeLimit{N: n, Per: per}
-	return option("WithHedgeLimit", notForMethods, err, func(c *settings.Config) { c.HedgeLimit = limit })
+	return option("WithHedgeLimit", notForMethods, err, func(c *settings.Config) { c.HedgeLimit = limit }, n, per)
 }
 
 // WithWindow sets the window, the time for which latencies are remembered: 10 ms or more; the
@@ -300,7 +329,7 @@ func WithHedgeLimit(n int, per time.Duration) Option {
 func WithWindow(d time.Duration) Option {
 	const least = 10 * time.Millisecond
 	err := refuse(d < least, "WithWindow(%v): must be at least %v", d, least)
-	return option("WithWindow", forScheduler, err, func(c *settings.Config) { c.Window = d })
+	return option("WithWindow", forScheduler, err, func(c *settings.Config) { c.Window = d }, d)
 }
 
 // WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. The
@@ -320,7 +349,7 @@ func WithWindow(d time.Duration) Option {
 //	up to 420 KB     each control group of WithControl, per method
 func WithMaxMethods(methods int) Option {
 	err := refuse(methods < 1, "WithMaxMethods(%d): must be at least 1", methods)
-	return option("WithMaxMethods", forScheduler, err, func(c *settings.Config) { c.MaxMethods = methods })
+	return option("WithMaxMethods", forScheduler, err, func(c *settings.Config) { c.MaxMethods = methods }, methods)
 }
 
 // WithTargetName sets the function that names a connection's target; by default the name is the

@@ -58,7 +58,7 @@ func ruling(
 	if of == "method" {
 		own, needed = notForMethods, anywhere
 	}
-	return named(name, own, func(c *config) error {
+	return &setting{name, own, append([]any{pattern}, asArgs(opts)...), func(c *config) error {
 		if wrong != nil {
 			return wrong
 		}
@@ -84,5 +84,5 @@ func ruling(
 			},
 		})
 		return refuse(twice, "%s(%q): must not be given twice", name, pattern)
-	})
+	}}
 }

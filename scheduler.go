@@ -27,7 +27,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := (*Scheduler)(registry.New(c.Config))
+	s := (*Scheduler)(registry.New(c.Config, c.texts))
 	for _, made := range c.made {
 		made(s)
 	}
@@ -39,10 +39,12 @@ func New(opts ...Option) (*Scheduler, error) {
 // latencies, budgets, counts and pauses are kept. Calls that begin after Update returns use the new
 // configuration; earlier calls keep theirs.
 //
-// [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay as New set
-// them, and need not be repeated. A different window or number of methods is an error. A trace,
-// logger or target name is ignored, or an error if New was given none. Update returns the errors of
-// New, and an error for a nil scheduler. After an error nothing has changed.
+// [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay in force, and
+// need not be repeated. A different window or number of methods is an error once a call was made. A
+// trace, logger or target name is ignored, or an error if New was given none. Update returns the
+// errors of New, and an error for a nil scheduler. After an error nothing has changed, except that
+// [WithOff](true), if it is among the options, is in force beside the old ones: a mistake elsewhere
+// must not keep hedging on.
 //
 // Update may be called concurrently. It takes a few microseconds per known method.
 func (s *Scheduler) Update(opts ...Option) error {
@@ -51,25 +53,26 @@ func (s *Scheduler) Update(opts ...Option) error {
 		return errors.New("hedge: Update: the scheduler must be made by New")
 	}
 	c, err := newConfig(opts)
-	if err != nil {
-		return err
-	}
 	old := r.Config()
 	given := func(option string) bool { _, given := c.given[option]; return given }
-	err = errors.Join(
-		refuse(given("WithWindow") && c.Window != old.Window,
-			"Update: WithWindow(%v): must be %v, as set by New", c.Window, old.Window),
-		refuse(given("WithMaxMethods") && c.MaxMethods != old.MaxMethods,
-			"Update: WithMaxMethods(%d): must be %d, as set by New", c.MaxMethods, old.MaxMethods),
+	err = errors.Join(err,
 		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: must be given to New"),
 		refuse(given("WithTrace") && !old.Traced, "Update: WithTrace: must be given to New"),
 		refuse(given("WithLogger") && !old.Logged, "Update: WithLogger: must be given to New"))
-	if err != nil {
-		return err
+	c.Reporting = old.Reporting
+	if !given("WithWindow") {
+		c.Window = old.Window
 	}
-	c.Window, c.MaxMethods, c.Reporting = old.Window, old.MaxMethods, old.Reporting
-	r.Update(c.Config)
-	return nil
+	if !given("WithMaxMethods") {
+		c.MaxMethods = old.MaxMethods
+	}
+	if err == nil {
+		err = r.Update(c.Config, c.texts)
+	}
+	if err != nil {
+		r.Refuse(err, c.Off)
+	}
+	return err
 }
 
 func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(s) }

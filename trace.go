@@ -35,7 +35,7 @@ type Trace struct {
 // traces of repeated options are all called, in the order of the options. t must not be nil; later
 // changes of t have no effect. [Scheduler.Update] keeps the traces.
 func WithTrace(t *Trace) Option {
-	return named("WithTrace", forScheduler, func(c *config) error {
+	return &setting{name: "WithTrace", to: forScheduler, set: func(c *config) error {
 		if t == nil {
 			return errors.New("hedge: WithTrace(nil): must not be nil")
 		}
@@ -57,7 +57,7 @@ func WithTrace(t *Trace) Option {
 			}
 		})
 		return nil
-	})
+	}}
 }
 
 func callHook[E any](hook func(E), event E) {

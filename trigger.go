@@ -20,7 +20,7 @@ func WithTrigger(t Trigger) Option {
 		case !t.fixed:
 			c.Quantile = t.quantile
 		}
-	})
+	}, t)
 }
 
 // Trigger determines the delay after which calls are hedged. Make one with [Auto], [Percentile] or
@@ -93,7 +93,7 @@ func (t Trigger) String() string {
 // minimum, scheduling noise would cause hedges of methods with latencies of microseconds.
 func WithMinDelay(d time.Duration) Option {
 	err := refuse(d < 0, "WithMinDelay(%v): must not be negative", d)
-	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = min(d, race.Longest) })
+	return option("WithMinDelay", anywhere, err, func(c *settings.Config) { c.MinDelay = min(d, race.Longest) }, d)
 }
 
 // WithWarmup sets how many calls of a method are observed before its learned delay is used, and the
@@ -103,5 +103,6 @@ func WithWarmup(calls int, delay time.Duration) Option {
 	err := errors.Join(
 		refuse(calls < 0, "WithWarmup(%d, %v): calls must not be negative", calls, delay),
 		refuse(delay < 0, "WithWarmup(%d, %v): delay must not be negative", calls, delay))
-	return option("WithWarmup", anywhere, err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay })
+	return option("WithWarmup", anywhere, err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay },
+		calls, delay)
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
@@ -40,7 +41,7 @@ func Parse(data []byte) ([]hedge.Option, error) {
 		return nil, fmt.Errorf("hedge: config: %w", err)
 	}
 	opts, err := options(m.ProtoReflect(), 0)
-	if err = errors.Join(emptyLists(data, m.ProtoReflect().Descriptor().Fields()), err); err == nil {
+	if err = errors.Join(misread(data, m.ProtoReflect().Descriptor(), 0), err); err == nil {
 		_, err = hedge.New(append(opts, hedge.WithAllMethods())...) // which finds values out of range
 	}
 	if err != nil {
@@ -49,21 +50,75 @@ func Parse(data []byte) ([]hedge.Option, error) {
 	return opts, nil
 }
 
-// emptyLists returns an error for each empty list of patterns. In a message it is the same as no
-// list, so that {"methods": [], "idempotentOnly": true} would select methods that the list excludes.
-func emptyLists(data []byte, fields protoreflect.FieldDescriptors) (err error) {
+// misread returns an error for each value that protobuf's JSON reads as another one: an empty list of
+// patterns, which is no list in a message, so that {"methods": [], "idempotentOnly": true} would select
+// methods that the list excludes; and a number in quotes. depth is as in options.
+func misread(data []byte, m protoreflect.MessageDescriptor, depth int) (err error) {
 	var given map[string]json.RawMessage
 	_ = json.Unmarshal(data, &given) // protojson has checked it
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		f := fields.ByJSONName(name)
+		f := m.Fields().ByJSONName(name)
 		if f == nil {
-			f = fields.ByTextName(name)
+			f = m.Fields().ByTextName(name)
 		}
-		if text := bytes.TrimLeft(given[name], "[ \t\r\n"); f.IsList() && text[0] == ']' {
-			err = errors.Join(err, fmt.Errorf("%s: must have at least one pattern", name))
+		text := string(bytes.TrimSpace(given[name]))
+		switch {
+		case f.IsMap() && depth < 2:
+			var rules map[string]json.RawMessage
+			_ = json.Unmarshal(given[name], &rules)
+			for _, pattern := range slices.Sorted(maps.Keys(rules)) {
+				err = within(err, fmt.Sprintf("%s[%q]: ", name, pattern), misread(rules[pattern], f.MapValue().Message(), depth+1))
+			}
+		case f.IsList() && strings.HasPrefix(strings.TrimLeft(text, "[ \t\r\n"), "]"):
+			err = within(err, name, errors.New(": must have at least one pattern"))
+		case f.Message() != nil && f.Message().ParentFile() == m.ParentFile() && !f.IsMap():
+			err = within(err, name+".", misread(given[name], f.Message(), depth))
+		case f.Kind() != protoreflect.StringKind && strings.HasPrefix(text, `"`):
+			err = within(err, name, fmt.Errorf(": %s: must not be in quotes", text))
 		}
 	}
 	return err
+}
+
+// within joins an error of a part to err.
+func within(err error, part string, of error) error {
+	if of == nil {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("%s%w", part, of))
+}
+
+// Update is [hedge.Scheduler.Update] with the options of a JSON object. It returns the errors of Parse
+// and of that method, and records them for the page of package debug. After an error the options in
+// force stay, except that "off": true takes effect in any case, also in a text that is malformed after
+// it. Update may be called concurrently.
+func Update(s *hedge.Scheduler, data []byte) error {
+	opts, err := Parse(data)
+	if err == nil {
+		return s.Update(opts...)
+	}
+	(*registry.Registry)(s).Refuse(err, switchesOff(data))
+	return err
+}
+
+// switchesOff reports whether a JSON object has "off": true before its first syntax error.
+func switchesOff(data []byte) (off bool) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return false
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return off
+		}
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return off
+		}
+		off = off || name == "off" && string(value) == "true"
+	}
+	return off
 }
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the

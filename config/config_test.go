@@ -118,6 +118,13 @@ func TestParse_Errors(t *testing.T) {
 		{`{"maxHedge": 2}`, `(line 1:2): unknown field "maxHedge"`},
 		{`{"maxHedges": 2, "maxHedges": 3}`, `duplicate field "maxHedges"`},
 		{`{"maxHedges": 7}`, "WithMaxHedges(7): must be 0 to 4"},
+		{`{"maxHedges": "2"}`, `maxHedges: "2": must not be in quotes`},
+		{`{"budgetPercent": "NaN"}`, `budgetPercent: "NaN": must not be in quotes`},
+		{`{"warmup": {"calls": "3"}}`, `warmup.calls: "3": must not be in quotes`},
+		{`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"max_hedges": "2"}}}}}`,
+			`targetOptions["t"]: methodOptions["/s/M"]: max_hedges: "2": must not be in quotes`},
+		{`{"readOnlyMethods": ["/shop.Catalog/* "]}`,
+			`WithReadOnlyMethods("/shop.Catalog/* "): must not begin or end with white space`},
 		{`{"maxHedges": "two"}`, `invalid value for int32 field maxHedges: "two"`},
 		{`{"maxMethods": 1e19}`, "maxMethods: 1e19"},
 		{`{"budgetPercent": 1000}`, "WithBudgetPercent(1000)"},
@@ -162,6 +169,44 @@ func TestParse_Errors(t *testing.T) {
 		got := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ") // protobuf writes either space
 		if !strings.Contains(got, want) || want != "" && !strings.HasPrefix(got, "hedge: config: ") {
 			t.Errorf("%.200s: error %.400q has no %q", text, got, want)
+		}
+	}
+}
+
+// After an error the options in force stay, but "off": true takes effect.
+func TestUpdate(t *testing.T) {
+	for _, tc := range []struct {
+		text, err string
+		off       bool
+		maxHedges int
+	}{
+		{text: `{"allMethods": true, "maxHedges": 1}`, maxHedges: 1},
+		{text: `{"allMethods": true, "maxHedges": 1, "off": true}`, off: true, maxHedges: 1},
+		{text: `{"window": "10s", "off": true}`, err: "WithWindow(10s): must be 30s", off: true, maxHedges: 3},
+		{text: `{"window": "10s"}`, err: "option that selects methods", maxHedges: 3},
+		{text: `{"maxHedges": 9, "off": true}`, err: "WithMaxHedges(9)", off: true, maxHedges: 3},
+		{text: `{"off": true, "maxHedge": 9}`, err: "unknown field", off: true, maxHedges: 3},
+		{text: `{"maxHedges": "two", "off": true}`, err: "invalid value", off: true, maxHedges: 3},
+		{text: `{"off": true, "maxHedges": 2`, err: "unexpected EOF", off: true, maxHedges: 3},
+		{text: `{"off": true, "maxHedges": 2,}`, err: "line 1:30", off: true, maxHedges: 3},
+		{text: `{"maxHedges": {, "off": true}`, err: "line 1:15", maxHedges: 3},
+		{text: `{"off": "true"}`, err: "bool field off", maxHedges: 3},
+		{text: `{"off": false, "maxHedges": 9}`, err: "WithMaxHedges(9)", maxHedges: 3},
+		{text: `{"methodOptions": {"/s/M": {"off": true, "maxHedges": 9}}}`, err: "WithMaxHedges(9)", maxHedges: 3},
+		{text: ``, err: "line 1:1", maxHedges: 3},
+		{text: `true`, err: "line 1:1", maxHedges: 3},
+	} {
+		s := hedgetest.All(t, hedge.WithMaxHedges(3))
+		r := (*registry.Registry)(s)
+		r.Method("t", "/s/M", time.Now())
+		err := config.Update(s, []byte(tc.text))
+		c := r.Method("t", "/s/M", time.Now()).Settings()
+		if c.Off != tc.off || c.MaxHedges != tc.maxHedges {
+			t.Errorf("%s: off %v, %d hedges, want %v, %d", tc.text, c.Off, c.MaxHedges, tc.off, tc.maxHedges)
+		}
+		got := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
+		if (err == nil) != (tc.err == "") || !strings.Contains(got, tc.err) || r.Configured().Refused != err {
+			t.Errorf("%s: error %v, recorded as %v, want %q", tc.text, err, r.Configured().Refused, tc.err)
 		}
 	}
 }

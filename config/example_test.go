@@ -25,3 +25,17 @@ func ExampleParse() {
 	// <nil>
 	// hedge: config: WithMethodOptions("/pkg.Svc/GetAll"): WithMaxHedges(9): must be 0 to 4
 }
+
+// The file of a running process changes. A mistake leaves the options in force, but "off": true takes
+// effect.
+func ExampleUpdate() {
+	s, err := hedge.New(hedge.WithOff(true)) // until the first update
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(config.Update(s, []byte(`{"readOnlyMethods": ["/pkg.Svc/Get*"]}`)))
+	fmt.Println(config.Update(s, []byte(`{"readOnlyMethods": ["/pkg.Svc/Get*"], "off": true, "maxHedges": 9}`)))
+	// Output:
+	// <nil>
+	// hedge: config: WithMaxHedges(9): must be 0 to 4
+}

@@ -121,11 +121,13 @@ func accepted(accept string) string {
 // view is the content of the page at one moment. In JSON, times of type time.Duration are
 // nanoseconds.
 type view struct {
-	At            time.Time    `json:"at"`
-	Paused        bool         `json:"paused"`
-	BudgetPercent float64      `json:"budget_percent"`
-	Totals        stats.Counts `json:"totals"`
-	Methods       []row        `json:"methods"`
+	At            time.Time `json:"at"`
+	Paused        bool      `json:"paused"`
+	BudgetPercent float64   `json:"budget_percent"`
+	// Configuration has the options in force, and the last update that was refused.
+	Configuration configuration `json:"configuration"`
+	Totals        stats.Counts  `json:"totals"`
+	Methods       []row         `json:"methods"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
 	NotShown int64  `json:"not_shown"`
 	Filter   string `json:"filter,omitempty"`
@@ -155,7 +157,8 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	config := known.Config()
 	v := &view{
 		At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent,
-		Totals: s.Stats(), Filter: filter, Methods: []row{},
+		Configuration: newConfiguration(known.Configured()),
+		Totals:        s.Stats(), Filter: filter, Methods: []row{},
 	}
 	all := s.Methods()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {

@@ -31,8 +31,8 @@ func ExampleHandler() {
 	if err != nil {
 		panic(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "\n")
-	fmt.Print(rest)
+	lines := strings.Split(string(text), "\n")
+	fmt.Println(lines[1])
 	// Output:
 	// 0 calls, 0 hedged, extra load 0.0% of a budget of 10%; hedges answered 0.0% of hedged calls
 }

@@ -63,18 +63,18 @@ func run(w io.Writer) error {
 	go server.Serve(listener)
 	defer server.Stop()
 
+	// Hedging is off until the file is in force. The logger belongs to the scheduler, as traces and
+	// metrics do: updates keep it.
+	s, err := hedge.New(hedge.WithOff(true), hedge.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	if err != nil {
+		return err
+	}
 	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
+	if err == nil {
+		err = hedgeconfig.Update(s, data)
 	}
-	opts, err := hedgeconfig.Parse(data)
 	if err != nil {
-		return err
-	}
-	// The logger belongs to the scheduler, as traces and metrics do: updates keep it.
-	s, err := hedge.New(append(opts, hedge.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))...)
-	if err != nil {
-		return err
+		slog.Error("hedging: off until the file is mended", "error", err)
 	}
 	conn, err := grpc.NewClient(listener.Addr().String(),
 		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -92,10 +92,10 @@ func run(w io.Writer) error {
 	for _, step := range []struct{ text, content string }{
 		{"The file allows a budget of 10%", first},
 		{"The file switches the method off", off},
-		{"The file has a mistake, so nothing changes", mistake},
+		{"The file has a mistake, so the options stay", mistake},
 	} {
 		if step.content != first {
-			if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
+			if err := replace(file, step.content); err != nil {
 				return err
 			}
 			if err := <-updated; err != nil {
@@ -113,10 +113,20 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// watch updates the scheduler when the content of the file is no longer last. A mistake in the file
-// changes nothing, nor does a file that cannot be read; both are logged. It sends the error, nil
-// once the options are in force, to updated, which has room for one, and never waits for a reader. A
-// program that has a library for watching files uses that instead of a ticker.
+// replace writes a file beside the old one and renames it: a file that is read while it is written has
+// a mistake.
+func replace(file, content string) error {
+	if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// watch updates the scheduler when the content of the file is no longer last. After a mistake in the
+// file the options in force stay, but "off": true takes effect. A file that cannot be read changes
+// nothing. Both are logged. watch sends the error, nil once the options are in force, to updated, which
+// has room for one, and never waits for a reader. A program that has a library for watching files uses
+// that instead of a ticker.
 func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -132,15 +142,11 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 			slog.Error("hedging: the file cannot be read, so the options stay", "error", err)
 		}
 		unreadable = err != nil
-		if err != nil || len(data) == 0 || bytes.Equal(data, last) { // an empty file is about to be written
+		if err != nil || bytes.Equal(data, last) {
 			continue
 		}
 		last = data
-		opts, err := hedgeconfig.Parse(data)
-		if err == nil {
-			err = s.Update(opts...)
-		}
-		if err != nil {
+		if err = hedgeconfig.Update(s, data); err != nil {
 			slog.Error("hedging: the file has a mistake, so the options stay", "error", err)
 		}
 		select {

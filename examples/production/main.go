@@ -50,8 +50,10 @@ import (
 )
 
 // stages are the contents of the file, in order. docs/rollout.md has more stages, of days instead
-// of seconds; its last one keeps a control group of 1 percent, to go on measuring the gain.
+// of seconds; its last one keeps a control group of 1 percent, to go on measuring the gain. The first
+// file has a mistake: the process starts without hedging, and recovers when the file does.
 var stages = []struct{ name, file string }{
+	{"a mistake", `{"readOnlyMethods": ["/helloworld.Greeter/*"`},
 	{"dry run", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "dryRun": true}`},
 	{"control 99", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "control": 99}`},
 	{"control 0", `{"readOnlyMethods": ["/helloworld.Greeter/*"]}`},
@@ -100,11 +102,7 @@ func run(w io.Writer) error {
 	meters := metric.NewMeterProvider(metric.WithReader(exporter))
 	defer meters.Shutdown(context.Background())
 
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	s, err := newScheduler(data, meters)
+	s, data, err := newScheduler(file, meters)
 	if err != nil {
 		return err
 	}
@@ -131,18 +129,26 @@ func run(w io.Writer) error {
 	return scrape(w, url)
 }
 
-// newScheduler returns a scheduler with the options of the file's data. Logs and metrics belong to the
-// scheduler: updates keep them.
-func newScheduler(data []byte, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
-	options, err := hedgeconfig.Parse(data)
-	if err != nil {
-		return nil, err
-	}
+// newScheduler returns a scheduler with the options of the file. It is off if the file is missing or
+// has a mistake: running processes survive that, and a process that starts must too. Logs and metrics
+// belong to the scheduler: updates keep them.
+func newScheduler(file string, meters *metric.MeterProvider) (s *hedge.Scheduler, data []byte, err error) {
 	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return hedge.New(append(options, telemetry, hedge.WithLogger(slog.Default()))...)
+	s, err = hedge.New(hedge.WithOff(true), telemetry, hedge.WithLogger(slog.Default()))
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err = os.ReadFile(file)
+	if err == nil {
+		err = hedgeconfig.Update(s, data)
+	}
+	if err != nil {
+		slog.Error("hedging: off until the file is mended", "error", err)
+	}
+	return s, data, nil
 }
 
 // seen counts calls and retries as interceptors outside hedging see them.
@@ -182,10 +188,20 @@ func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, s
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-// watch updates the scheduler when the content of the file is no longer last. A mistake in the file
-// changes nothing, nor does a file that cannot be read; both are logged. It sends the error, nil
-// once the options are in force, to updated, which has room for one, and never waits for a reader. A
-// program that has a library for watching files uses that instead of a ticker.
+// replace writes a file beside the old one and renames it: a file that is read while it is written has
+// a mistake.
+func replace(file, content string) error {
+	if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// watch updates the scheduler when the content of the file is no longer last. After a mistake in the
+// file the options in force stay, but "off": true takes effect. A file that cannot be read changes
+// nothing. Both are logged. watch sends the error, nil once the options are in force, to updated, which
+// has room for one, and never waits for a reader. A program that has a library for watching files uses
+// that instead of a ticker.
 func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, updated chan error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -201,15 +217,11 @@ func watch(ctx context.Context, file string, last []byte, s *hedge.Scheduler, up
 			slog.Error("hedging: the file cannot be read, so the options stay", "error", err)
 		}
 		unreadable = err != nil
-		if err != nil || len(data) == 0 || bytes.Equal(data, last) { // an empty file is about to be written
+		if err != nil || bytes.Equal(data, last) {
 			continue
 		}
 		last = data
-		options, err := hedgeconfig.Parse(data)
-		if err == nil {
-			err = s.Update(options...)
-		}
-		if err != nil {
+		if err = hedgeconfig.Update(s, data); err != nil {
 			slog.Error("hedging: the file has a mistake, so the options stay", "error", err)
 		}
 		select {
@@ -240,7 +252,7 @@ func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, 
 	}
 	for i, next := range stages {
 		if i > 0 { // the first is in force already
-			if err := os.WriteFile(file, []byte(next.file), 0o600); err != nil {
+			if err := replace(file, next.file); err != nil {
 				return err
 			}
 			if err := <-updated; err != nil {

@@ -81,9 +81,79 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 	}
 }
 
+// A mistake in an update keeps hedging neither on nor off: WithOff(true) beside it takes effect, for
+// targets with options of their own too, until an update without a mistake.
+func TestRule20_OffTakesEffectBesideAMistake(t *testing.T) {
+	good := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(400),
+		hedge.WithTargetOptions("own", hedge.WithMaxHedges(1))}
+	for name, mistake := range map[string]hedge.Option{
+		"another window":  hedge.WithWindow(time.Hour),
+		"out of range":    hedge.WithMaxHedges(9),
+		"not of updates":  hedge.WithLogger(slog.Default()),
+		"no method":       nil,
+		"another mistake": hedge.WithMethods("GET"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hedgetest.New(t, good...)
+				want := func(when string, other, own int64) {
+					t.Helper()
+					for target, want := range map[string]int64{"other": other, "own": own} {
+						if got := hedgesOf(t, s, t.Context(), target, "/s/M"); got != want {
+							t.Errorf("%s: %d hedges to %s, want %d", when, got, target, want)
+						}
+					}
+				}
+				want("at first", 2, 1)
+				if err := s.Update(mistake, hedge.WithOff(false)); err == nil {
+					t.Error("the mistake is no error")
+				}
+				want("after a mistake", 2, 1)
+				err := s.Update(mistake, hedge.WithMaxHedges(-1), hedge.WithOff(true))
+				if c := (*registry.Registry)(s).Configured(); err == nil || c.Refused != err || len(c.Options) != len(good)+1 {
+					t.Errorf("the error is %v, recorded as %v, with the options %q", err, c.Refused, c.Options)
+				}
+				want("after a mistake beside WithOff", 0, 0)
+				hedgetest.Update(t, s, good...)
+				want("after an update", 2, 1)
+			})
+		})
+	}
+}
+
+// The page shows each option as it is written in Go.
+func TestUpdate_TextsOfOptions(t *testing.T) {
+	s := hedgetest.New(t, hedge.WithReadOnlyMethods("/s/Get*", "/s/M"), hedge.WithFailover(codes.Aborted), nil,
+		hedge.WithWarmup(3, time.Second), hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(time.Second))),
+		hedge.WithAcceptable(nil), hedge.WithTrace(new(hedge.Trace)), hedge.WithIdempotentOnly(),
+		hedge.WithTargetOptions("dns:///*", hedge.WithHedgeLimit(7, time.Minute),
+			hedge.WithMethodOptions("/s/M", hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithOff(true))))
+	want := []string{`WithReadOnlyMethods("/s/Get*", "/s/M")`, `WithFailover(Aborted)`, `WithWarmup(3, 1s)`,
+		`WithTrigger(Auto(NoLaterThan(1s)))`, `WithAcceptable()`, `WithTrace()`, `WithIdempotentOnly()`,
+		`WithTargetOptions("dns:///*", WithHedgeLimit(7, 1m0s), ` +
+			`WithMethodOptions("/s/M", WithTrigger(Fixed(1ms)), WithOff(true)))`}
+	if got := (*registry.Registry)(s).Configured().Options; !slices.Equal(got, want) {
+		t.Errorf("the options are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The window and the number of methods can change until the first call.
+func TestUpdate_BeforeTheFirstCall(t *testing.T) {
+	s := hedgetest.New(t, hedge.WithOff(true))
+	hedgetest.Update(t, s, hedge.WithAllMethods(), hedge.WithWindow(time.Hour), hedge.WithMaxMethods(7))
+	if c := (*registry.Registry)(s).Config(); c.Window != time.Hour || c.MaxMethods != 7 || c.Off {
+		t.Errorf("a window of %v, %d methods, off %v; want those of the update", c.Window, c.MaxMethods, c.Off)
+	}
+	hedgetest.Update(t, s, hedge.WithAllMethods())
+	if c := (*registry.Registry)(s).Config(); c.Window != time.Hour || c.MaxMethods != 7 {
+		t.Errorf("a window of %v, %d methods; an update without them must keep them", c.Window, c.MaxMethods)
+	}
+}
+
 // An update with an error changes nothing.
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
+	(*registry.Registry)(s).Method("t", "/s/M", time.Now())
 	all := hedge.WithAllMethods()
 	for _, tc := range []struct {
 		want    string // "": no error
@@ -91,7 +161,7 @@ func TestUpdate_Errors(t *testing.T) {
 	}{
 		{"", []hedge.Option{all}},
 		{"", []hedge.Option{all, hedge.WithWindow(time.Minute)}},
-		{"WithWindow(1h0m0s): must be 1m0s, as set by New", []hedge.Option{all, hedge.WithWindow(time.Hour)}},
+		{"WithWindow(1h0m0s): must be 1m0s, as in the first call", []hedge.Option{all, hedge.WithWindow(time.Hour)}},
 		{"WithMaxMethods(10000)", []hedge.Option{all, hedge.WithMaxMethods(10_000)}},
 		{"WithMaxHedges(9)", []hedge.Option{all, hedge.WithMaxHedges(9)}},
 		{"option that selects methods", []hedge.Option{hedge.WithMaxHedges(1)}},

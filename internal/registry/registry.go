@@ -4,6 +4,7 @@ package registry
 
 import (
 	"container/list"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -36,7 +37,9 @@ type Registry struct {
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
-	updating sync.Mutex // serializes Update; locked before mu
+	updating   sync.Mutex // serializes Update and Refuse, and guards configured; locked before mu
+	configured Configured
+
 	mu       sync.Mutex // serializes changes of targets, methods and names; no rule is compared or applied under it
 	named    int        // in names
 	once     list.List  // the methods with a single call, as far as makeRoom knows
@@ -46,9 +49,11 @@ type Registry struct {
 }
 
 // New returns a registry. If the environment variable BySwitch is set, hedging is paused: in an
-// emergency, any value that is not clearly a no must count as a yes.
-func New(c settings.Config) *Registry {
+// emergency, any value that is not clearly a no must count as a yes. options are the texts of the
+// options that made c.
+func New(c settings.Config, options []string) *Registry {
 	r := &Registry{origin: time.Now()}
+	r.configured = Configured{Options: options, At: r.origin}
 	r.config.Store(&c)
 	r.sweep.Store(sweepEvery)
 	value := os.Getenv(BySwitch)
@@ -211,17 +216,41 @@ func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 	return stats.NoReason
 }
 
-// Update replaces the configuration for calls that begin afterwards.
-func (r *Registry) Update(c settings.Config) {
+// Update replaces the configuration for calls that begin afterwards. options are the texts of the
+// options that made c. Once a method is known, another window or bound on methods is an error.
+func (r *Registry) Update(c settings.Config, options []string) error {
 	r.updating.Lock()
 	defer r.updating.Unlock()
+	if err := r.replace(c); err != nil {
+		return err
+	}
+	r.configured.Options, r.configured.At = options, time.Now()
+	return nil
+}
+
+// replace puts c in force. r.updating must be held.
+func (r *Registry) replace(c settings.Config) error {
 	r.mu.Lock()
-	r.config.Store(&c) // methods that are made from now on have it
-	methods := r.methods()
+	methods, old := r.methods(), r.config.Load()
+	var err error
+	switch {
+	case len(methods) == 0:
+	case c.Window != old.Window:
+		err = fmt.Errorf("hedge: Update: WithWindow(%v): must be %v, as in the first call", c.Window, old.Window)
+	case c.MaxMethods != old.MaxMethods:
+		err = fmt.Errorf("hedge: Update: WithMaxMethods(%d): must be %d, as in the first call", c.MaxMethods, old.MaxMethods)
+	}
+	if err == nil {
+		r.config.Store(&c) // methods that are made from now on have it
+	}
 	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	for _, m := range methods {
 		m.update(c.For(m.Target.Name, m.Name))
 	}
+	return nil
 }
 
 func (m *Method) update(to *settings.Settings) {

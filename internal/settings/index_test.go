@@ -129,8 +129,8 @@ func TestRules_WithoutTheLock(t *testing.T) {
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	r = registry.New(c)
+	r = registry.New(c, nil)
 	r.Method("t", "/s/M", time.Now())
 	r.Method("t", "/s/N", time.Now())
-	r.Update(c)
+	_ = r.Update(c, nil)
 }

@@ -44,6 +44,9 @@ func CheckPattern(p string, grpc bool) error {
 	if !utf8.ValidString(p) {
 		return errors.New("must be valid UTF-8")
 	}
+	if strings.TrimSpace(p) != p {
+		return errors.New("must not begin or end with white space")
+	}
 	if isRoute(p) && !grpc && !service.MatchString(p) {
 		if strings.ContainsAny(p, "*?[") || strings.Contains(p, "//") {
 			return errors.New("must be a clean path with wildcards of the form {name} or {name...}")
