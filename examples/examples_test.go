@@ -61,6 +61,14 @@ var outputs = map[string][]string{
 		`hedge: config: WithBudgetPercent\(1000\): must be 0 to 400`,
 		`The file has a mistake, so the options stay: 0 hedges in 400 calls\.`,
 	},
+	"prometheus": {
+		`hedge_calls_total\{method="shop.Catalog/Get",target="dns:///shop:443"\} 1000`,
+		`hedge_delay_seconds\{method="shop.Catalog/Get",target="dns:///shop:443"\} 0\.0\d+`,
+		`hedge_no_budget_total\{method="shop.Catalog/Get",target="dns:///shop:443"\} \d+`,
+		`hedge_p99_seconds\{method="shop.Catalog/Get",target="dns:///shop:443"\} 0\.0\d+`,
+		`hedge_sent_total\{method="shop.Catalog/Get",target="dns:///shop:443"\} [1-9]\d*`,
+		`hedge_won_total\{method="shop.Catalog/Get",target="dns:///shop:443"\} [1-9]\d*`,
+	},
 	"production": {
 		`stage\s+calls\s+p50\s+p99\s+p99 with hedges, predicted\s+hedges\s+would be hedged`,
 		`a mistake\s+800\s+` + duration + `\s+` + duration + `\s+0s\s+0\s+0`,
