@@ -330,19 +330,13 @@ func (a *attempt) drop() {
 // closed.
 func (a *attempt) deliver() (*http.Response, error) {
 	a.own()
-	if a.err != nil || a.res == nil || a.hasNone() || a.endedWithItsHeaders() {
+	if a.err != nil || a.res == nil || a.hasNone() {
 		a.cancel(nil)
 	} else {
 		from, _ := a.res.Body.(copied)
 		a.res.Body = body{&a.body, a, a.call.Age(), from.of}
 	}
 	return a.res, a.err
-}
-
-// endedWithItsHeaders reports whether a response over HTTP/2 ended with its headers, which net/http
-// shows by a length that the server has not sent. Otherwise trailers may follow, also after no body.
-func (a *attempt) endedWithItsHeaders() bool {
-	return a.res.ProtoMajor > 1 && a.res.ContentLength == 0 && a.res.Header.Get("Content-Length") == ""
 }
 
 // Run sends a hedge.
