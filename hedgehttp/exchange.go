@@ -63,7 +63,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	hedged, ctx := x.call.Hedged, req.Context()
 	x.again = (hedged || settings.IsSafe(req.Method)) && (isNone(req.Body) || x.upload != nil)
 	if hedged {
-		ctx, x.primary.cancel = context.WithCancelCause(ctx)
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		x.primary.cancel = func(cause error) { x.primary.lose(cause, cancel) }
+		x.trace.GotFirstResponseByte = x.primary.responseBegins
 		x.trace.GotConn = func(to httptrace.GotConnInfo) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
@@ -166,7 +169,8 @@ func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
 	}
 	// The race's context would end before the caller has read a rejected response that wins.
 	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
-	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { cancel(cause); freeRace(cause) }
+	free := func(cause error) { cancel(cause); freeRace(cause) }
+	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { h.lose(cause, free) }
 	x.mu.Lock()
 	x.hedges = append(x.hedges, h)
 	x.mu.Unlock()
@@ -215,6 +219,7 @@ type attempt struct {
 	made    bool         // WithHedgeRequest made the request
 	started atomic.Bool  // the request is being sent, or will not be
 	settled atomic.Bool  // settle was called
+	arrival atomic.Int32 // begun and returned: see lose
 	notes   atomic.Int32 // waits and raced: see free
 }
 
@@ -299,6 +304,7 @@ const (
 // as its response arrives, it may fail the next request on that connection, with the loser's cause.
 // Such a request is sent again if it may be.
 func (a *attempt) send(rt http.RoundTripper) {
+	defer a.arrival.Or(returned)
 	a.res, a.err = rt.RoundTrip(a.req)
 	for errors.Is(a.err, rpc.ErrLost) && a.again && !a.made && a.req.Context().Err() == nil {
 		a.setBody()
@@ -309,6 +315,27 @@ func (a *attempt) send(rt http.RoundTripper) {
 	}
 	a.judge()
 }
+
+const (
+	begun    = 1 << iota // the response begins to arrive
+	returned             // RoundTrip of the transport has returned
+)
+
+func (a *attempt) responseBegins() { a.arrival.Or(begun) }
+
+// lose cancels the attempt, but a loser whose response begins to arrive a moment later: package net/http
+// may put its connection into the pool before it notices the end of the context, and would then fail the
+// next request on it.
+func (a *attempt) lose(cause error, cancel context.CancelCauseFunc) {
+	if cause == rpc.ErrLost && a.arrival.Load() == begun {
+		time.AfterFunc(arrives, func() { cancel(cause) })
+		return
+	}
+	cancel(cause)
+}
+
+// arrives is the time in which the headers of a response that has begun arrive.
+const arrives = time.Millisecond
 
 // settle is called when the answer is known, and for a loser. The second call closes the response.
 func (a *attempt) settle() {
@@ -348,7 +375,8 @@ func (a *attempt) Run(ctx *race.Context) race.End {
 	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
 	met := false
 	hooks := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		DNSStart: func(httptrace.DNSStartInfo) {},
+		DNSStart:             func(httptrace.DNSStartInfo) {},
+		GotFirstResponseByte: a.responseBegins,
 		GotConn: func(to httptrace.GotConnInfo) { // again if package net/http tries another connection
 			a.mu.Lock()
 			primary := a.conn

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -259,6 +260,28 @@ func TestTransport_ManyFailures(t *testing.T) {
 			if res, err := rt.RoundTrip(req); err == nil {
 				res.Body.Close()
 			}
+		}
+	})
+}
+
+// TestTransport_APlainClientBeside: a plain client sends a POST on the connection of a loser, which package net/http
+// has put into its pool before it notices the end of the loser's context. The POST is served.
+func TestTransport_APlainClientBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inMemory(t, false, answers(20*ms, 204), answers(10*ms+500*time.Microsecond, 200), answers(50*ms, 201))
+		beside := make(chan string, 1)
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
+			go func() { beside <- attemptOf(base, "POST", nil) }()
+			time.Sleep(ms)
+		}})
+		req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", nil)
+		res, err := hedgehttp.Transport(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), base).RoundTrip(req)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("%v, %v, want the hedge's 200", res, err)
+		}
+		res.Body.Close()
+		if got := <-beside; got != "201 2" {
+			t.Errorf("the response of the plain client is %s, want 201 2", got)
 		}
 	})
 }
