@@ -206,8 +206,9 @@ func WithSingleRequest(patterns ...string) Option {
 // options applies. Alone, the option selects the methods with a policy. With another option that
 // selects methods, only its methods are hedged, with a learned delay if they have no policy.
 //
-// [WithMaxHedges] does not apply to a method with a policy. The budget and the throttle can hold back
-// its hedges. With a budget of 400 percent only the policy limits them, as in gRPC.
+// A policy is the least specific rule for its methods: options of [WithMethodOptions] override it, and
+// other options do not. It has no budget, as in gRPC, unless a rule for the method sets one: the
+// retryThrottling limits its hedges. Every other reason not to send a hedge applies.
 func WithServiceConfig(json string) Option {
 	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
@@ -289,7 +290,7 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 // The same budget pays for slow calls and failed ones, and [WithMaxHedges] limits both. If the budget
 // is exhausted, or the server has pushed back, the call returns the primary's error at once, as it
 // does if all attempts fail. Calls of the warm-up fail over too. The codes are non-fatal:
-// see [WithNonFatalCodes]. A hedgingPolicy has its own non-fatal codes, which replace this option.
+// see [WithNonFatalCodes]. A hedgingPolicy replaces the codes by its own non-fatal ones.
 // New returns an error for OK, and for codes that gRPC does not define.
 func WithFailover(on ...codes.Code) Option {
 	err := checkCodes("WithFailover", on)

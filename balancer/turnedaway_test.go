@@ -27,6 +27,9 @@ func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
 // TestRule11_AfterAHedgeThatWasTurnedAway has busy backends turn hedges away. The next hedge goes
 // at once to a backend that the call has not used. Without one it goes a delay later.
 func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
+	asGRPC := []hedge.Option{hedge.WithServiceConfig(
+		`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", ` +
+			`"nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}
 	for _, tc := range []struct {
 		name, policy string
 		backends     int
@@ -42,10 +45,9 @@ func TestRule11_AfterAHedgeThatWasTurnedAway(t *testing.T) {
 		{name: "three connections", policy: wrapped(roundRobin, `"connections": 3`), backends: 1,
 			want: []int{0, 10, 10, 20, 30}},
 		{name: "no policy", policy: roundRobin, backends: 3, want: []int{0, 10, 10, 10, 10}},
-		{name: "gRPC's policy", policy: wrapped(roundRobin), backends: 5, want: []int{0, 10, 10, 10},
-			opts: []hedge.Option{hedge.WithServiceConfig(
-				`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 4, "hedgingDelay": "0.01s", ` +
-					`"nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)}},
+		{name: "gRPC's policy", policy: wrapped(roundRobin), backends: 5, want: []int{0, 10, 10, 10}, opts: asGRPC},
+		{name: "gRPC's policy, one backend", policy: wrapped(roundRobin), backends: 1, want: []int{0, 10, 10, 10},
+			opts: asGRPC},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {

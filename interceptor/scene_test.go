@@ -94,7 +94,7 @@ func playScenes(t *testing.T, scenes []scene) {
 			hedgetest.Run(t, sc.name+", "+string(d), func(t *testing.T) {
 				scheduler := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithGuard(false)}, sc.opts...)...)
 				if sc.config != "" {
-					scheduler = hedgetest.New(t, hedge.WithServiceConfig(sc.config), hedge.WithBudgetPercent(400))
+					scheduler = hedgetest.New(t, hedge.WithServiceConfig(sc.config))
 				}
 				sc.play(t, d, scheduler)
 			})

@@ -87,7 +87,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 			events:  []string{"sent 1 at 10ms", "decided at 15ms by 0 of 2, delay 10ms, error true"},
 			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms}},
 		{name: "a server pushes back", steps: []step{answers(40 * ms), fails(5*ms, codes.Unavailable, "-1")},
-			events: []string{"sent 1 at 10ms", "held back 2 at 40ms: pushed back",
+			events: []string{"sent 1 at 10ms", "held back 2 at 20ms: pushed back",
 				"decided at 40ms by 0 of 2, delay 10ms, error false"},
 			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms, Reason: stats.PushedBack}},
 		{name: "throttled", steps: []step{answers(40 * ms)}, options: never,

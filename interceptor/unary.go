@@ -120,7 +120,7 @@ func (u *unary) conclude(out race.Result) error {
 		} else { // a primary that failed may have received a message
 			u.replies.Restore(u.was)
 		}
-		winner.results.Deliver(out.Err == nil || winner.cc == nil)
+		winner.results.Deliver(true) // a failure that decides was sent by the server, so gRPC has ended the attempt
 		return out.Err
 	}
 	u.results.Deliver(out.Err == nil || u.cc == nil)

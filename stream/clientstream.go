@@ -78,7 +78,8 @@ func (c *clientStream) open() error {
 	c.call.Place(nil, nil)
 	c.ctx.Context = bound
 	err := c.primary.open(&c.ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
-	mayBeSaved := err != nil && c.mayBeSaved(err) && c.call.Context.Err() == nil
+	// A hedge may still succeed: RecvMsg then returns the error.
+	mayBeSaved := err != nil && c.call.Failure(0, err, nil).Failover && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Completion{Err: err})
@@ -99,13 +100,6 @@ func (c *clientStream) open() error {
 		c.primaryEnded()
 	}
 	return nil
-}
-
-// mayBeSaved reports whether a hedge may still succeed after the primary has failed to open: RecvMsg
-// then returns the error.
-func (c *clientStream) mayBeSaved(err error) bool {
-	f := c.call.Failure(0, err, nil)
-	return f.Failover || c.call.ByPolicy() && f.End == race.NonFatal
 }
 
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err. primary.cancel ends

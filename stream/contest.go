@@ -34,7 +34,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	goal := responseHeaders
 	var replies attempt.Reply
 	races := true
-	if !c.call.ByPolicy() {
+	if !c.call.HeadersDecide() {
 		goal = firstMessage
 		replies, races = c.opener.options.Reply(m)
 	}

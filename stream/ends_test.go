@@ -93,7 +93,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		conn := cluster.ClientT(t, hedging(hedgetest.New(t, policy, hedge.WithBudgetPercent(400))))
+		conn := cluster.ClientT(t, hedging(hedgetest.New(t, policy)))
 		cluster.Stop(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var finished []codes.Code

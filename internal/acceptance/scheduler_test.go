@@ -122,8 +122,9 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "for a hedge", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, OfHedges: 1},
 			ctx: served(metadata.Pairs("grpc-previous-rpc-attempts", "1"))},
 		{name: "for a primary", options: []hedge.Option{learning}, ctx: served(metadata.Pairs("a", "b")), want: sent},
-		{name: "by the service config", options: []hedge.Option{policy("0.01s")}, conn: state(connectivity.Idle),
-			want: learned},
+		{name: "by the service config", options: []hedge.Option{policy("0.01s")}, want: learned},
+		{name: "by the service config, idle", options: []hedge.Option{policy("0.01s")}, conn: state(connectivity.Idle),
+			want: stats.Counts{NotReady: 1}},
 		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}")},
 			selected: true, want: stats.Counts{NotSelected: 1}},
 		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}")},
@@ -133,8 +134,17 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 			want: stats.Counts{Off: 1}},
 		{name: "WithMethods goes before the service config", options: []hedge.Option{policy("0.01s"), list},
 			want: stats.Counts{NotSelected: 1}},
-		{name: "the policy has a budget", options: []hedge.Option{policy("0.01s"), hedge.WithBudgetPercent(1)},
-			before: spend, want: stats.Counts{BudgetExhausted: 1}},
+		{name: "the budget is not for the policy", options: []hedge.Option{policy("0.01s"), hedge.WithBudgetPercent(1)},
+			before: hundred, want: learned},
+		{name: "no budget, no policy", options: []hedge.Option{policy("0.01s"), hedge.WithBudgetPercent(0)},
+			want: stats.Counts{}},
+		{name: "a rule gives the policy a budget", options: []hedge.Option{policy("0.01s"),
+			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithBudgetPercent(1))}, before: spend,
+			want: stats.Counts{BudgetExhausted: 1}},
+		{name: "a rule goes before the policy's delay", options: []hedge.Option{policy("5s"),
+			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithTrigger(hedge.Fixed(10*ms)))}, want: learned},
+		{name: "a rule goes before the policy's maximum", options: []hedge.Option{policy("5s"),
+			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithMaxHedges(0))}, want: stats.Counts{}},
 		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)}, before: fail,
 			want: stats.Counts{Warmup: 1, Throttled: 1}},
 		{name: "guarded", options: []hedge.Option{learning}, before: failHedge(codes.ResourceExhausted),
@@ -217,6 +227,14 @@ func spend(s *hedge.Scheduler) {
 		if send, _ := hedgetest.Admit(&c, 1); !send {
 			return
 		}
+	}
+}
+
+// hundred admits a hedge for each of a hundred calls.
+func hundred(s *hedge.Scheduler) {
+	for range 100 {
+		c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil)
+		hedgetest.Admit(&c, 1)
 	}
 }
 

@@ -2,7 +2,6 @@ package call
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -90,7 +89,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.Throttled)
 	}
 	// An answer after the median latency would miss the deadline.
-	if d.settings.Policy == nil && deadlineNear(d.Call, d.n, d.now) {
+	if deadlineNear(d.Call, d.n, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 	return admit()
@@ -108,7 +107,7 @@ func early(d *due) (race.Event, stats.Reason) {
 		return holdUntil(until)
 	}
 	// The answer may lie unread in this process, and reading it comes first.
-	if d.settings.Policy == nil && d.busy {
+	if d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
 	// The plan hedges a share of the calls.
@@ -120,21 +119,21 @@ func early(d *due) (race.Event, stats.Reason) {
 
 // unreachable has the reasons for which the destination cannot have the hedge now.
 func unreachable(d *due) (race.Event, stats.Reason) {
-	plain, away := d.settings.Policy == nil, d.to != &d.destination
-	// The destination has pushed back, for a while or for good.
+	away, asGRPC := d.to != &d.destination, d.settings.AsGRPC
+	// The destination has pushed back. In gRPC, that delays the hedge for which a failed call waits.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {
-		e, why := holdUntil(pushedBack)
-		e.Waits = pushedBack < math.MaxInt64
-		return e, why
+		waits := asGRPC && d.race.Failover && pushedBack < race.Longest
+		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
 	}
 	// The connection is not ready. A call that is sent again has lost its connection.
-	if conn := d.to.Conn; plain && conn != nil && !d.race.Repeated &&
+	if conn := d.to.Conn; conn != nil && !d.race.Repeated &&
 		!usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
-	// A server turned a hedge away, and there may be no other backend.
-	if plain && d.age < turnedAway && (away || !d.Record.Spare() && (d.Record != nil || d.method.Target.OneConnection())) {
+	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
+	if !asGRPC && d.age < turnedAway &&
+		(away || !d.Record.Spare() && (d.Record != nil || d.method.Target.OneConnection())) {
 		return holdUntil(turnedAway)
 	}
 	return admit()

@@ -286,7 +286,7 @@ func (c *Call) Accepts(end race.End) bool {
 // hedge.WithWaitForMessage.
 func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
-	return s != nil && s.WaitsForMessage && !c.ByPolicy() && (s.Acceptable == nil || typeIsKnown())
+	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
 }
 
 func traced(c *Call) stats.Call {

@@ -39,7 +39,7 @@ type Call struct {
 	// run keeps the call from that.
 	Hedged, WouldBeHedged bool
 	// TracksFailures means that the interceptor must pass on the trailers of failures: the target
-	// has a throttle, or a failure makes the next hedge due, by a hedgingPolicy or WithFailover.
+	// has a throttle, or a failure makes the next hedge due.
 	TracksFailures bool
 
 	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
@@ -86,7 +86,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.Counters.Calls.Add(1)
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{target: target, Conn: conn, method: m, settings: s}
-	c.TracksFailures = s.Policy != nil || s.Throttle != nil || s.Failover != 0
+	c.TracksFailures = s.Throttle != nil || s.Failover != 0
 	c.payment = payment{buckets: s.Budgets}
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
@@ -131,8 +131,6 @@ func setMode(c *Call, o options, paused, selected bool) {
 	case !selected:
 		m.Counters.NotSelected.Add(1)
 		c.Learns, c.why = false, stats.NotSelected
-	case s.Policy != nil:
-		hedgeAfter(c, s.Policy.Delay)
 	case s.Fixed:
 		hedgeAfter(c, s.Delay)
 	case learnedDelay(c):
@@ -183,10 +181,7 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	c.Delay = min(delay, race.Longest)
 	c.payment.earn(c.Start)
 	c.maxHedges = s.MaxHedges
-	switch {
-	case s.Policy != nil:
-		c.maxHedges = s.Policy.Attempts - 1
-	case c.estimate != nil:
+	if c.estimate != nil {
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)
 	}
 	switch {
@@ -245,30 +240,27 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	}
 }
 
-// ByPolicy reports whether a hedgingPolicy defines how the call is hedged.
-func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
+// HeadersDecide reports whether the first headers decide a stream, as in gRPC, and not the first message.
+func (c *Call) HeadersDecide() bool { return c.settings != nil && c.settings.AsGRPC }
 
 // Plan returns the plan of the call's race: when hedges are due, and the rules of the race. It must
 // be called after Inspect.
 func (c *Call) Plan() race.Plan {
-	s, policy := c.settings, c.ByPolicy()
+	s := c.settings
 	p := race.Plan{
 		Rules: race.Rules{
-			Delay:            c.Delay,
-			MaxHedges:        uint8(min(c.maxHedges, race.MaxHedges)),
-			HedgeFinal:       policy || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
-			FailureSendsNext: policy,
-			Elsewhere:        c.elsewhere != nil,
-			Judged:           s.Acceptable != nil,
+			Delay:      c.Delay,
+			MaxHedges:  uint8(min(c.maxHedges, race.MaxHedges)),
+			CountsAll:  s.AsGRPC,
+			HedgeFinal: s.AsGRPC || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
+			Judged:     s.Acceptable != nil,
 		},
-		Start: c.Start,
-		Due:   c.Delay,
-		Alarm: &c.method.Alarm,
+		Start:  c.Start,
+		Due:    c.Delay,
+		Before: runqueue.ReadArrived,
+		Alarm:  &c.method.Alarm,
 	}
-	if !policy { // gRPC defines when a hedgingPolicy sends hedges
-		p.Before = runqueue.ReadArrived
-	}
-	if (p.Judged || s.Failover != 0 || s.Latest < race.Longest) && !policy { // Admit knows the trigger's maximum
+	if p.Judged || s.Failover != 0 || s.Latest < race.Longest { // Admit knows the trigger's maximum
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.why == stats.Warmup {

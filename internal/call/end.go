@@ -206,7 +206,7 @@ func prevented(c *Call) stats.Reason {
 	switch {
 	case race.MadeForHedge(c.Context):
 		return stats.OfHedge
-	case c.settings.Policy == nil && deadlineNear(c, 0, c.Start.Add(c.Delay)):
+	case deadlineNear(c, 0, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear
 	}
 	return stats.NoReason

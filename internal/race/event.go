@@ -20,7 +20,7 @@ type Event struct {
 	Wait  time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
 	Paid  bool          // Admitted, NotReplayable, Ended with Panicked: the considered hedge is paid for
 	Until time.Duration // HeldBack: the age of the call at which admission may be asked again
-	Waits bool          // HeldBack: a race with Rules.FailureSendsNext waits for that
+	Waits bool          // HeldBack: the race waits until then, even if no attempt is in flight
 }
 
 type EventKind uint8
@@ -134,8 +134,8 @@ type Report struct {
 	TurnedAway int // hedges that their servers turned away before the decision: see [Event.TurnedAway]
 	Failovers  int // hedges that were due because another attempt had failed
 	Rejected   int // attempts that ended with a rejected answer
-	// Dropped counts hedges admitted but not sent: the race was over, the request could not be
-	// copied, or a server pushed back.
+	// Dropped counts hedges admitted but not sent: the race was over, or the request could not be
+	// copied.
 	Dropped int
 	// Repeated means that a hedge repeats the call; in a report for Admit, that the hedge that Admit
 	// considers does: see [Event].Repeat.

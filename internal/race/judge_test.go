@@ -29,7 +29,7 @@ func judge(r race.Rules, before, after facts, o occurrence, timer timer) string 
 func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	a, may := o.a, before.more(r)
 	ask := o.e.Kind == race.Due && may && !before.waiting && o.at >= before.due()
-	start := o.e.Kind == race.Admitted && before.waiting && may && o.at >= before.floor
+	start := o.e.Kind == race.Admitted && before.waiting && may
 	for _, c := range []struct {
 		what string
 		got  uint8

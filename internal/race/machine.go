@@ -15,22 +15,16 @@ type Rules struct {
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
 	// MaxHedges is the maximum number of hedges of the call, 0 to the constant MaxHedges. Hedges that
-	// were turned away do not count, unless FailureSendsNext is set.
+	// were turned away do not count, unless CountsAll is set.
 	MaxHedges uint8
+	CountsAll bool
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
 	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
 	// the first.
 	HedgeFinal bool
-	// FailureSendsNext makes the next hedge due at once when an attempt ends with NonFatal. The
-	// race waits for that hedge even if no attempt is in flight. If all attempts fail, the outcome
-	// is the last failure; without FailureSendsNext, or with Elsewhere, the primary's.
-	FailureSendsNext bool
-	// Elsewhere means that attempts may have different destinations. A pushback then holds back no
-	// hedge by itself: Admit knows which destination sent it.
-	Elsewhere bool
 	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
-	// race waits for it unless a pushback is in force. Without an OK the outcome is, in this order:
-	// the first rejected reply, an accepted status, the first rejected status.
+	// race waits for it unless it is held back. Without an OK the outcome is, in this order: the first
+	// rejected reply, an accepted status, the first rejected status.
 	Judged bool
 }
 
@@ -59,7 +53,6 @@ type Machine struct {
 	sent      uint8    // hedges sent
 	turns     uint8    // hedges that count against MaxHedges: sent and not turned away; callAgain may lower it
 	inFlight  Attempts // attempts that have been sent and have not ended
-	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
@@ -75,10 +68,9 @@ type Machine struct {
 	rescues   bool     // the hedge that was considered last, and not sent yet, is due because of a failure
 	delivered bool
 
-	due       time.Duration // when the next hedge is due
-	notBefore time.Duration // the end of the servers' pushbacks
-	armed     bool
-	armedAt   time.Duration // when the timer fires, if armed
+	due     time.Duration // when the next hedge is due
+	armed   bool
+	armedAt time.Duration // when the timer fires, if armed
 }
 
 // Attempts is a set of attempts, by number.
@@ -93,7 +85,7 @@ func only(n uint8) Attempts { return 1 << n }
 // if the race starts after the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxHedges), min(r.Delay, Longest)
-	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
+	m := Machine{rules: r, inFlight: only(0), due: firstDue}
 	var a Actions
 	m.setTimer(&a)
 	return m, a
@@ -151,21 +143,18 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 // answered handles the answer to Ask, and sends the hedge if it may be sent.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.asked = false
-	if e.Kind == HeldBack && m.stale && now >= m.notBefore {
+	if e.Kind == HeldBack && m.stale {
 		m.calledFor, m.due = true, now // ask again: the answer did not take the rejected reply into account
 		return
 	}
 	switch e.Kind {
 	case Admitted:
-		if !m.over() && now >= m.notBefore {
+		if !m.over() {
 			m.send(now, a)
 			return
 		}
-		// Dropped for good, or until the end of a pushback that has come since.
-		m.calledFor, m.due = m.rules.FailureSendsNext, m.notBefore
 	case HeldBack:
-		m.calledFor = e.Waits && m.rules.FailureSendsNext // otherwise the hedge may never be sent
-		m.due = max(e.Until, m.notBefore)
+		m.calledFor, m.due = e.Waits, e.Until // by default, do not wait for a hedge that may never be sent
 	case Refused, NotReplayable:
 		m.noMore = true
 	}
@@ -188,7 +177,7 @@ func (m *Machine) send(now time.Duration, a *Actions) {
 		m.repeat = repeated
 	}
 	if m.failover = m.failover && m.calledFor; !m.calledFor {
-		m.due = max(now+m.rules.Delay, m.notBefore)
+		m.due = now + m.rules.Delay
 	}
 	m.inFlight |= only(m.sent)
 	a.Start = m.sent
@@ -223,13 +212,8 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 
 // failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
-	m.lastFail = e.Attempt
-	if !m.rules.Elsewhere {
-		m.pushedBack(e, now)
-	}
 	m.mayRepeat(e)
-	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	away := e.TurnedAway() && !m.rules.FailureSendsNext && m.repeat < repeating
+	away := e.TurnedAway() && !m.rules.CountsAll && m.repeat < repeating
 	if away {
 		m.turns--
 	}
@@ -240,21 +224,8 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	if e.End.IsRejected() && e.End > m.rejected {
 		m.rejected, m.answer = e.End, e.Attempt
 	}
-	if (failed || (e.End.IsRejected() || failover || away) && m.notBefore <= now) && m.room() {
-		m.calledFor, m.failover = true, m.failover || failover
-		m.due = max(now, m.notBefore)
-	}
-}
-
-func (m *Machine) pushedBack(e Event, now time.Duration) {
-	switch e.Pushback {
-	case PushbackAfter:
-		m.notBefore = max(m.notBefore, now+e.Wait)
-		m.due = max(m.due, m.notBefore)
-		// A rejected answer must not wait that long for a better one.
-		m.calledFor = m.calledFor && m.rules.FailureSendsNext
-	case PushbackNever:
-		m.noMore = true
+	if (e.End.IsRejected() || failover || away) && m.room() {
+		m.calledFor, m.failover, m.due = true, m.failover || failover, now
 	}
 }
 
@@ -274,8 +245,6 @@ func (m *Machine) conclude(a *Actions) {
 	switch {
 	case m.rejected != OK:
 		m.decide(m.answer, a)
-	case m.rules.FailureSendsNext && !m.rules.Elsewhere:
-		m.decide(m.lastFail, a)
 	default:
 		m.decide(0, a)
 	}
@@ -346,7 +315,7 @@ const (
 
 // mayRepeat notes that an attempt failed in a way that lets the call be sent again.
 func (m *Machine) mayRepeat(e Event) {
-	if e.Repeat && m.repeat == unwanted && !m.rules.FailureSendsNext {
+	if e.Repeat && m.repeat == unwanted {
 		m.repeat, m.waits = wanted, true
 	}
 }
@@ -355,7 +324,7 @@ func (m *Machine) mayRepeat(e Event) {
 // decide the call.
 func (m *Machine) callAgain(now time.Duration) {
 	canDecide := m.inFlight != 0 || m.asked || m.rejected != OK
-	if m.repeat == wanted && !canDecide && m.notBefore <= now && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
+	if m.repeat == wanted && !canDecide && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
 		m.repeat, m.calledFor, m.due = repeating, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)
 	}

@@ -51,7 +51,7 @@ type search struct {
 	firstDue time.Duration
 	horizon  time.Duration // the last instant at which anything happens
 	timely   bool          // leave out late timers
-	few      bool          // leave out late timers, commits, panics and most pushbacks
+	few      bool          // leave out late timers, commits and panics
 	cuts     bool          // servers may cut connections because of resets
 	fails    bool          // failures may make the next hedge due
 	history  []occurrence
@@ -166,7 +166,7 @@ func (s *search) events(n node, yield func(race.Event)) {
 	if n.facts.waiting {
 		yield(race.Event{Kind: race.Admitted, Paid: true})
 		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
-		if s.rules.FailureSendsNext && s.rules.Elsewhere {
+		if s.fails {
 			yield(race.Event{Kind: race.HeldBack, Until: n.now + 1, Waits: true})
 		}
 		yield(race.Event{Kind: race.Refused})
@@ -204,27 +204,14 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 			yield(over)
 			over.Repeat = s.cuts
 			yield(over)
-			for over.Pushback, over.Repeat = race.PushbackAfter, false; over.Wait < 2; over.Wait++ {
-				yield(over)
-			}
+			over.Pushback, over.Repeat = race.PushbackAfter, false
+			yield(over)
 		}
 		if s.cuts && end == race.NonFatal {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Repeat: true})
 		}
-		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
-		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
-			continue // a pushback has no effect
-		}
-		if s.few {
-			if end == race.NonFatal {
-				yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: 1})
-				yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter})
-			}
-			continue
-		}
-		yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackNever})
-		for _, wait := range []time.Duration{0, 1, delay + 1} {
-			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: wait})
+		if end == race.NonFatal && !n.facts.decided {
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter})
 		}
 	}
 }
@@ -245,10 +232,10 @@ func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 4 {
 		r := race.Rules{
-			MaxHedges:        hedges,
-			HedgeFinal:       bits&1 != 0,
-			FailureSendsNext: bits&2 != 0,
-			Judged:           bits&4 != 0,
+			MaxHedges:  hedges,
+			HedgeFinal: bits&1 != 0,
+			CountsAll:  bits&2 != 0,
+			Judged:     bits&4 != 0,
 		}
 		if bits&8 != 0 {
 			r.Delay = delay
@@ -278,18 +265,11 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
 		}},
 		{"failures send the next hedge", []uint8{0, 1, 2}, func(r race.Rules) *search {
-			if r.FailureSendsNext {
-				return nil
-			}
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true, fails: true}
-		}},
-		{"hedges go elsewhere", []uint8{1, 2}, func(r race.Rules) *search {
-			r.Elsewhere = true
-			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, fails: !r.FailureSendsNext}
 		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
 			// so that the third is due in time
-			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.FailureSendsNext {
+			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.CountsAll {
 				return nil
 			}
 			return &search{rules: r, firstDue: r.Delay, horizon: 3, few: true}

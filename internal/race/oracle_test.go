@@ -36,7 +36,7 @@ func describe(e race.Event) string {
 		"committed", "caller gone"}[e.Kind]
 	switch e.Kind {
 	case race.HeldBack:
-		return fmt.Sprintf("%s until %d, waits %t", kind, e.Until, e.Waits)
+		return fmt.Sprintf("%s until %d, waits: %t", kind, e.Until, e.Waits)
 	case race.Ended:
 		again := ""
 		if e.Repeat {
@@ -68,26 +68,24 @@ type facts struct {
 
 // undecided has the facts that matter until the race is decided.
 type undecided struct {
-	sent       uint8
-	turns      uint8         // hedges that count against MaxHedges: sent and not turned away
-	forbidden  bool          // no further hedges
-	calledFor  bool          // an end made the next hedge due, and it has not been asked about since
-	dueAt      time.Duration // of the next hedge, but for pushbacks
-	floor      time.Duration // before which a server wants no attempt
-	lastFailed uint8
-	reply      uint8 // the first attempt that ended with RejectedReply
-	hasReply   bool
-	status     uint8 // the first with a rejected status that would have ended the race
-	hasStatus  bool
-	rejected   bool          // an attempt has ended with a rejected answer
-	stale      bool          // an attempt was rejected, or failed over, since the considered hedge was asked about
-	fails      bool          // an attempt has failed in a way that makes the next hedge due
-	mends      bool          // the next hedge is due because of a failure
-	mending    bool          // the hedge that was asked about was due because of a failure
-	wants      bool          // an attempt has failed so that the call may be sent again
-	repeats    bool          // the call is to be sent again,
-	repeated   bool          // or was
-	kept       race.Attempts // went on after a rejected reply
+	sent      uint8
+	turns     uint8         // hedges that count against MaxHedges: sent and not turned away
+	forbidden bool          // no further hedges
+	calledFor bool          // an end made the next hedge due, and it has not been asked about since
+	dueAt     time.Duration // of the next hedge
+	reply     uint8         // the first attempt that ended with RejectedReply
+	hasReply  bool
+	status    uint8 // the first with a rejected status that would have ended the race
+	hasStatus bool
+	rejected  bool          // an attempt has ended with a rejected answer
+	stale     bool          // an attempt was rejected, or failed over, since the considered hedge was asked about
+	fails     bool          // an attempt has failed in a way that makes the next hedge due
+	mends     bool          // the next hedge is due because of a failure
+	mending   bool          // the hedge that was asked about was due because of a failure
+	wants     bool          // an attempt has failed so that the call may be sent again
+	repeats   bool          // the call is to be sent again,
+	repeated  bool          // or was
+	kept      race.Attempts // went on after a rejected reply
 }
 
 // begins is the facts of a race without an event.
@@ -135,9 +133,6 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 	if e.Kind != race.Ended {
 		return
 	}
-	if e.Pushback == race.PushbackAfter && !r.Elsewhere {
-		f.floor = max(f.floor, o.at+e.Wait)
-	}
 	if e.Open {
 		f.kept |= 1 << e.Attempt
 	}
@@ -148,8 +143,7 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 	if was.gone {
 		return
 	}
-	f.lastFailed = e.Attempt
-	f.wants = f.wants || e.Repeat && !r.FailureSendsNext
+	f.wants = f.wants || e.Repeat
 	if e.End == race.RejectedStatus && (e.Attempt == 0 || r.HedgeFinal) && !f.hasStatus {
 		f.status, f.hasStatus = e.Attempt, true
 	}
@@ -158,16 +152,15 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 // noteHedge notes when the next hedge is due, and whether the race waits for it.
 func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	e := o.e
-	f.forbidden = f.forbidden || e.Pushback == race.PushbackNever && !r.Elsewhere || e.Kind == race.Refused ||
-		e.Kind == race.NotReplayable || e.Kind == race.CallerGone
+	f.forbidden = f.forbidden || e.Kind == race.Refused || e.Kind == race.NotReplayable || e.Kind == race.CallerGone
 	// A failure that lets the call be sent again waits until no other attempt can answer.
 	over := e.Failover && !was.gone && !f.wants
 	f.fails = was.fails || over
 	f.stale = f.waiting && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
 	// An answer not to send a hedge yet did not consider a rejected answer that came after
-	// the question: it is asked again at once, unless a pushback is in force.
-	again := e.Kind == race.HeldBack && was.stale && was.floor <= o.at
-	away := e.Kind == race.Ended && e.TurnedAway() && !r.FailureSendsNext && !was.repeats && !was.repeated && !was.gone
+	// the question: it is asked again at once.
+	again := e.Kind == race.HeldBack && was.stale
+	away := e.Kind == race.Ended && e.TurnedAway() && !r.CountsAll && !was.repeats && !was.repeated && !was.gone
 	if o.a.Start > 0 {
 		f.sent++
 		f.repeats, f.repeated = false, was.repeats || was.repeated
@@ -180,19 +173,17 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	}
 	// The call is sent again after the first event after which nothing else can decide it. There is
 	// always room for that hedge.
-	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && !f.waiting && f.floor <= o.at && !f.rejected &&
-		!f.forbidden && r.MaxHedges > 0 && f.sent < race.MaxHedges
+	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && !f.waiting && !f.rejected && !f.forbidden &&
+		r.MaxHedges > 0 && f.sent < race.MaxHedges
 	if repeats {
 		f.repeats, f.turns = true, min(f.turns, r.MaxHedges-1)
 	}
-	// An end calls for a hedge that may still be sent, and is not being considered already. A rejected
-	// answer does if servers allow it at once.
-	failed := r.FailureSendsNext && e.Kind == race.Ended && e.End == race.NonFatal
+	// An end calls for a hedge that may still be sent, and is not being considered already.
 	room := min(int(r.MaxHedges)-int(f.turns), race.MaxHedges-int(f.sent))
 	if was.waiting {
 		room--
 	}
-	calls := repeats || room > 0 && (failed || (o.isRejected() || over || away) && f.floor <= o.at)
+	calls := repeats || room > 0 && (o.isRejected() || over || away)
 	switch {
 	case over && calls:
 		f.mends = true
@@ -204,16 +195,10 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	switch {
 	case repeats, again:
 		f.calledFor = true
-	case e.Kind == race.HeldBack: // by a pushback, which a hedgingPolicy waits for
-		f.calledFor = e.Waits && r.FailureSendsNext
-	case o.a.Ask > 0:
-		f.calledFor = false
-	case o.a.Drop > 0: // because a server pushed back
-		f.calledFor = r.FailureSendsNext
+	case e.Kind == race.HeldBack, o.a.Ask > 0:
+		f.calledFor = e.Waits
 	case calls:
 		f.calledFor = true
-	case e.Pushback == race.PushbackAfter && !r.Elsewhere:
-		f.calledFor = f.calledFor && r.FailureSendsNext
 	}
 	switch {
 	case calls, again:
@@ -241,7 +226,7 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 			return n, true
 		}
 	}
-	expected := (r.FailureSendsNext || f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting || f.calledFor)
+	expected := (f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting || f.calledFor)
 	switch {
 	case f.gone && f.hasReply:
 		return f.reply, true
@@ -255,14 +240,12 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 		return f.reply, true
 	case f.hasStatus:
 		return f.status, true
-	case r.FailureSendsNext && !r.Elsewhere:
-		return f.lastFailed, true
 	}
 	return 0, true
 }
 
-// due is when the next hedge is due: rule 11, if it was not held back, called for or pushed back.
-func (f facts) due() time.Duration { return max(f.dueAt, f.floor) }
+// due is when the next hedge is due: rule 11, if it was not held back or called for.
+func (f facts) due() time.Duration { return f.dueAt }
 
 // more reports whether a further hedge may be sent.
 func (f facts) more(r race.Rules) bool {

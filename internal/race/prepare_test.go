@@ -18,7 +18,8 @@ const ms = time.Millisecond
 
 // policy admits every hedge, and counts.
 type policy struct {
-	hedges int
+	hedges   int
+	failover bool // a failure makes the next hedge due
 
 	report race.Report
 	sent   atomic.Int32
@@ -31,11 +32,13 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
-func (p *policy) Accepts(race.End) bool                      { return true }
-func (p *policy) Ended(r *race.Report)                       { p.report = *r }
-func (p *policy) Sent(int, bool)                             { p.sent.Add(1) }
-func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
+func (p *policy) Failure(int, error, metadata.MD) race.Event {
+	return race.Event{End: race.NonFatal, Failover: p.failover}
+}
+func (p *policy) Accepts(race.End) bool { return true }
+func (p *policy) Ended(r *race.Report)  { p.report = *r }
+func (p *policy) Sent(int, bool)        { p.sent.Add(1) }
+func (p *policy) LoserPanicked()        { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

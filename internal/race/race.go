@@ -95,7 +95,7 @@ func (r *Race) Decide() (out Result) {
 	end := r.entrant.Primary()
 	e := ended(&r.plan, r.policy, 0, &end, !r.plan.Judged || r.isOpen())
 	returned = true
-	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover || end.Err != nil && r.plan.FailureSendsNext) {
+	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover) {
 		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(e, end.Err)

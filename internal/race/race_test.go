@@ -109,9 +109,8 @@ func TestRace_Commit(t *testing.T) {
 				t.Error("Commit: false")
 			}
 			plan := plan(10*ms, 1)
-			plan.FailureSendsNext = failure != nil
 			e := &entrant{do: func() error { time.Sleep(time.Hour); return failure }}
-			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, e)
+			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1, failover: true}, e)
 			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit(nil) {
 				t.Errorf("the outcome is %+v, want the primary's failure, untouched", out)
 			}

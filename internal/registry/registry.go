@@ -208,7 +208,7 @@ func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 		return stats.NoDescriptor
 	case !selected:
 		return stats.NotSelected
-	case s.BudgetPercent == 0 || s.Policy == nil && s.MaxHedges == 0:
+	case s.BudgetPercent == 0 || s.MaxHedges == 0:
 		return stats.NoHedgesConfigured
 	case s.Control == 100:
 		return stats.InControlGroup

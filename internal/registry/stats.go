@@ -106,10 +106,7 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	}
 	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
-	switch {
-	case s.Policy != nil:
-		row.Delay = s.Policy.Delay
-	case s.Fixed:
+	if s.Fixed {
 		row.Delay = s.Delay
 	}
 	if s.DryRun {

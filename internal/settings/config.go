@@ -48,6 +48,7 @@ type Config struct {
 
 	Off                      bool
 	HTTP                     bool // the target is one of package hedgehttp
+	AsGRPC                   bool // by a hedgingPolicy: see withPolicy
 	TargetRules, MethodRules []Rule
 	Index                    *Index   // of all patterns; in the configuration of a target, of the rules that it adds
 	Applied                  []string // the patterns of the rules that were applied, the most specific last
@@ -121,8 +122,7 @@ type Settings struct {
 	Described       bool // false if it is not selected because its descriptor is missing
 	WaitsForMessage bool
 	SingleRequest   bool
-	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	Policy          *rpc.HedgingPolicy // the service config's; nil: none
+	OnlyReads       bool // NO_SIDE_EFFECTS or WithReadOnlyMethods
 
 	// Set by package registry.
 
@@ -137,28 +137,36 @@ type Settings struct {
 func (c *Config) For(targetName, method string) *Settings {
 	target := c.ForTarget(targetName)
 	r := c.ForMethod(target, method)
-	policy := r.ServiceConfig.Policy(method)
-	if r == target && policy != nil {
-		own := *r
-		r = &own
-	}
 	if r != target { // a copy for this method
 		r.TargetRules, r.MethodRules, r.Index = nil, nil, nil        // they have been applied
 		r.BudgetPercent = min(r.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	}
-	s := &Settings{Config: r, Target: target, Policy: policy}
+	s := &Settings{Config: r, Target: target}
 	level, _ := idempotencyLevel(method)
 	uses, _ := c.Index.match(method, r.HTTP)
 	s.OnlyReads = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || uses&readOnly != 0
-	s.WaitsForMessage = uses&waitForMessage != 0
+	s.WaitsForMessage = uses&waitForMessage != 0 && !r.AsGRPC
 	s.SingleRequest = uses&singleRequest != 0
 	s.Selected, s.Described = r.selects(method, uses)
 	s.Named = s.Selected && (r.IdempotentOnly || uses&(readOnly|methods) != 0)
-	if policy != nil {
-		r.Final, r.Failover = rpc.CodesBut(policy.NonFatal), 0
-		r.Auto = false // the policy fixes the delays, so there is nothing to choose
-	}
 	return s
+}
+
+// withPolicy applies the hedgingPolicy of a method, if it has one, as the least specific rule for the
+// method. AsGRPC is for the rest of gRPC's definition: the budget does not pay, a hedge's final status
+// and the headers of a stream decide, a pushback delays the next hedge of a failed call, and hedges
+// that were turned away count against MaxHedges.
+func (c *Config) withPolicy(method string) *Config {
+	p := c.ServiceConfig.Policy(method)
+	if p == nil {
+		return c
+	}
+	with := *c
+	with.AsGRPC = true
+	with.Auto, with.Fixed, with.Delay, with.Latest = false, true, p.Delay, race.Longest
+	with.MaxHedges = p.Attempts - 1
+	with.Final, with.Failover = rpc.CodesBut(p.NonFatal), rpc.CodesOf(p.NonFatal...)
+	return &with
 }
 
 // Compared describes how the calls of the method are hedged, for the comparison with its control
@@ -174,12 +182,12 @@ func (s *Settings) Compared() string {
 	// Their effect on the method is in s.
 	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
 	c.TargetRules, c.MethodRules, c.Index, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil
-	return fmt.Sprint(c, s.Policy, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
+	return fmt.Sprint(c, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
 func (s *Settings) Unbudgeted() bool {
-	return s.Policy != nil && s.BudgetPercent >= MaxBudgetPercent
+	return s.AsGRPC && !s.OwnBudget
 }
 
 // selects reports whether the options select a method for hedging, by the patterns that match it.
@@ -194,7 +202,7 @@ func (c *Config) selects(fullMethod string, uses use) (selected, described bool)
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil ||
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.AsGRPC ||
 		c.Off && !c.SelectsMethods(), true
 }
 

@@ -149,10 +149,11 @@ func matchName(pattern, name string) bool {
 }
 
 // ForMethod applies the rules for a method to the configuration of its target, which was made from
-// c. The rules for the method come first, then those for the method at this target, which win.
+// c: its hedgingPolicy, then the rules for the method, then the ones for the method at this target. The
+// last one prevails.
 func (c *Config) ForMethod(target *Config, method string) *Config {
 	_, rules := c.Index.match(method, target.HTTP)
-	r := target.apply(rules)
+	r := target.withPolicy(method).apply(rules)
 	if target != c {
 		_, rules = target.Index.match(method, target.HTTP)
 		r = r.apply(rules)
