@@ -92,7 +92,7 @@ func (d *doCall[T]) Primary() race.End { return d.run(d.ctx) }
 
 func (d *doCall[T]) Replayable() bool { return true }
 
-func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
+func (d *doCall[T]) Hedge(n int, _ *race.Context) race.Attempt {
 	h := &doAttempt[T]{call: &d.call, fn: d.fn}
 	if len(d.hedges) > 0 {
 		h.fn = d.hedges[(n-1)%len(d.hedges)]

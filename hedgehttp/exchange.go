@@ -162,15 +162,14 @@ func (x *exchange) newHedge() *attempt {
 	return h
 }
 
-func (x *exchange) Hedge(_ int, freeRace context.CancelCauseFunc) race.Attempt {
+func (x *exchange) Hedge(_ int, ctx *race.Context) race.Attempt {
 	h := x.next
 	if x.next = nil; h == nil {
 		h = x.newHedge()
 	}
-	// The race's context would end before the caller has read a rejected response that wins.
-	ctx, cancel := context.WithCancelCause(&callersEnd{Context: x.caller.Context()})
-	free := func(cause error) { cancel(cause); freeRace(cause) }
-	h.req, h.cancel = h.req.WithContext(ctx), func(cause error) { h.lose(cause, free) }
+	ctx.Hook(h.hooks())
+	ctx.WrapCancel(h.lose)
+	h.cancel = ctx.Cancel
 	x.mu.Lock()
 	x.hedges = append(x.hedges, h)
 	x.mu.Unlock()
@@ -202,6 +201,25 @@ func (x *exchange) stopWaiting() {
 	if x.over = true; x.patience != nil {
 		x.patience.Stop()
 	}
+}
+
+// hooks returns a context with the hooks of a hedge, under the keys of package httptrace and of package
+// net, which hides the caller's.
+func (a *attempt) hooks() context.Context {
+	met := false
+	return httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		DNSStart:             func(httptrace.DNSStartInfo) {},
+		GotFirstResponseByte: a.responseBegins,
+		GotConn: func(to httptrace.GotConnInfo) { // again if package net/http tries another connection
+			a.mu.Lock()
+			primary := a.conn
+			a.mu.Unlock()
+			if !met && primary != nil && to.Conn != nil {
+				met = true
+				a.call.HedgeConn(primary, to.Conn)
+			}
+		},
+	})
 }
 
 // attempt is one attempt of a request. A hedge implements [race.Attempt].
@@ -244,7 +262,7 @@ func (a *attempt) answer(rt http.RoundTripper) race.End {
 	if a.end.err != nil {
 		a.detach()
 	}
-	end := race.End{Err: a.end.err, Trailer: a.end.pushback, Served: a.end.decides && !a.open.Load()}
+	end := race.End{Err: a.end.err, Trailer: a.end.pushback, Served: a.end.decides && !a.open.Load(), Open: a.res != nil}
 	if a.call.Judges() {
 		if a.res != nil {
 			end.Reply = a.res
@@ -368,26 +386,10 @@ func (a *attempt) deliver() (*http.Response, error) {
 
 // Run sends a hedge.
 func (a *attempt) Run(ctx *race.Context) race.End {
-	defer context.AfterFunc(ctx, func() { a.cancel(context.Cause(ctx)) })()
 	if a.started.Swap(true) {
 		return race.End{Err: context.Cause(ctx)}
 	}
-	// Under the keys of package httptrace and of package net, in place of the caller's hooks.
-	met := false
-	hooks := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		DNSStart:             func(httptrace.DNSStartInfo) {},
-		GotFirstResponseByte: a.responseBegins,
-		GotConn: func(to httptrace.GotConnInfo) { // again if package net/http tries another connection
-			a.mu.Lock()
-			primary := a.conn
-			a.mu.Unlock()
-			if !met && primary != nil && to.Conn != nil {
-				met = true
-				a.call.HedgeConn(primary, to.Conn)
-			}
-		},
-	})
-	a.req = a.req.WithContext(hedgeContext{a.req.Context(), ctx, hooks})
+	a.req = a.req.WithContext(ctx)
 	rpc.MarkHTTP(a.req.Header, ctx)
 	return a.answer(a.transport.hedges)
 }

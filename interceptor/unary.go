@@ -239,14 +239,14 @@ func (u *unary) recycle() {
 
 func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.req) }
 
-func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 	if u.copied == nil {
 		u.copied = u.options.Copy(u.req)
 	}
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: ctx.Cancel, req: u.copied, reply: u.replies.Make()}
 	if h.to = u.call.Channel(n); h.to != nil {
 		h.cc = h.to.CC
 	}

@@ -77,9 +77,9 @@ func (m *streamAttempt) Primary() race.End { return m.end(m.awaitGoal()) }
 
 func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
 
-func (m *streamAttempt) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	c := m.stream
-	h := &streamAttempt{stream: c, to: c.call.Channel(n), n: uint8(n), goal: m.goal, cancel: cancel,
+	h := &streamAttempt{stream: c, to: c.call.Channel(n), n: uint8(n), goal: m.goal, cancel: ctx.Cancel,
 		request: c.kept.Load().Message()}
 	if h.request == nil {
 		return nil
@@ -146,7 +146,7 @@ func failureOf(err error) error {
 
 // end returns the end of the attempt. In a race for response headers there is no message to judge.
 func (m *streamAttempt) end(err error) race.End {
-	end := race.End{Err: err, Unjudged: m.goal != firstMessage, Open: m.recvErr == nil}
+	end := race.End{Err: err, Unjudged: m.goal != firstMessage, Open: err == nil && m.recvErr == nil}
 	if m.recvErr == nil {
 		end.Reply = m.into
 	}

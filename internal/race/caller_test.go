@@ -18,7 +18,7 @@ type attempts struct {
 	hedge func(n int, ctx context.Context) error
 }
 
-func (a *attempts) Hedge(n int, _ context.CancelCauseFunc) race.Attempt { return attemptOf{a, n} }
+func (a *attempts) Hedge(n int, _ *race.Context) race.Attempt { return attemptOf{a, n} }
 
 type attemptOf struct {
 	*attempts

@@ -89,8 +89,17 @@ func (c *Context) Hidden() bool { return c != nil && c.backends == place.Hidden 
 // Answered records that the attempt, a hedge, has answered. A stream answers with its first message.
 func (c *Context) Answered() { c.backends.HedgeAnswered(c.picks) }
 
-// Hook gives the hedge the values of hooks in place of the caller's, before the attempt is made.
+// Hook gives a hedge that is being prepared the values of hooks in place of the caller's.
 func (c *Context) Hook(hooks context.Context) { c.hedge.hooks = hooks }
+
+// WrapCancel has f end the context of a hedge that is being prepared. f gets the function that ends it.
+func (c *Context) WrapCancel(f func(cause error, cancel context.CancelCauseFunc)) {
+	cancel := c.hedge.cancel
+	c.hedge.cancel = func(cause error) { f(cause, cancel) }
+}
+
+// Cancel ends the context of a hedge.
+func (c *Context) Cancel(cause error) { c.hedge.cancel(cause) }
 
 // isWithin reports whether c, or a context outside it, is of a hedge that has won, or of one that
 // has not.
@@ -136,14 +145,15 @@ type loan struct {
 	done     <-chan struct{}
 	deadline time.Time
 	values   map[any]any // that the hedge has read; x.mu guards it
+	cancel   context.CancelCauseFunc
 
 	marks context.Context // has only the values of a hedge that may lose
 	hooks context.Context // see Hook; nil: none
 	won   atomic.Bool     // later calls under the context are not hedges
 }
 
-// hedgeContext returns the context of hedge n, and the function that ends it.
-func (x *runner) hedgeContext(n uint8, primaryInFlight bool) (*Context, context.CancelCauseFunc) {
+// hedgeContext returns the context of hedge n.
+func (x *runner) hedgeContext(n uint8, primaryInFlight bool) *Context {
 	h := new(struct { // one allocation
 		Context
 		loan  loan
@@ -153,9 +163,9 @@ func (x *runner) hedgeContext(n uint8, primaryInFlight bool) (*Context, context.
 	l.caller, l.x, l.n, l.done, l.values = x.ctx, x, n, x.ctx.Done(), map[any]any{}
 	l.deadline, l.limited = x.ctx.Deadline()
 	l.marks = rpc.Marks(l, int(n), primaryInFlight)
-	ctx, cancel := context.WithCancelCause(l)
-	h.Context.Context, h.hedge, h.Context.picks = ctx, l, &h.picks
-	return &h.Context, cancel
+	h.Context.Context, l.cancel = context.WithCancelCause(l)
+	h.hedge, h.Context.picks = l, &h.picks
+	return &h.Context
 }
 
 func (l *loan) Done() <-chan struct{} { return l.done }

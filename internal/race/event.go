@@ -12,7 +12,7 @@ type Event struct {
 	Kind     EventKind
 	Attempt  uint8    // Ended: which attempt, 0 being the primary
 	End      EndKind  // Ended: how
-	Open     bool     // Ended with RejectedReply: the attempt needs its context while it may win
+	Open     bool     // Ended, not with OK: the attempt needs its context until the race is decided
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
 	Repeat   bool     // Ended with NonFatal: the call may be sent again, once: see Machine.callAgain
 	Failover bool     // Ended with NonFatal: the next hedge is due at once, as after a rejected answer
@@ -89,8 +89,8 @@ type Actions struct {
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
 	Drop      uint8 // a hedge that is paid for and must not be sent; its price may be refunded
 
-	// Kept means that the attempt that just ended with RejectedReply keeps its context. In this
-	// step or a later one it wins or is in Cancel.
+	// Kept means that the attempt that just ended keeps its context. In this step or a later one it
+	// wins or is in Cancel.
 	Kept bool
 	// Cancel is the set of losers to cancel: attempts in flight, which still report their ends,
 	// and kept attempts.
@@ -162,8 +162,7 @@ type AttemptReport struct {
 	EndedAt time.Duration
 	Err     error
 	// CutShort means that another attempt decided the race while this one was in flight. The
-	// attempt may have ended since, even with OK. An attempt kept after a rejected reply is not in
-	// flight.
+	// attempt may have ended since, even with OK. An attempt that keeps its context is not in flight.
 	CutShort bool
 }
 

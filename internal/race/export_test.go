@@ -13,6 +13,6 @@ func Armed(a *Alarm) bool { return !a.firesAt.IsZero() }
 func HedgeContext(ctx context.Context, n int, primaryInFlight bool) (*Context, func()) {
 	x := &runner{Race: &Race{ctx: ctx}}
 	x.stepped.L = &x.mu
-	c, _ := x.hedgeContext(uint8(n), primaryInFlight)
+	c := x.hedgeContext(uint8(n), primaryInFlight)
 	return c, func() { c.hedge.won.Store(true) }
 }

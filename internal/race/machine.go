@@ -62,7 +62,7 @@ type Machine struct {
 	waits     bool     // the race waits for hedges that are called for
 	rejected  EndKind  // the better kind of rejected answer so far; OK for none
 	answer    uint8    // the first attempt that ended with it
-	kept      Attempts // attempts with a rejected reply that keep their contexts
+	kept      Attempts // attempts that have ended and keep their contexts
 	stale     bool     // a rejected answer or a failover came after the last Ask
 	failover  bool     // the next hedge is due because an attempt failed since the last Ask
 	rescues   bool     // the hedge that was considered last, and not sent yet, is due because of a failure
@@ -185,6 +185,9 @@ func (m *Machine) send(now time.Duration, a *Actions) {
 
 func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	primary := e.Attempt == 0
+	if a.Kept = e.Open && !m.decided; a.Kept {
+		m.kept |= only(e.Attempt)
+	}
 	switch {
 	case m.decided:
 		if e.Attempt == m.winner { // a primary that was committed
@@ -194,9 +197,6 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 		m.panicked = e.End == Panicked
 		m.decide(e.Attempt, a)
 	case e.End == RejectedReply:
-		if a.Kept = e.Open; e.Open {
-			m.kept |= only(e.Attempt)
-		}
 		m.failed(e, now)
 	case primary && (m.gone || e.End == Final && m.rejected != RejectedReply):
 		m.decide(0, a)

@@ -210,6 +210,9 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		if s.cuts && end == race.NonFatal {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Repeat: true})
 		}
+		if (end == race.NonFatal || end == race.RejectedStatus) && !n.facts.decided {
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Open: true})
+		}
 		if end == race.NonFatal && !n.facts.decided {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter})
 		}

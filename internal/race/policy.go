@@ -1,8 +1,6 @@
 package race
 
 import (
-	"context"
-
 	"google.golang.org/grpc/metadata"
 )
 
@@ -40,13 +38,13 @@ type Entrant interface {
 	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
 	// due.
 	Replayable() bool
-	// Hedge prepares hedge n, or returns nil if that is impossible. cancel frees the context of the
-	// attempt if it wins; the attempt may go on after its Run, as a stream does.
+	// Hedge prepares hedge n, or returns nil if that is impossible. ctx is the context of its Run. If the
+	// hedge wins, ctx.Cancel frees it; the attempt may go on after its Run, as a stream does.
 	//
 	// The call does not return before Replayable and Hedge have returned. They may read the
 	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
 	// of Replayable and Hedge never overlap.
-	Hedge(n int, cancel context.CancelCauseFunc) Attempt
+	Hedge(n int, ctx *Context) Attempt
 }
 
 // Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.
@@ -59,10 +57,10 @@ type End struct {
 	Err     error
 	Trailer metadata.MD // of an attempt that has failed; nil if unknown
 	Served  bool        // a server sent the status Err; otherwise the status of a hedge does not end the race
+	Open    bool        // the attempt needs its context while it may win, or for the rest of its response
 
 	// For [Policy.Accepts]:
 	Reply    any    // nil for a stream that ended without a message
 	Unjudged bool   // there is nothing to judge
-	Open     bool   // the attempt needs its context for as long as it may win: a stream, or a value of hedge.Do
 	Rejected func() // is called if the end is not accepted; may be nil
 }

@@ -75,7 +75,7 @@ func (e *entrant) Primary() race.End {
 	return race.End{Err: e.err}
 }
 func (e *entrant) Replayable() bool { return e.replayable == nil || e.replayable() }
-func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
+func (e *entrant) Hedge(n int, _ *race.Context) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()
 	if e.preparing > 1 {

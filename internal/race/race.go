@@ -111,7 +111,7 @@ func ended(plan *Plan, p Policy, n uint8, end *End, open bool) Event {
 	if n > 0 && open && e.End == Final && plan.HedgeFinal && !end.Served {
 		e.End = NonFatal
 	}
-	e.Kind, e.Attempt = Ended, n
+	e.Kind, e.Attempt, e.Open = Ended, n, end.Open && end.Err != nil
 	mayEnd := e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)
 	if !open || !plan.Judged || end.Unjudged || !mayEnd || p.Accepts(*end) {
 		return e

@@ -225,8 +225,9 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.report.Attempts[0].Kind != Ended
 	x.mu.Unlock()
-	h.ctx, h.cancel = x.hedgeContext(n, primaryInFlight)
-	h.attempt = x.entrant.Hedge(int(n), h.cancel)
+	h.ctx = x.hedgeContext(n, primaryInFlight)
+	h.cancel = h.ctx.Cancel
+	h.attempt = x.entrant.Hedge(int(n), h.ctx)
 	return h.attempt != nil
 }
 
