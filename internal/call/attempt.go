@@ -1,22 +1,16 @@
 package call
 
 import (
-	"errors"
-	"io"
 	"net"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -197,41 +191,6 @@ func (c *Call) refundReset(n int) {
 	}
 }
 
-// Failure implements [race.Policy].
-func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
-	e := race.Event{End: race.NonFatal}
-	switch {
-	case c.failsOver(err):
-		e.Failover = true
-	case c.settings.Final.HasStatus(err) && !(c.IsElsewhere(n) && ofDestination.HasStatus(err)):
-		e.End = race.Final
-	}
-	switch wait, pushed := rpc.Pushback(trailer); {
-	case !pushed:
-	case wait < 0:
-		e.Pushback = race.PushbackNever
-	default:
-		e.Pushback, e.Wait = race.PushbackAfter, wait
-	}
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
-	return e
-}
-
-// ofDestination are the statuses of a server that lacks the method, or rejects credentials that
-// another destination may accept.
-var ofDestination = rpc.CodesOf(codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied)
-
-// failsOver reports whether the failure of an attempt makes the next hedge due. A gateway's timeout
-// counts as an unavailable server, and so does a network error of a function of hedge.Do.
-func (c *Call) failsOver(err error) bool {
-	f := c.settings.Failover
-	if f.HasStatus(err) || f&rpc.CodesOf(codes.Unavailable) == 0 {
-		return f.HasStatus(err)
-	}
-	var broken net.Error
-	return c.http != nil && status.Code(err) == codes.DeadlineExceeded || c.OffWire && errors.As(err, &broken)
-}
-
 // Place makes a record of the call's picks if the process has a policy of package balancer. It must be
 // called before the race. For request and replayable see [place.Record.SetRequest].
 func (c *Call) Place(request any, replayable func(any) bool) {
@@ -266,21 +225,6 @@ func (c *Call) Patience(n int) time.Duration {
 
 // Judges reports whether WithAcceptable is in force for the call.
 func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
-
-// Accepts implements [race.Policy] by the function of WithAcceptable, unless the attempt has failed
-// after the caller's context ended.
-func (c *Call) Accepts(end race.End) bool {
-	reply, err := end.Reply, end.Err
-	switch {
-	case err != nil && c.Context.Err() != nil:
-		return true
-	case err == nil && reply == nil && !c.OffWire:
-		err = io.EOF // of a stream without a message
-	case err != nil && c.http == nil:
-		reply = nil
-	}
-	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
-}
 
 // WaitsForMessage reports whether Header of a stream waits for the first message: see
 // hedge.WithWaitForMessage.

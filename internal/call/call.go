@@ -252,7 +252,7 @@ func (c *Call) Plan() race.Plan {
 			Delay:      c.Delay,
 			MaxHedges:  uint8(min(c.maxHedges, race.MaxHedges)),
 			CountsAll:  s.AsGRPC,
-			HedgeFinal: s.AsGRPC || s.OnlyReads || c.http != nil && c.http.Safe, // if a server sent it
+			HedgeFinal: c.hedgeFinal(),
 			Judged:     s.Acceptable != nil,
 		},
 		Start:  c.Start,

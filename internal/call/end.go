@@ -9,7 +9,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -51,16 +50,16 @@ func (c *Call) End(e Completion) {
 	if c.method == nil {
 		return
 	}
-	answered := rpc.Answers.HasStatus(e.Err)
+	outcome := c.verdict(0, e.Err, e.Trailer)
 	if e.Race != nil {
-		countRace(c, e.Race, answered)
+		countRace(c, e.Race, outcome.Answers)
 	}
 	if e.Early {
 		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.NoteUnhedgeable()
 	}
-	d := c.ending(e, answered)
+	d := c.ending(e, outcome)
 	if d.Race == nil {
 		d.countUnraced()
 	}
@@ -78,8 +77,8 @@ func (c *Call) End(e Completion) {
 }
 
 // ending describes a call at its end.
-func (c *Call) ending(e Completion, answered bool) ended {
-	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, answered: answered}
+func (c *Call) ending(e Completion, outcome race.Event) ended {
+	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, outcome: outcome, answered: outcome.Answers}
 	if e.Age == 0 {
 		d.Age = time.Since(c.Start)
 	}
@@ -128,10 +127,11 @@ func (d *ended) tellThrottle() {
 type ended struct {
 	Completion
 	call     *Call
-	headers  bool // response headers decided Race; Err and Age describe the first message
-	answered bool // Err is of a server that has looked at the request, or nil
-	gone     bool // the caller had gone
-	known    bool // the latency is known: the caller waited from the start, and no attempt panicked
+	headers  bool       // response headers decided Race; Err and Age describe the first message
+	outcome  race.Event // what Err means
+	answered bool       // Err is of a server that has looked at the request, or nil
+	gone     bool       // the caller had gone
+	known    bool       // the latency is known: the caller waited from the start, and no attempt panicked
 	primary  primary
 }
 
@@ -155,7 +155,7 @@ func (p *primary) answered() bool {
 func (d *ended) reportExhausted() {
 	c, r := d.call, d.Race
 	if r == nil {
-		if rpc.Exhausted(d.Err) {
+		if d.outcome.Exhausted {
 			c.method.Guard.Exhausted(time.Now(), c.method.Traffic(), false)
 		}
 		return
@@ -163,7 +163,7 @@ func (d *ended) reportExhausted() {
 	var reported [race.MaxAttempts]*registry.Method
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !rpc.Exhausted(a.Err) {
+		if a.Err == nil || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !a.Exhausted {
 			continue
 		}
 		if m := c.at(n).method; !slices.Contains(reported[:n], m) {
@@ -178,8 +178,7 @@ func (d *ended) reportExhausted() {
 func (d *ended) countUnraced() {
 	c := d.call
 	if d.Err != nil && !d.gone && c.TracksFailures {
-		failure := c.Failure(0, d.Err, d.Trailer)
-		countFailure(c, 0, failure.End, failure.Pushback)
+		countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
 	}
 	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
@@ -217,14 +216,14 @@ func (d *ended) primaryOfRace() primary {
 	if at, cut := r.Unanswered(0); cut {
 		return primary{cutShort: true, age: at}
 	}
-	p := primary{known: a.Kind == race.Ended, err: a.Err, age: a.EndedAt, gone: goneBefore(d.call, r, 0)}
+	p := primary{known: a.Kind == race.Ended, err: a.Err, answers: a.Answers, age: a.EndedAt}
+	p.gone = goneBefore(d.call, r, 0)
 	switch {
 	case d.headers && r.Winner == 0:
-		p.err, p.age, p.gone = d.Err, d.Age, d.gone
+		p.err, p.answers, p.age, p.gone = d.Err, d.answered, d.Age, d.gone
 	case d.headers && a.Err == nil: // its first message was still to come
 		return primary{cutShort: true, age: r.DecidedAt}
 	}
-	p.answers = rpc.Answers.HasStatus(p.err)
 	p.askedLate = !p.gone && p.age < 2*d.AskedAt
 	return p
 }
@@ -309,7 +308,7 @@ func catchUp(c *Call, r *race.Report) {
 			continue
 		}
 		c.hedges.failures |= 1 << n
-		countFailure(c, n, a.End, a.Pushback)
+		countFailure(c, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
@@ -328,11 +327,11 @@ func catchUp(c *Call, r *race.Report) {
 
 // countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
 // server wants no further attempt.
-func countFailure(c *Call, n int, end race.EndKind, p race.Pushback) {
-	if t := c.at(n).settings.Throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+func countFailure(c *Call, n int, e race.Event) {
+	if t := c.at(n).settings.Throttle; t != nil && (e.End == race.NonFatal || e.Pushback == race.PushbackNever) {
 		t.Failed()
 	}
-	if p != race.NoPushback {
+	if e.Pushback != race.NoPushback {
 		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
 	}
 }
@@ -370,14 +369,14 @@ func (d *ended) learnHedges() {
 	}
 	for n := 1; n <= r.Hedges; n++ {
 		latency, answered, known := r.Latency(n)
-		err := r.Attempts[n].Err
+		answers := r.Attempts[n].Answers
 		if d.headers { // they decided before the first message, which ends the latency
-			latency, answered, err = r.DecidedAt-r.Attempts[n].SentAt, false, nil
+			latency, answered = r.DecidedAt-r.Attempts[n].SentAt, false
 			if known = n == r.Winner || r.Attempts[n].CutShort; n == r.Winner && d.known {
-				latency, answered, err = d.Age-r.Attempts[n].SentAt, true, d.Err
+				latency, answered, answers = d.Age-r.Attempts[n].SentAt, true, d.answered
 			}
 		}
-		if known && (!answered || rpc.Answers.HasStatus(err)) {
+		if known && (!answered || answers) {
 			c.Teach(n, func(l, to *trigger.Learner) { l.HedgeEnded(to, time.Now(), latency, answered) })
 		}
 	}

@@ -17,6 +17,9 @@ type Event struct {
 	Repeat   bool     // Ended with NonFatal: the call may be sent again, once: see Machine.callAgain
 	Failover bool     // Ended with NonFatal: the next hedge is due at once, as after a rejected answer
 
+	Answers   bool // Ended: a server has looked at the request, so the latency is known
+	Exhausted bool // Ended with NonFatal or Final: hedges may have used up a rate limit
+
 	Wait  time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
 	Paid  bool          // Admitted, NotReplayable, Ended with Panicked: the considered hedge is paid for
 	Until time.Duration // HeldBack: the age of the call at which admission may be asked again

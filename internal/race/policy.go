@@ -11,15 +11,10 @@ type Policy interface {
 	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to now, valid
 	// during the call. Calls of Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *Report) Event
-	// Failure classifies the end of attempt n with err, which is not nil, and its trailer. It sets
-	// End to Final or NonFatal, Pushback and Wait, Repeat if the call may be sent again, and Failover
-	// if the failure makes the next hedge due. Failure may be called concurrently, after Ended, and
-	// more than once for an attempt.
-	Failure(n int, err error, trailer metadata.MD) Event
-	// Accepts reports whether the end of an attempt is accepted as an answer. It is called if
-	// Rules.Judged is set, at most once for an attempt, on its goroutine, while the race is undecided,
-	// and not for a failure that cannot end it; the call waits for it.
-	Accepts(end End) bool
+	// Judge decides what the end of attempt n means, and returns an event of the kind Ended. It is called
+	// once for an attempt, on the attempt's goroutine, and the call waits for it while the race is
+	// undecided, as open reports.
+	Judge(n int, end End, open bool) Event
 	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.
 	Ended(r *Report)
@@ -59,7 +54,7 @@ type End struct {
 	Served  bool        // a server sent the status Err; otherwise the status of a hedge does not end the race
 	Open    bool        // the attempt needs its context while it may win, or for the rest of its response
 
-	// For [Policy.Accepts]:
+	// For the function of WithAcceptable:
 	Reply    any    // nil for a stream that ended without a message
 	Unjudged bool   // there is nothing to judge
 	Rejected func() // is called if the end is not accepted; may be nil

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -32,13 +30,16 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) Failure(int, error, metadata.MD) race.Event {
-	return race.Event{End: race.NonFatal, Failover: p.failover}
+func (p *policy) Judge(n int, end race.End, _ bool) race.Event {
+	e := race.Event{Kind: race.Ended, Attempt: uint8(n)}
+	if end.Err != nil {
+		e.End, e.Failover = race.NonFatal, p.failover
+	}
+	return e
 }
-func (p *policy) Accepts(race.End) bool { return true }
-func (p *policy) Ended(r *race.Report)  { p.report = *r }
-func (p *policy) Sent(int, bool)        { p.sent.Add(1) }
-func (p *policy) LoserPanicked()        { p.losers.Add(1) }
+func (p *policy) Ended(r *race.Report) { p.report = *r }
+func (p *policy) Sent(int, bool)       { p.sent.Add(1) }
+func (p *policy) LoserPanicked()       { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

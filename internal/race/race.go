@@ -93,36 +93,12 @@ func (r *Race) Decide() (out Result) {
 		}
 	}()
 	end := r.entrant.Primary()
-	e := ended(&r.plan, r.policy, 0, &end, !r.plan.Judged || r.isOpen())
+	e := r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
 	returned = true
 	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover) {
 		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(e, end.Err)
-}
-
-// ended returns the event for the end of attempt n. While the race is open, it asks the policy, with
-// Rules.Judged, whether an end that could end the race is accepted.
-func ended(plan *Plan, p Policy, n uint8, end *End, open bool) Event {
-	var e Event
-	if end.Err != nil {
-		e = p.Failure(int(n), end.Err, end.Trailer)
-	}
-	if n > 0 && open && e.End == Final && plan.HedgeFinal && !end.Served {
-		e.End = NonFatal
-	}
-	e.Kind, e.Attempt, e.Open = Ended, n, end.Open && end.Err != nil
-	mayEnd := e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)
-	if !open || !plan.Judged || end.Unjudged || !mayEnd || p.Accepts(*end) {
-		return e
-	}
-	if end.Rejected != nil {
-		end.Rejected()
-	}
-	if e.End = RejectedStatus; end.Err == nil {
-		e.End, e.Open = RejectedReply, end.Open
-	}
-	return e
 }
 
 // Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the

@@ -239,7 +239,7 @@ func (x *runner) run(h *hedge, n uint8, failover bool) {
 	if open { // otherwise h.ctx is canceled already
 		defer x.leave()
 	}
-	e := ended(&x.plan, x.policy, n, &end, open)
+	e := x.policy.Judge(int(n), end, open)
 	if open && end.Err != nil {
 		x.checkCaller()
 	}
