@@ -23,17 +23,15 @@ import (
 //	INFO  hedge reset limit released  target, held_back
 //	WARN  backend silent              target, backend
 //	INFO  backends answering          target
-//	INFO  hedges share a backend      target, backend
 //	WARN  method unhedgeable          target, method, reason
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
 // counts the hedges that it held back. A backend is reported, by address, after ten seconds of
-// silence. "hedges share a backend" is logged once per HTTP target, after 15 hedges in a row that
-// went to the address of their primary. For "method unhedgeable", logged once, see
-// [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the options select
-// none of its first 100 calls. It lists up to ten methods; more counts the rest.
+// silence. For "method unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method selected"
+// is logged once per target, if the options select none of its first 100 calls. It lists up to ten
+// methods; more counts the rest.
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records
 // in ten seconds; suppressed, in the next record, counts the rest. The logger is called

@@ -15,7 +15,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestConnections counts connections, and the backends of attempts at the servers. One address
@@ -160,42 +159,6 @@ func TestConnections_LeftAlone(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSingleConnection checks that SingleConnection is reported if the hedges of a connection, or of
-// each connection of a client library's pool, cannot leave it.
-func TestSingleConnection(t *testing.T) {
-	for _, tc := range []struct {
-		policy string
-		pool   int
-		calls  uint64
-		want   bool
-	}{
-		{policy: pickFirst, pool: 1, calls: 16, want: true},
-		{policy: pickFirst, pool: 1, calls: 15},
-		{policy: roundRobin, pool: 1, calls: 40},
-		{policy: pickFirst, pool: 10, calls: 40, want: true},
-		{policy: roundRobin, pool: 10, calls: 40},
-		{policy: wrapped(pickFirst), pool: 10, calls: 40, want: true},
-		{policy: wrapped(roundRobin), pool: 10, calls: 40},
-		{policy: wrapped(pickFirst, `"connections": 2`), pool: 10, calls: 40},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms)
-			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-			var clients []testpb.TestServiceClient
-			for range tc.pool {
-				clients = append(clients, connect(t, cluster, s, bare(tc.policy)))
-			}
-			for id := range tc.calls {
-				unary.must(t, clients[id%uint64(tc.pool)], id)
-			}
-			synctest.Wait()
-			if row := s.Methods()[0]; row.SingleConnection != tc.want {
-				t.Errorf("%+v: SingleConnection is %t, want %t", tc, row.SingleConnection, tc.want)
-			}
-		})
-	}
 }
 
 // TestServiceAddress has one address deal connections to three backends. The backend of the first

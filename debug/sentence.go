@@ -123,13 +123,15 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	}
 	n.add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
 	n.add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
+	grpc := strings.HasPrefix(t.Method, "/") && !config.HTTP
+	n.add(grpc && t.Ready == 0 && t.Hedges > t.TurnedAway && len(to) == 0,
+		"No ready connection has the policy hedge_other_backend, so hedges may reach the backend of their primary: "+
+			"see package balancer. A proxy that balances requests needs no policy.")
 	elsewhere := "package balancer"
 	if config.HTTP {
 		elsewhere = "hedgehttp.WithHedgeTransport"
 	}
-	n.add(t.SingleConnection && t.Connections != 1,
-		"Hedges use the connection of the primary, so they reach the same slow backend: see %s.", elsewhere)
-	n.add(config.HTTP && !t.SingleConnection && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
+	n.add(t.Connections != 1 && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
 		"Hedges go to the address of the primary. If one server listens there, they reach the same slow backend: see %s.",
 		elsewhere)
 	n.add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,

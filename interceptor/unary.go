@@ -11,7 +11,6 @@ import (
 	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -250,7 +249,7 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 	if h.to = u.call.Channel(n); h.to != nil {
 		h.cc = h.to.CC
 	}
-	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.Peer(&h.peer), grpc.OnFinish(h.trailer.finish)}
+	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then does Served count
 		own = append(own, grpc.Header(&h.header))
 	}
@@ -271,7 +270,6 @@ type unaryHedge struct {
 	results    *attempt.Results
 	header     metadata.MD
 	trailer    trailer
-	peer       peer.Peer
 }
 
 func (h *unaryHedge) Run(ctx *race.Context) race.End {
@@ -287,7 +285,6 @@ func (h *unaryHedge) Run(ctx *race.Context) race.End {
 		ctx.Answered()
 	}
 	if h.trailer.finished.Load() { // otherwise gRPC may be writing
-		h.unary.call.HedgePeer(h.n, &h.peer)
 		end.Served = rpc.Served(h.cc, h.header, h.trailer.md, end.Err)
 	} else {
 		end.Served = rpc.Served(h.cc, nil, nil, end.Err)

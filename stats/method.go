@@ -72,8 +72,8 @@ type Budget struct {
 	ThrottleTokens, ThrottleMax float64
 }
 
-// Backends is the state of a target's backends, over all connections of the process to the target.
-// All but SingleConnection need the policy of package balancer.
+// Backends is the state of a target's backends, over all connections of the process to the target
+// that have the policy of package balancer.
 type Backends struct {
 	// Ready is the number of different ready backends, and Connections the number of ready
 	// connections to these.
@@ -84,11 +84,6 @@ type Backends struct {
 	// Moved is the number of primaries, of all methods of the target, that were moved past a silent
 	// connection since its connections were made.
 	Moved int64
-	// SingleConnection reports whether hedges use the connection of their primary, as with gRPC's
-	// default pick_first: they meet the same slow backend. With the policy, no ClientConn then has
-	// more than one ready connection. Without, the last 15 hedges each used the connection of the
-	// previous hedge on its ClientConn, or over HTTP that of its primary.
-	SingleConnection bool
 }
 
 // SilentBackend is a backend with silent connections: see package balancer.

@@ -239,9 +239,6 @@ func (m *streamAttempt) Run(ctx *race.Context) race.End {
 	if err == nil {
 		ctx.Answered()
 	}
-	if to := attempt.PeerOf(st, ctx); to != nil {
-		c.call.HedgePeer(int(m.n), to)
-	}
 	end := m.end(err)
 	end.Served = served
 	return end

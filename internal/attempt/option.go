@@ -165,7 +165,7 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 		return
 	}
 	var v variable
-	to, gone := PeerOf(st, caller), caller.Err() != nil
+	to, gone := peerOf(st, caller), caller.Err() != nil
 	ok := Safely(func() { // st may be an interceptor's own stream
 		v.header, _ = st.Header()
 		v.trailer = st.Trailer()
@@ -186,9 +186,9 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	r.filled = true
 }
 
-// PeerOf returns the peer of a stream that was opened under ctx; nil if it is not gRPC's own. The
+// peerOf returns the peer of a stream that was opened under ctx; nil if it is not gRPC's own. The
 // stream must have answered or ended: otherwise gRPC would retry no more.
-func PeerOf(st grpc.ClientStream, ctx context.Context) (to *peer.Peer) {
+func peerOf(st grpc.ClientStream, ctx context.Context) (to *peer.Peer) {
 	before, _ := peer.FromContext(ctx)
 	Safely(func() {
 		if p, _ := peer.FromContext(st.Context()); p != before {

@@ -132,8 +132,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 		return d.holdBack(stats.NotReady)
 	}
 	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
-	if !asGRPC && d.age < turnedAway &&
-		(away || !d.Record.Spare() && (d.Record != nil || d.method.Target.OneConnection())) {
+	if !asGRPC && d.age < turnedAway && (away || d.Record != nil && !d.Record.Spare()) {
 		return holdUntil(turnedAway)
 	}
 	return admit()

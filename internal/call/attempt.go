@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -122,14 +121,6 @@ func (c *Call) Attempt(ctx *race.Context, n int, r *registry.Registry, method st
 	ctx.Begin(r, conn, method, away, record)
 }
 
-// HedgePeer records the peer of a gRPC hedge, hedge n, unless the hedge went elsewhere. The peer is known
-// at the hedge's end. HedgePeer may be called at any time, concurrently.
-func (c *Call) HedgePeer(n int, p *peer.Peer) {
-	if conn, ok := c.Conn.(*grpc.ClientConn); c.at(n) == &c.destination && ok && conn != nil {
-		c.method.Target.HedgePeer(conn, p, c.Record)
-	}
-}
-
 // Channel returns the channel of hedge n, which was admitted; nil for the call's own, and for n =
 // 0, the primary. It may be called concurrently.
 func (c *Call) Channel(n int) *Channel {
@@ -202,9 +193,9 @@ func (c *Call) Place(request any, replayable func(any) bool) {
 	c.Record.SetRequest(request, replayable)
 }
 
-// HedgeConn records the connections of an HTTP hedge and of its primary.
+// HedgeConn counts an HTTP hedge whose connection leads to the remote address of its primary's.
 func (c *Call) HedgeConn(primary, hedge net.Conn) {
-	if c.method.Target.HedgeConn(primary, hedge) {
+	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
 		c.method.Counters.SameBackend.Add(1)
 	}
 }

@@ -135,16 +135,15 @@ func (r *Backends) BestRank(rec *Record, have int, now time.Time) int {
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
 	now := time.Now()
-	addresses, connections, most := map[string]struct{}{}, map[id]struct{}{}, 0
+	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
 	inUse.mu.Lock()
 	defer inUse.mu.Unlock()
 	for _, target := range targets {
 		for _, r := range inUse.byTarget[target] {
 			c.Moved += r.moved.Load()
-			own := map[id]struct{}{}
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
-				connections[b.id], own[b.id] = struct{}{}, struct{}{}
+				connections[b.id] = struct{}{}
 				since, reported := b.shared.Load().reported(now)
 				if !reported {
 					since, reported = b.own.reported(now)
@@ -162,10 +161,9 @@ func Count(targets ...string) stats.Backends {
 					s.Since = since
 				}
 			}
-			most = max(most, len(own))
 		}
 	}
-	c.Ready, c.Connections, c.SingleConnection = len(addresses), len(connections), most == 1
+	c.Ready, c.Connections = len(addresses), len(connections)
 	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
 }

@@ -141,17 +141,6 @@ func (r *Record) Rank(b *Backend, now time.Time) int {
 	return rank
 }
 
-// PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil
-// record.
-func (r *Record) PickedForHedge() bool {
-	if r == nil {
-		return false
-	}
-	r.Lock()
-	defer r.Unlock()
-	return r.lastHedge != nil
-}
-
 // Spare reports whether a hedge can go to a ready backend that the call has not used. It is false
 // for a nil record, and if the child returned a used backend for an earlier hedge.
 func (r *Record) Spare() bool {

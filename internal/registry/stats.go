@@ -104,7 +104,6 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	if to := m.destinations.Load(); to != nil {
 		row.Destinations = slices.Clone(*to)
 	}
-	row.SingleConnection = ready.SingleConnection || m.Target.OneConnection()
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
 	if s.Fixed {
 		row.Delay = s.Delay

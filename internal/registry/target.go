@@ -2,18 +2,12 @@ package registry
 
 import (
 	"log/slog"
-	"maps"
-	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"weak"
 
 	"go.uber.org/atomic"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
@@ -37,8 +31,7 @@ type Target struct {
 	guard    guard.Shared
 	throttle *guard.Throttle // nil: none; guarded by Registry.mu
 
-	oneConnection oneConnection
-	unselected    atomic.Int32 // calls before the first that the options select; then firstCallsSeen: see NoteSelected
+	unselected atomic.Int32 // calls before the first that the options select; then firstCallsSeen: see NoteSelected
 
 	methods sync.Map // full name → *Method
 	count   int      // methods; guarded by Registry.mu
@@ -290,82 +283,4 @@ func (m *Method) noteNames(conn any, static bool) {
 	}
 	names.Target = strings.ToValidUTF8(names.Target, "\ufffd")
 	m.names.CompareAndSwap(known, &names)
-}
-
-const (
-	// sameInARow is the number of consecutive hedges, each over the same connection as the previous
-	// hedge of its ClientConn, after which each ClientConn counts as having one connection.
-	sameInARow = 15
-	// maxWatched bounds the watched ClientConns of a target: a pool may have hundreds.
-	maxWatched = 64
-)
-
-// oneConnection detects that all hedges of each ClientConn of a target use one connection. gRPC does
-// not expose its connections, but the peer of a hedge identifies one, and HedgeConn one of HTTP.
-type oneConnection struct {
-	single atomic.Bool
-
-	mu   sync.Mutex
-	last map[weak.Pointer[grpc.ClientConn]][2]string // the addresses of the connection that its last hedge went over
-	// hedges in a row over the connection of the one before or, over HTTP, of their primary
-	same        int
-	sameBackend int // HTTP hedges in a row to the address of their primary
-}
-
-func (t *Target) OneConnection() bool { return t.oneConnection.single.Load() }
-
-// HedgePeer records the peer p of a hedge on conn. An unknown peer has no address. record has the
-// backends that the call has used.
-func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
-	// the policy sends hedges where primaries do not go
-	if p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() {
-		return
-	}
-	o, key, connection := &t.oneConnection, weak.Make(conn), [2]string{p.LocalAddr.String(), p.Addr.String()}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before, watched := o.last[key]
-	if !watched {
-		maps.DeleteFunc(o.last, func(c weak.Pointer[grpc.ClientConn], _ [2]string) bool {
-			return len(o.last) >= maxWatched && c.Value() == nil
-		})
-		if len(o.last) >= maxWatched {
-			return
-		}
-	}
-	if o.last == nil {
-		o.last = map[weak.Pointer[grpc.ClientConn]][2]string{}
-	}
-	o.last[key] = connection
-	if watched {
-		o.again(before == connection)
-	}
-}
-
-// again records whether a hedge uses the same connection. o.mu must be held.
-func (o *oneConnection) again(same bool) {
-	if o.same = min(o.same+1, sameInARow); !same {
-		o.same = 0
-	}
-	o.single.Store(o.same == sameInARow)
-}
-
-// HedgeConn records the connections of an HTTP hedge and of its primary. It reports whether their
-// remote addresses are the same, and emits a notice after sameInARow such hedges.
-func (t *Target) HedgeConn(primary, hedge net.Conn) (same bool) {
-	from, to := primary.RemoteAddr(), hedge.RemoteAddr()
-	same = from != nil && to != nil && from.String() == to.String()
-	o := &t.oneConnection
-	o.mu.Lock()
-	o.again(reflect.ValueOf(primary).Comparable() && primary == hedge)
-	if o.sameBackend++; !same {
-		o.sameBackend = 0
-	}
-	report := o.sameBackend == sameInARow
-	o.mu.Unlock()
-	if report {
-		settings.Emit(t.registry.config.Load().Traces, settings.Notice{Level: slog.LevelInfo,
-			Message: "hedges share a backend", Target: t.Name, Attrs: []any{"backend", to.String()}})
-	}
-	return same
 }
