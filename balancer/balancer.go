@@ -26,9 +26,9 @@
 // "silence": false turns this off.
 //
 // With "connections": n, 2 to 8, the policy runs n copies of the child, each with its own
-// connections. Primaries use the first copy that is ready, or all in turn with "spread": true. A
-// hedge goes to another address if the child returns one, and otherwise over a connection that its
-// call has not used, which counts as another backend.
+// connections. Primaries use the first copy that is ready. A hedge goes to another address if the child
+// returns one, and otherwise over a connection that its call has not used, which counts as another
+// backend.
 //
 // docs/other-backends.md has the details.
 package balancer
@@ -47,9 +47,9 @@ import (
 
 // Name is the name of the policy in a service config. Its configuration has one required field,
 // childPolicy: a list of policies as in loadBalancingConfig. The first registered one becomes the
-// child. The optional fields are connections (1 to 8, default 1), spread (default false, needs
-// connections above 1) and silence (default true). A later configuration may name another child,
-// which takes effect when it is ready, or when the current child no longer is.
+// child. The optional fields are connections (1 to 8, default 1) and silence (default true). A later
+// configuration may name another child, which takes effect when it is ready, or when the current child
+// no longer is.
 const Name = "hedge_other_backend"
 
 // ServiceConfig is the service config that puts the policy above round_robin, for
@@ -72,7 +72,6 @@ type config struct {
 
 	ChildPolicy []map[string]json.RawMessage // the first registered policy is the child
 	Connections int                          // to each address, 1 to maxConnections
-	Spread      bool                         // primaries use all of them in turn
 	Silence     bool                         // primaries avoid silent ones
 
 	builder balancer.Builder
@@ -95,9 +94,6 @@ func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfi
 	}
 	if c.Connections < 1 || c.Connections > maxConnections {
 		return nil, fmt.Errorf("hedge: %s: connections: %d: must be 1 to %d", Name, c.Connections, maxConnections)
-	}
-	if c.Spread && c.Connections == 1 {
-		return nil, fmt.Errorf("hedge: %s: spread: must have connections above 1", Name)
 	}
 	return c, nil
 }

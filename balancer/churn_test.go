@@ -58,7 +58,7 @@ func TestChurn_EveryField(t *testing.T) {
 	children := []string{roundRobin, leastRequest, pickFirst, stubborn}
 	for n := range updates {
 		d.reconfigure(2+n%(backends-1), n, wrapped(children[n/16%len(children)],
-			fmt.Sprintf(`"connections": %d, "spread": %v, "silence": %v`, 1+n%4, n%4 > 0 && n%3 == 0, n%8 != 0)))
+			fmt.Sprintf(`"connections": %d, "silence": %v`, 1+n%4, n%8 != 0)))
 		for at := next.Load() + 2; next.Load() < at; { // some calls between updates
 			runtime.Gosched()
 		}

@@ -29,9 +29,9 @@ func TestConnections(t *testing.T) {
 		same      int64
 	}{
 		{policy: wrapped(pickFirst, `"connections": 2`), addresses: 1, want: 2, primaries: 1, met: 2, same: 1},
-		{policy: wrapped(pickFirst, `"connections": 8, "spread": true`), addresses: 1, want: 8, primaries: 8, met: 3},
+		{policy: wrapped(pickFirst, `"connections": 8`), addresses: 1, want: 8, primaries: 1, met: 3},
 		{policy: wrapped(roundRobin, `"connections": 3`), addresses: 1, want: 3, primaries: 1, met: 3},
-		{policy: wrapped(roundRobin, `"connections": 2, "spread": true`), addresses: 2, want: 4, primaries: 4, met: 3},
+		{policy: wrapped(roundRobin, `"connections": 2`), addresses: 2, want: 4, primaries: 2, met: 3},
 		{policy: wrapped(stubborn, `"connections": 3`), addresses: 1, want: 3, primaries: 1, met: 3},
 	} {
 		hedgetest.Run(t, tc.policy, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestConnections_Resized(t *testing.T) {
 			{3, wrapped(roundRobin, `"connections": 2`), 6},
 			{2, wrapped(roundRobin, `"connections": 2`), 4},
 			{3, wrapped(roundRobin, `"connections": 8`), 24},
-			{3, wrapped(roundRobin, `"connections": 3, "spread": true`), 9},
+			{3, wrapped(roundRobin, `"connections": 3`), 9},
 			{3, wrapped(leastRequest, `"connections": 2`), 6},
 			{3, wrapped(pickFirst, `"connections": 2`), 2},
 			{3, wrapped(roundRobin), 3},
@@ -113,7 +113,7 @@ func TestConnections_Lost(t *testing.T) {
 					return testserver.Plan{Delay: ms, GoAway: a.ID%10 == 9 && a.Number == 0}
 				}})
 			d := dial(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)),
-				over(child, `"connections": 2, "spread": true`),
+				over(child, `"connections": 2`),
 				grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 			d.connect(t)
 			again := func(when string) {

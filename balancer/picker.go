@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -22,7 +21,6 @@ type picker struct {
 	place  *place.Backends
 	all    []balancer.Picker // of each copy of the child, by its number
 	copies []balancer.Picker // of the copies in the best state; the first is for primaries
-	turn   *atomic.Uint32    // counts primaries, with spread; nil: primaries use the first copy
 	woken  sync.Map          // the backends for which wake has run
 }
 
@@ -46,11 +44,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		r.HedgePicked(hedge, got.At)
 		return watched(info.Ctx, r, got), nil
 	}
-	child := p.copies[0]
-	if p.turn != nil {
-		child = p.copies[p.turn.Add(1)%uint32(len(p.copies))]
-	}
-	got, err := pick(child, info)
+	got, err := pick(p.copies[0], info)
 	if err != nil || got.At == nil {
 		return got.PickResult, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -20,14 +19,12 @@ type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
 	place  *place.Backends
-	turn   atomic.Uint32 // counts primaries, with spread
 
 	// mu must not be held in a call to a child, which may hold locks of its own while it calls
 	// back. Only the goroutine on which gRPC calls the policy adds copies.
 	mu      sync.Mutex
 	current []*child // empty before the first configuration, and once closed
 	pending []*child // copies of the child that replaces current when it is ready; usually empty
-	spread  bool
 	closed  bool
 
 	closing sync.WaitGroup // closes of replaced copies
@@ -80,8 +77,8 @@ func (p *policy) configure(c *config) error {
 	for n := built; n < c.Connections; n++ {
 		*copies = append(*copies, newChild(p, c.builder, n))
 	}
-	added, spread := (*copies)[built:], p.spread
-	if p.spread = c.Spread; copies == &p.current && (len(extra) > 0 || spread != c.Spread) {
+	added := (*copies)[built:]
+	if copies == &p.current && len(extra) > 0 {
 		p.publish()
 	}
 	p.mu.Unlock()
@@ -112,9 +109,6 @@ func (p *policy) changed(c *child) {
 func (p *policy) publish() {
 	p.show()
 	state, picks := connectivityOf(p.current), &picker{place: p.place}
-	if p.spread {
-		picks.turn = &p.turn
-	}
 	for _, c := range p.current {
 		picks.all = append(picks.all, c.state.Picker)
 		if c.state.ConnectivityState == state {

@@ -249,8 +249,7 @@ func TestConfig(t *testing.T) {
 		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
 		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `connections: 0: must be 1 to 8`},
 		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `connections: 9: must be 1 to 8`},
-		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `spread: must have connections above 1`},
-		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "spread": true, "silence": false}`, ``},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "silence": false}`, ``},
 		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
 	} {
 		if tc.want != "" {

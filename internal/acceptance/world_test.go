@@ -52,7 +52,7 @@ func drawWorld(seed uint64) *world {
 	}
 	w.policy = oneOf(r, `{"round_robin": {}}`,
 		fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
-			oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
+			oneOf(r, ``, `, "connections": 2`, `, "silence": false`)))
 	w.settings = drawSettings(r)
 	w.share = w.settings.share
 	w.drawLimit(r)
