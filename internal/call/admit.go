@@ -67,7 +67,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 	e, why := unpaid(d)
 	if e.Kind != race.Admitted {
-		d.refundReset(d.n)
+		d.of()[d.n].claim.settle(false)
 	}
 	return e, why
 }
@@ -140,7 +140,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 
 // unpaid has the limits that do not cover the hedge. consider then releases the other limits.
 func unpaid(d *due) (race.Event, stats.Reason) {
-	s, m := d.settings, d.to.method
+	s, m, claim := d.settings, d.to.method, &d.of()[d.n].claim
 	// Hedges use up a rate limit.
 	if s.Guard && d.payment.buckets[1] != nil && !isOnlyHope(d.race, d.n) &&
 		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
@@ -148,12 +148,12 @@ func unpaid(d *due) (race.Event, stats.Reason) {
 	}
 	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
 	// the hedge. A hedge that sends the call again makes no loser.
-	if !d.race.Repeated && !d.takeReset(d.n, d.now) {
+	if !d.race.Repeated && !claim.takeResets(&d.method.Target.Resets, &m.Target.Resets, d.now) {
 		return d.holdBack(stats.ResetsSpent)
 	}
 	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
 	// the call fails.
-	if keep, until := d.keep(); !d.payment.pay(d.now, d.n, keep, d.race.Repeated) {
+	if keep, until := d.keep(); !claim.pay(d.payment, d.now, keep, d.race.Repeated) {
 		if keep > 0 {
 			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}

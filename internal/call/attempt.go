@@ -2,7 +2,6 @@ package call
 
 import (
 	"net"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -53,35 +52,34 @@ func (c *Call) toward(n int, now time.Time) *destination {
 	if c.elsewhere == nil {
 		return &c.destination
 	}
-	if c.to == nil {
-		c.to = new([race.MaxAttempts]*destination)
-	}
 	of := c.elsewhere(n)
-	if c.to[n] = nil; of.Target != "" {
-		same := func(d *destination) bool { return d != nil && d.target == of.Target && d.Conn == of.Conn }
-		if i := slices.IndexFunc(c.to[:n], same); i >= 0 {
-			c.to[n] = c.to[i]
-		} else {
-			m := c.method.At(of.Target, now)
-			c.to[n] = &destination{target: of.Target, Conn: of.Conn, method: m, settings: m.Settings()}
-			if place.Live() {
-				c.to[n].Record = place.New(of.Target, &m.Counters.SameBackend)
-				c.to[n].Record.Share(m.Target.Backends)
-			}
+	var to *destination
+	for _, a := range c.of()[:n] {
+		if a.to != nil && a.to.target == of.Target && a.to.Conn == of.Conn {
+			to = a.to
 		}
 	}
+	if to == nil && of.Target != "" {
+		m := c.method.At(of.Target, now)
+		to = &destination{target: of.Target, Conn: of.Conn, method: m, settings: m.Settings()}
+		if place.Live() {
+			to.Record = place.New(of.Target, &m.Counters.SameBackend)
+			to.Record.Share(m.Target.Backends)
+		}
+	}
+	c.attempts[n].to = to
 	if n == 1 {
 		c.Teach(n, (*trigger.Learner).HedgesGoTo)
 	}
 	return c.at(n)
 }
 
-// at returns the destination of attempt n. The primary may end while Admit sets c.to for the first hedge.
+// at returns the destination of attempt n. The primary may end while Admit makes c.attempts.
 func (c *Call) at(n int) *destination {
-	if n == 0 || c.to == nil || c.to[n] == nil {
+	if n == 0 || c.attempts == nil || c.attempts[n].to == nil {
 		return &c.destination
 	}
-	return c.to[n]
+	return c.attempts[n].to
 }
 
 // IsElsewhere reports whether attempt n goes to another destination than the primary.
@@ -152,33 +150,6 @@ func (d *due) noteLate() {
 	}
 	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
 		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
-	}
-}
-
-// takeReset takes a reset of the call's target and of the destination of hedge n, or of neither: the
-// loser may be at either.
-func (c *Call) takeReset(n int, now time.Time) bool {
-	own, to := c.method.Target, c.at(n).method.Target
-	if !own.Resets.Admit(now) {
-		return false
-	}
-	if to != own && !to.Resets.Admit(now) {
-		own.Resets.Refund()
-		return false
-	}
-	c.hedges.resets |= 1 << n
-	return true
-}
-
-// refundReset gives back what takeReset took for hedge n, if anything.
-func (c *Call) refundReset(n int) {
-	if c.hedges.resets&(1<<n) == 0 {
-		return
-	}
-	c.hedges.resets &^= 1 << n
-	c.method.Target.Resets.Refund()
-	if to := c.at(n).method.Target; to != c.method.Target {
-		to.Resets.Refund()
 	}
 }
 

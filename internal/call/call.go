@@ -52,9 +52,9 @@ type Call struct {
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges int               // of the trigger or the policy
 	hedges    hedges
-	elsewhere func(n int) Destination         // of hedge n; nil: the call's own
-	to        *[race.MaxAttempts]*destination // of hedges that go elsewhere, written before they are sent
-	byHeaders *race.Report                    // of a race that headers have decided; the first message is to come
+	attempts  *attempts
+	elsewhere func(n int) Destination // of hedge n; nil: the call's own
+	byHeaders *race.Report            // of a race that headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
@@ -64,11 +64,8 @@ type Call struct {
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket   guard.Ticket
-	drawn    bool  // skipped has been drawn
-	skipped  bool  // the plan does not hedge the call: see draw
-	resets   uint8 // hedges that have taken a reset, a bit each
-	failures uint8 // attempts with a reported failure, a bit each
-	dropped  uint8 // hedges that were paid for, not sent, and refunded
+	drawn    bool // skipped has been drawn
+	skipped  bool // the plan does not hedge the call: see draw
 }
 
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil

@@ -300,29 +300,25 @@ func traceRace(c *Call, r *race.Report) {
 }
 
 // catchUp handles the events of the race since its last call: it counts failed attempts, and refunds
-// hedges that were turned away or dropped. A dropped hedge is the one that was paid for last.
+// hedges that were turned away, or admitted and not sent.
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || c.hedges.failures&(1<<n) != 0 || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || c.of()[n].counted || goneBefore(c, r, n) {
 			continue
 		}
-		c.hedges.failures |= 1 << n
+		c.attempts[n].counted = true
 		countFailure(c, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			c.settings.Groups.TurnedAway(c.group, time.Now())
-			c.refundReset(n) // the attempt has ended, and is not reset
-			c.payment.turnedAway(n)
+			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
 		case a.Pushback != race.NoPushback:
 			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
-	for ; int(c.hedges.dropped) < r.Dropped; c.hedges.dropped++ {
-		c.refundReset(int(c.payment.last))
-		c.payment.refund()
-	}
+	c.settleUnsent(r.Hedges)
 }
 
 // countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
