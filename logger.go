@@ -26,12 +26,13 @@ import (
 //	WARN  method unhedgeable          target, method, reason
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
+//	WARN  too many methods            target, limit
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
 // counts the hedges that it held back. A backend is reported, by address, after ten seconds of
 // silence. For "method unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method selected"
 // is logged once per target, if the options select none of its first 100 calls. It lists up to ten
-// methods; more counts the rest.
+// methods; more counts the rest. "too many methods" is logged once: see [WithMaxMethods].
 //
 // The same record is logged at most once a minute per target. A scheduler logs at most ten records
 // in ten seconds; suppressed, in the next record, counts the rest. The logger is called

@@ -334,9 +334,9 @@ func WithWindow(d time.Duration) Option {
 }
 
 // WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. The
-// same method of two targets counts twice. Above the limit, the least used methods are removed with
-// all their latencies, as is any method without a call for 15 minutes. [stats.Counts] keeps the
-// counts. If more methods are in use than the limit, each is removed before it is learned.
+// same method of two targets counts twice. A method without a call for 15 minutes is removed with its
+// latencies; [stats.Counts] keeps its counts. At the limit, calls of further methods are not hedged, and
+// count under the target and method "(other)".
 //
 // The limit bounds the memory of a scheduler:
 //

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -23,6 +24,8 @@ var off = map[stats.Reason]string{
 
 func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
 	switch {
+	case t.Method == registry.Other:
+		return "These calls are of methods beyond the limit of WithMaxMethods. None is hedged."
 	case t.PausedBy == "HEDGE_DISABLED":
 		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
 	case t.PausedBy != "":

@@ -87,6 +87,8 @@ func TestText_OfATarget(t *testing.T) {
 				Backends: stats.Backends{Ready: 1, Connections: 1}}},
 		{name: "saved", stats: stats.Method{Budget: stats.Budget{Tokens: 3, Burst: 8, Saved: 12.25}},
 			want: []string{"3.0 of 8.0 tokens", "12.2 tokens"}},
+		{name: "too many methods", stats: stats.Method{Method: "(other)", Counts: stats.Counts{Calls: 1, Off: 1}},
+			want: []string{"beyond the limit of WithMaxMethods"}},
 		{name: "rules", stats: stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}},
 			want: []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}},
 		{name: "paused by the switch", stats: stats.Method{PausedBy: "HEDGE_DISABLED"},

@@ -1,5 +1,7 @@
 package registry
 
+import "time"
+
 // Names is the number of connections in the registry's map of names.
 func Names(r *Registry) (n int) {
 	r.names.Range(func(_, _ any) bool { n++; return true })
@@ -16,4 +18,11 @@ func MakeTriggerPanic(r *Registry) (undo func()) {
 	before := r.config.Load().MaxHedges
 	set(1000) // more than a plan has room for
 	return func() { set(before) }
+}
+
+// Sweep removes the methods without a call since the last one, if at is a quarter of an hour later. It
+// returns the number of calls of all removed methods.
+func Sweep(r *Registry, at time.Duration) int64 {
+	r.removeIdle(at)
+	return r.departed.read(false).Calls
 }

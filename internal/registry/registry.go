@@ -3,8 +3,8 @@
 package registry
 
 import (
-	"container/list"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -37,13 +38,14 @@ type Registry struct {
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
+	count atomic.Int32           // methods; changed under mu
+	other atomic.Pointer[Method] // see Other; nil before its first call
+
 	updating   sync.Mutex // serializes Update and Refuse, and guards configured; locked before mu
 	configured Configured
 
 	mu       sync.Mutex // serializes changes of targets, methods and names; no rule is compared or applied under it
 	named    int        // in names
-	once     list.List  // the methods with a single call, as far as makeRoom knows
-	kept     list.List  // the others, in the order in which makeRoom has looked at them
 	forgot   bool       // a method was removed
 	departed Counters
 }
@@ -110,54 +112,55 @@ const (
 type entry struct {
 	calls int64         // at the last look
 	used  time.Duration // the last look that found a call, after the registry's origin
-
-	place  *list.Element // in Registry.once or Registry.kept
-	queued int64         // calls when it was last put at the end of kept
 }
 
-// methods returns the methods of all targets. r.mu must be held.
+// methods returns the methods of all targets, and Other. r.mu must be held.
 func (r *Registry) methods() []*Method {
-	all := make([]*Method, 0, r.size())
-	for _, part := range []*list.List{&r.once, &r.kept} {
-		for e := part.Front(); e != nil; e = e.Next() {
-			all = append(all, e.Value.(*Method))
-		}
+	all := make([]*Method, 0, r.count.Load())
+	r.targets.Range(func(_, t any) bool {
+		t.(*Target).methods.Range(func(_, m any) bool {
+			all = append(all, m.(*Method))
+			return true
+		})
+		return true
+	})
+	if other := r.other.Load(); other != nil {
+		all = append(all, other)
 	}
 	return all
 }
 
-// size is the number of methods. r.mu must be held.
-func (r *Registry) size() int { return r.once.Len() + r.kept.Len() }
+// Other is the name of the method, and of its target, under which the calls of methods beyond
+// MaxMethods count. It is off: rules for these methods are unknown to it.
+const Other = "(other)"
 
-const maxLooks = 32
-
-// makeRoom removes a method with a single call, the oldest, or else one that was not called for long,
-// in constant time. r.mu must be held.
-func (r *Registry) makeRoom() {
-	for range maxLooks {
-		m := r.next()
-		calls := m.Counters.activity()
-		if calls <= 1 || calls == m.entry.queued {
-			break
-		}
-		r.unqueue(m)
-		m.entry.queued, m.entry.place = calls, r.kept.PushBack(m)
+// otherMethod returns the method Other.
+func (r *Registry) otherMethod() *Method {
+	if m := r.other.Load(); m != nil {
+		return m
 	}
-	r.remove(r.next())
+	c := r.config.Load()
+	r.mu.Lock()
+	m := r.other.Load()
+	if first := m == nil; first {
+		t := &Target{Name: Other, registry: r, Backends: place.NewKnown(), Budget: r.newBudget(0)}
+		m = r.newMethod(t, Other, offFor(c))
+		m.names.Store(&stats.Names{Target: Other, Method: Other})
+		r.other.Store(m)
+		defer settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "too many methods", Target: Other,
+			Attrs: []any{"limit", c.MaxMethods}})
+	}
+	r.mu.Unlock()
+	return m
 }
 
-func (r *Registry) unqueue(m *Method) {
-	r.once.Remove(m.entry.place) // a no-op for an element of another list
-	r.kept.Remove(m.entry.place)
-}
-
-// r.mu must be held.
-func (r *Registry) next() *Method {
-	first := r.once.Front()
-	if first == nil {
-		first = r.kept.Front()
-	}
-	return first.Value.(*Method)
+// offFor returns the settings of Other.
+func offFor(c *settings.Config) *settings.Settings {
+	s := c.For(Other, Other)
+	own := *s.Config
+	own.Off = true
+	s.Config = &own
+	return s
 }
 
 // removeIdle looks at all methods, and removes those without a call for idleAfter.
@@ -166,7 +169,9 @@ func (r *Registry) removeIdle(at time.Duration) {
 	defer r.mu.Unlock()
 	target := false
 	for _, m := range r.methods() {
-		if calls := m.Counters.activity(); calls != m.entry.calls {
+		if calls := m.Counters.activity(); m == r.other.Load() {
+			continue
+		} else if calls != m.entry.calls {
 			m.entry.calls, m.entry.used = calls, at
 		} else if at-m.entry.used > idleAfter {
 			target = r.remove(m) || target
@@ -180,7 +185,7 @@ func (r *Registry) removeIdle(at time.Duration) {
 // remove removes a method, and its target if that has no other, and reports whether it removed the
 // target. r.mu must be held.
 func (r *Registry) remove(m *Method) (target bool) {
-	r.unqueue(m)
+	r.count.Add(-1)
 	r.forgot = true
 	m.Target.methods.Delete(m.Name)
 	m.Counters.left.Store(true)
@@ -248,7 +253,11 @@ func (r *Registry) replace(c settings.Config) error {
 		return err
 	}
 	for _, m := range methods {
-		m.update(c.For(m.Target.Name, m.Name))
+		if m == r.other.Load() {
+			m.update(offFor(&c))
+		} else {
+			m.update(c.For(m.Target.Name, m.Name))
+		}
 	}
 	return nil
 }

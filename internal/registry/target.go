@@ -82,8 +82,8 @@ func find[T any](in *sync.Map, name string) *T {
 	return found
 }
 
-// Method returns the entry of a method, for a call that begins at now. It makes a missing entry,
-// which may displace another, and removes idle entries. It returns nil for an empty registry.
+// Method returns the entry of a method, for a call that begins at now. It makes a missing entry, or
+// returns Other if there are MaxMethods, and removes idle entries. It returns nil for an empty registry.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	if r == nil || r.config.Load() == nil {
 		return nil
@@ -113,15 +113,20 @@ func (m *Method) At(target string, now time.Time) *Method {
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	for {
 		c := r.config.Load()
+		if int(r.count.Load()) >= c.MaxMethods {
+			return r.otherMethod()
+		}
 		s := c.For(target, methodName) // without the lock: there may be thousands of rules
 		r.mu.Lock()
 		m := r.Find(target, methodName)       // another call may have been faster
 		if m == nil && r.config.Load() == c { // not updated in between
-			if r.size() >= c.MaxMethods { // first, because the target may leave with its last method
-				r.makeRoom()
+			if full := int(r.count.Load()) >= c.MaxMethods; full {
+				r.mu.Unlock()
+				continue
 			}
-			m = r.newMethod(target, methodName, s)
+			m = r.newMethod(r.addTarget(target, s.Target.BudgetPercent), methodName, s)
 			m.entry.used = now.Sub(r.origin)
+			r.count.Add(1)
 		}
 		r.mu.Unlock()
 		if m != nil {
@@ -141,7 +146,7 @@ func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
 }
 
 // newBudget returns the bucket of a new target or method. It holds one token, or none once a method
-// was removed: displaced targets would exceed the budget by the first tokens of their new buckets.
+// was removed: targets that return would exceed the budget by the first tokens of their new buckets.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
@@ -150,8 +155,7 @@ func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	return b
 }
 
-func (r *Registry) newMethod(target, name string, with *settings.Settings) *Method {
-	t := r.addTarget(target, with.Target.BudgetPercent)
+func (r *Registry) newMethod(t *Target, name string, with *settings.Settings) *Method {
 	m := &Method{Name: strings.Clone(name), Target: t}
 	m.Counters.departed = &r.departed
 	m.Guard.Target = &t.guard
@@ -161,7 +165,6 @@ func (r *Registry) newMethod(target, name string, with *settings.Settings) *Meth
 	m.learn(&with.Config.Config, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
-	m.entry.place = r.once.PushBack(m)
 	return m
 }
 

@@ -124,7 +124,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 	quantiles := []float64{0.5, 0.9}
 	options := func(i int) []hedge.Option {
-		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1),
+		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1 << 20),
 			hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
 	}
 	s := hedgetest.All(t, options(0)...)
