@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -77,11 +77,8 @@ func listen(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...gr
 // inside a cancellable context and a timer, which no hedging can do without; hedged, with a delay
 // that was learned, and with rules for others; and watched.
 func BenchmarkUnary(b *testing.B) {
-	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
+	conn := testserver.StartT(b, testserver.Config{}).ClientT(b)
+	testserver.ConnectT(b, conn) // a call over a connection that is not ready teaches nothing
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
 	hedged := []hedge.Option{hedge.WithMinDelay(time.Second)}
@@ -89,6 +86,10 @@ func BenchmarkUnary(b *testing.B) {
 	for n := range 100 {
 		rules = append(rules, hedge.WithMethodOptions(fmt.Sprintf("/other.Svc%d/*", n), hedge.WithMaxHedges(1)),
 			hedge.WithTargetOptions(fmt.Sprintf("dns:///other-%d*", n), hedge.WithMaxHedges(1)))
+	}
+	schedulers := map[string]*hedge.Scheduler{
+		"hedged": hedgetest.All(b, hedged...), "hedged, 200 rules": hedgetest.All(b, rules...),
+		"watched": hedgetest.All(b, hedge.WithMaxHedges(0)),
 	}
 	for name, with := range map[string]grpc.UnaryClientInterceptor{
 		"contextAndTimer": func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -98,16 +99,25 @@ func BenchmarkUnary(b *testing.B) {
 			defer time.AfterFunc(time.Second, func() { cancel() }).Stop()
 			return invoker(ctx, method, req, reply, cc, opts...)
 		},
-		"hedged":            interceptor.Unary(hedgetest.All(b, hedged...)),
-		"hedged, 200 rules": interceptor.Unary(hedgetest.All(b, rules...)),
-		"watched":           interceptor.Unary(hedgetest.All(b, hedge.WithMaxHedges(0))),
+		"hedged":            interceptor.Unary(schedulers["hedged"]),
+		"hedged, 200 rules": interceptor.Unary(schedulers["hedged, 200 rules"]),
+		"watched":           interceptor.Unary(schedulers["watched"]),
 	} {
 		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
+			call := func() {
 				if err := with(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
 					b.Fatal(err)
 				}
+			}
+			for range 1000 { // the warm-up
+				call()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+			if s := schedulers[name]; s != nil && name != "watched" && (s.Stats().Warmup > 100 || s.Methods()[0].Delay == 0) {
+				b.Errorf("%d calls of the warm-up: not the cost of a hedged call", s.Stats().Warmup)
 			}
 		})
 	}
