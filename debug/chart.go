@@ -28,19 +28,26 @@ type tick struct {
 
 func fromTop(share float64) float64 { return 100 * (1 - min(max(share, 0), 1)) }
 
+// gapAfter is the time between two samples from which on nothing was measured in between: the rows have
+// one every ten seconds while calls end.
+const gapAfter = 30 * time.Second
+
 // add adds a curve through the samples of a row, with gaps where the height is unknown.
 func (c *chart) add(r row, class, label string, height func(registry.Sample) (share float64, known bool)) {
 	var parts []string
-	gap := true
+	var last time.Time // of a known height; zero in a gap
 	for _, s := range r.History {
 		share, known := height(s)
-		if known && gap {
-			parts = append(parts, "")
+		if !known {
+			last = time.Time{}
+			continue
 		}
-		if gap = !known; known {
-			minutes := min(r.at.Sub(s.At).Minutes(), 10)
-			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", 100-10*minutes, fromTop(share))
+		point := fmt.Sprintf("%.1f,%.1f ", 100-10*min(r.at.Sub(s.At).Minutes(), 10), fromTop(share))
+		if s.At.Sub(last) > gapAfter {
+			parts = append(parts, point) // twice, or a lone point would be invisible
 		}
+		parts[len(parts)-1] += point
+		last = s.At
 	}
 	if len(parts) > 0 {
 		c.Curves = append(c.Curves, curve{class, label, parts})
@@ -76,27 +83,50 @@ func (r row) TailChart() *chart {
 
 // LoadChart is the extra load of the last ten minutes, and the budget.
 func (r row) LoadChart() *chart {
-	budget, known := r.budgetPercent/100, false
-	most := budget
-	for _, s := range r.History {
-		most, known = max(most, s.Load), known || s.Known
-	}
-	if !known || most == 0 {
-		return nil
-	}
 	c := &chart{Title: "extra load of the last ten minutes, and the budget"}
-	high := most * 1.2
-	step := math.Pow(10, math.Floor(math.Log10(high)))
-	if high < 2*step {
-		step /= 2
-	}
-	for load := 0.0; load <= high; load += step {
-		c.YTicks = append(c.YTicks, tick{fromTop(load / high), fmt.Sprintf("%.3g%%", 100*load)})
+	budget := r.budgetPercent / 100
+	high := c.shares(r, budget, func(s registry.Sample) float64 { return s.Load })
+	if high == 0 {
+		return nil
 	}
 	line := fmt.Sprintf("0,%.1f 100,%.1[1]f", fromTop(budget/high))
 	c.Curves = []curve{{"budget", "budget", []string{line}}}
 	c.add(r, "with", "extra load", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
 	return c
+}
+
+// FailedChart is the share of failed calls of the last ten minutes, if any failed.
+func (r row) FailedChart() *chart {
+	c := &chart{Title: "share of calls that failed in the last ten minutes"}
+	high := c.shares(r, 0, func(s registry.Sample) float64 { return s.Failed })
+	if high == 0 {
+		return nil
+	}
+	c.add(r, "failed", "failed", func(s registry.Sample) (float64, bool) { return s.Failed / high, s.Known })
+	return c
+}
+
+// shares adds the ticks of a scale from 0 to high, which holds least and the known shares of a row. high
+// is 0 if these are 0 or unknown.
+func (c *chart) shares(r row, least float64, share func(registry.Sample) float64) (high float64) {
+	known := false
+	for _, s := range r.History {
+		if s.Known {
+			least, known = max(least, share(s)), true
+		}
+	}
+	if !known || least == 0 {
+		return 0
+	}
+	high = least * 1.2
+	step := math.Pow(10, math.Floor(math.Log10(high)))
+	if high < 2*step {
+		step /= 2
+	}
+	for at := 0.0; at <= high && at <= 1; at += step {
+		c.YTicks = append(c.YTicks, tick{fromTop(at / high), fmt.Sprintf("%.3g%%", 100*at)})
+	}
+	return high
 }
 
 // roundTimes returns round times from low to high, in nanoseconds, at most about six.

@@ -127,6 +127,7 @@ type view struct {
 	// Configuration has the options in force, and the last update that was refused.
 	Configuration configuration `json:"configuration"`
 	Totals        stats.Counts  `json:"totals"`
+	Recent        stats.Counts  `json:"recent"` // the sum of stats.Method.Recent: Calls and Failed only
 	Methods       []row         `json:"methods"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
 	NotShown int64  `json:"not_shown"`
@@ -161,6 +162,10 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 		Totals:        s.Stats(), Filter: filter, Methods: []row{},
 	}
 	all := s.Methods()
+	for i := range all {
+		v.Recent.Calls += all[i].Recent.Calls
+		v.Recent.Failed += all[i].Recent.Failed
+	}
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
 	})
@@ -182,6 +187,14 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 		v.Methods = append(v.Methods, r)
 	}
 	return v
+}
+
+// Failing reports whether one call in a hundred or more failed lately.
+func (v *view) Failing() bool { return failing(stats.Recent{Counts: v.Recent}) != "" }
+
+// Down reports whether the sentence begins with what is wrong.
+func (r row) Down() bool {
+	return r.Stats.Unhedgeable != stats.NoReason || failing(r.Stats.Recent) != "" || busy(r.Stats.Recent)
 }
 
 func (v *view) Targets() (targets [][]row) {

@@ -317,7 +317,7 @@ func TestHandler_ServersThatShed(t *testing.T) {
 		}
 		text := get(handler, "", "").Body.String()
 		served := fmt.Sprintf("%d of %[1]d calls with a served hedge", m.HedgeWins)
-		says(t, text, "hedges answered 100.0% of calls with a served hedge", served, "- Servers turned ")
+		says(t, text, "hedges answered 100.0% of calls with a served hedge", served, " servers turned ")
 		if strings.Contains(text, "of hedged calls") {
 			t.Errorf("two shares of wins in\n%s", text)
 		}

@@ -32,7 +32,8 @@ func ExampleHandler() {
 		panic(err)
 	}
 	lines := strings.Split(string(text), "\n")
-	fmt.Println(lines[1])
+	fmt.Println(strings.Join(lines[1:3], "\n"))
 	// Output:
+	// failed lately: 0 of 0 calls
 	// 0 calls, 0 hedged, extra load 0.0% of a budget of 10%; hedges answered 0.0% of hedged calls
 }

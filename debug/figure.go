@@ -23,15 +23,18 @@ func (r row) Figures() (f []figure) {
 		}
 	}
 	chosen := c.Probability > 0
+	lately := t.Recent
+	add(lately.Failed > 0, "failed calls, last "+short(lately.Over), "%s of %s, %s with a hedge",
+		count(lately.Failed), count(lately.Calls), count(lately.FailedHedged))
+	add(lately.P99 > 0, "p99 of callers", "%s", short(lately.P99))
 	add(true, "calls", "%s", count(t.Calls))
 	add(true, "hedged calls", "%s, by %s", count(t.Hedged), plural(t.Hedges, "hedge"))
 	add(true, "extra load", "%s", percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s %s", count(t.HedgeWins), count(t.HedgeWins+t.PrimaryWins), decided(t.Counts))
 	add(t.Delay > 0, "delay", "%s", short(t.Delay))
 	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
-	hedged := chosen && (r.Stats.Gain == nil || g.Measured) // otherwise the tail includes the control group
-	add(hedged, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
-	add(hedged, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
+	add(chosen, "tail with hedging (prediction)", "%s", short(c.PredictedTail))
+	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
 	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s in %s",

@@ -22,7 +22,41 @@ var off = map[stats.Reason]string{
 	stats.InControlGroup:     "All calls are in the control group, so none is hedged. Latencies are still learned.",
 }
 
+// sentence describes what callers get, if that is wrong, and then how the calls of a method are
+// hedged.
 func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
+	return failing(t.Recent) + state(t, config, unhedged)
+}
+
+// failing begins a sentence if one call in a hundred or more failed lately.
+func failing(r stats.Recent) string {
+	if r.Failed == 0 || 100*r.Failed < r.Calls {
+		return ""
+	}
+	var b strings.Builder
+	if r.Failed >= r.Calls { // of calls in flight at the start, some ended later
+		fmt.Fprintf(&b, "All calls of the last %s failed: %s", short(r.Over), count(r.Failed))
+	} else {
+		fmt.Fprintf(&b, "%s of calls of the last %s failed: %s of %s",
+			percent(float64(r.Failed)/float64(r.Calls)), short(r.Over), count(r.Failed), count(r.Calls))
+	}
+	if r.FailedHedged > 0 {
+		fmt.Fprintf(&b, ", %s of them with a hedge", count(r.FailedHedged))
+	}
+	return b.String() + ". "
+}
+
+// enough is the number of recent hedges, sent or held back, from which on their shares are looked at.
+const enough = 10
+
+// busy reports whether this process lately lacked the processor time for most of its hedges.
+func busy(r stats.Recent) bool { return r.ClientBusy >= enough && r.ClientBusy > r.Hedges }
+
+// mostly reports whether nine in ten hedges, or more, went to a used backend.
+func mostly(c stats.Counts) bool { return 10*c.SameBackend >= 9*c.Hedges }
+
+// state describes how the calls of a method are hedged, or why they are not.
+func state(t stats.Method, config *settings.Config, unhedged stats.Reason) string {
 	switch {
 	case t.Method == registry.Other:
 		return "These calls are of methods beyond the limit of WithMaxMethods. None is hedged."
@@ -55,6 +89,10 @@ func active(t stats.Method, config *settings.Config) string {
 	if t.Unhedgeable != stats.NoReason {
 		fmt.Fprintf(&b, "Most calls cannot be hedged: %s The others: ", cannot[t.Unhedgeable])
 	}
+	if r := t.Recent; busy(r) {
+		fmt.Fprintf(&b, "This process is short of processor time, so hedges are held back: %s, and %s sent, in the last %s. "+
+			"Otherwise: ", count(r.ClientBusy), count(r.Hedges), short(r.Over))
+	}
 	most := cmp.Or(c.MaxHedges, config.MaxHedges)
 	if config.DryRun {
 		b.WriteString("Dry run: no hedge is sent. Without WithDryRun: ")
@@ -66,12 +104,14 @@ func active(t stats.Method, config *settings.Config) string {
 	b.WriteString(".")
 	if config.Control > 0 && !config.DryRun {
 		fmt.Fprintf(&b, " The control group, %g%% of calls, gets none.", config.Control)
-	} else if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
+	} else if t.Recent.P99 > 0 && busy(t.Recent) { // nothing is learned from late calls
+		fmt.Fprintf(&b, " The tail is %s.", short(t.Recent.P99))
+	} else if c.UnhedgedTail > 0 && t.Recent.P99 > 0 {
 		unhedged := short(c.UnhedgedTail)
 		if c.CutShort > 0 {
 			unhedged += " or more"
 		}
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), unhedged)
+		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(t.Recent.P99), unhedged)
 	}
 	return b.String()
 }
@@ -100,9 +140,13 @@ var cannot = map[stats.Reason]string{
 }
 
 func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
-	g, r := t.Guard, t.Resets
-	n.add(t.UnknownOption > 0, "%s not hedged: %s", plural(t.UnknownOption, "call"), cannot[stats.UnknownOption])
-	n.add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0,
+	g, r, lately := t.Guard, t.Resets, t.Recent
+	over := short(lately.Over)
+	n.add(lately.UnknownOption > 0, "%s of the last %s not hedged: %s", plural(lately.UnknownOption, "call"), over,
+		cannot[stats.UnknownOption])
+	n.add(busy(lately), "Goroutines of this process wait for a processor. Nothing is learned from calls that are late "+
+		"meanwhile, so latencies of primaries and predictions are too low. The p99 of callers includes these calls.")
+	n.add(t.Burst > 0 && t.Tokens < 1 && lately.BudgetExhausted > 0,
 		"The target's budget is exhausted: due hedges are held back.")
 	n.add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and hedges need more than half.",
@@ -134,14 +178,15 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	if config.HTTP {
 		elsewhere = "hedgehttp.WithHedgeTransport"
 	}
-	n.add(t.Connections != 1 && t.SameBackend >= 15 && 10*t.SameBackend >= 9*t.Hedges,
+	n.add(t.Connections != 1 && t.SameBackend >= 15 && mostly(t.Counts) && mostly(lately.Counts),
 		"Hedges go to the address of the primary. If one server listens there, they reach the same slow backend: see %s.",
 		elsewhere)
-	n.add(t.HedgeWins+t.PrimaryWins >= 100 && t.WinRate() < 0.05,
-		"Hedges answered %s of %s: a second attempt is hardly faster than waiting.", percent(t.WinRate()), decided(t.Counts))
-	n.add(t.TurnedAway >= 10 && 10*t.TurnedAway >= t.Hedges,
-		"Servers turned %s of %s away, because they were busy. Such a hedge costs a tenth of one.",
-		count(t.TurnedAway), plural(t.Hedges, "hedge"))
+	n.add(lately.HedgeWins+lately.PrimaryWins >= enough && lately.WinRate() < 0.05,
+		"In the last %s hedges answered %s of %s: a second attempt is hardly faster than waiting.",
+		over, percent(lately.WinRate()), decided(lately.Counts))
+	n.add(lately.TurnedAway >= enough && 10*lately.TurnedAway >= lately.Hedges,
+		"In the last %s servers turned %s of %s away, because they were busy. Such a hedge costs a tenth of one.",
+		over, count(lately.TurnedAway), plural(lately.Hedges, "hedge"))
 	n.addEffect(t)
 	return n
 }

@@ -63,14 +63,14 @@ type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the values of the attribute outcome, by field. The totals of calls and hedges have
-// none.
+// outcomes are the values of the attribute outcome, by field. The totals of calls, of failed calls and
+// of hedges have none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget",
 		"OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
 	for n, f := range reflect.VisibleFields(reflect.TypeFor[stats.Counts]()) {
-		if f.Name != "Calls" && f.Name != "Hedged" && f.Name != "Hedges" {
+		if f.Name != "Calls" && f.Name != "Hedged" && f.Name != "Hedges" && f.Name != "Failed" {
 			names[n] = cmp.Or(short[f.Name], strings.ToLower(word.ReplaceAllString(f.Name, "${1}_${2}")))
 		}
 	}
@@ -80,6 +80,7 @@ var outcomes = func() (names [len(counts{})]string) {
 // counters and gauges are the instruments that are read when metrics are collected.
 var counters = []struct{ name, unit, what string }{
 	{"calls", "{call}", "Calls begun, hedged or not."},
+	{"failed", "{call}", "Calls that failed for their callers, hedged or not."},
 	{"sent", "{hedge}", "Hedges sent, including those that servers turned away."},
 	{"decisions", "{decision}",
 		"What became of hedged calls, and of hedges and calls that were held back, by outcome."},
@@ -117,10 +118,12 @@ func readMethod(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
 	}
+	if m.Recent.P99 > 0 {
+		report("tail", m.Recent.P99.Seconds(), "measured")
+	}
 	if c := &m.Choice; c.UnhedgedTail > 0 {
 		report("tail", c.UnhedgedTail.Seconds(), "unhedged_estimate")
 		report("tail", c.PredictedTail.Seconds(), "predicted")
-		report("tail", c.MeasuredTail.Seconds(), "measured")
 		report("saved", c.Saved)
 	}
 	if g := m.Gain; g != nil && g.Measured {
@@ -293,6 +296,7 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 		of := m.of[l.protocol].counters
 		if l.total.Calls > 0 {
 			to.ObserveInt64(of["calls"], l.total.Calls, l.option)
+			to.ObserveInt64(of["failed"], l.total.Failed, l.option)
 		}
 		if l.total.Hedges > 0 || l.selected {
 			to.ObserveInt64(of["sent"], l.total.Hedges, l.option)

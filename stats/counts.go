@@ -15,6 +15,16 @@ type Counts struct {
 	// TurnedAway is the number of hedges that their servers turned away: see package shed. Each
 	// costs a tenth of a hedge. Hedges and PushedBack include them.
 	TurnedAway int64
+	// Failed is the number of calls that failed for their callers: with an error that is neither a
+	// final status nor the caller's own cancellation. A stream fails only before its first message,
+	// and does not count if the options do not select it.
+	Failed int64
+	// FailedHedged is the number of failed calls for which at least one hedge was sent. Failed
+	// includes them.
+	FailedHedged int64
+	// Control is the number of calls in the control group, and ControlFailed the number of those
+	// that failed: see hedge.WithControl. Calls and Failed include them.
+	Control, ControlFailed int64
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used,
 	// because no other was ready. It is 0 without the policy of package balancer. Over HTTP it is the
 	// number of hedges on a connection with their primary's remote address, if the transport

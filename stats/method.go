@@ -15,6 +15,8 @@ type Method struct {
 	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names
 	Counts
+	// Recent is what callers got lately.
+	Recent Recent
 	Learned
 	// Classes are the latencies and delays of the classes of requests, sorted by name; nil without
 	// hedge.WithClass. All other fields are of the whole method.
@@ -40,6 +42,18 @@ type Method struct {
 	Rules []string
 	// PausedBy is the cause of a pause: "Pause", "HEDGE_DISABLED", or "" if hedging is not paused.
 	PausedBy string
+}
+
+// Recent is what the callers of a method got lately.
+type Recent struct {
+	// Counts are the counts of the time Over: the last one or two minutes, or longer if the method
+	// was not called in between.
+	Counts
+	Over time.Duration
+	// P99 is the tail of the latencies that callers got within the window, from the start of a call
+	// to its answer, of all calls with an answer: also of the ones from which nothing was learned. It
+	// is 0 without an answer, and for a method that the options do not select.
+	P99 time.Duration
 }
 
 // Learned has the latencies of a method or of a class of its requests, and its delay.
@@ -114,9 +128,8 @@ type Choice struct {
 	Probability float64
 	MaxHedges   int
 	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.
-	// PredictedTail is the predicted tail with hedging. MeasuredTail is the tail of the calls within
-	// the window, or, once a [Gain] is measured, of its calls that may be hedged.
-	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
+	// PredictedTail is the predicted tail with hedging. Recent.P99 is the measured one.
+	UnhedgedTail, PredictedTail time.Duration
 	// CutShort is the share of primaries, 0 to 1, that were cut short.
 	CutShort float64
 	// PredictedLoad is the predicted number of hedges per call.

@@ -153,7 +153,8 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 			before: failHedge(codes.ResourceExhausted), want: sent},
 		{name: "a hedge failed by chance", options: []hedge.Option{learning}, before: failHedge(codes.Unavailable),
 			want: sent},
-		{name: "in the control group", options: []hedge.Option{learning, hedge.WithControl(100)}, want: warmup},
+		{name: "in the control group", options: []hedge.Option{learning, hedge.WithControl(100)},
+			want: stats.Counts{Warmup: 1, Control: 1}},
 		{name: "After goes before selection", options: []hedge.Option{list}, call: after, want: learned},
 		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
@@ -241,7 +242,8 @@ func hundred(s *hedge.Scheduler) {
 // The median and the delay are 20 ms: a hedge has an answer to be expected 40 ms into the call.
 func TestRule10_DeadlineTooNear(t *testing.T) {
 	for timeout, want := range map[time.Duration]stats.Counts{
-		35 * ms: {Calls: 101, Warmup: 20, DeadlineNear: 1}, 45 * ms: {Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}} {
+		35 * ms: {Calls: 101, Failed: 1, Warmup: 20, DeadlineNear: 1},
+		45 * ms: {Calls: 101, Failed: 1, FailedHedged: 1, Warmup: 20, Hedged: 1, Hedges: 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {

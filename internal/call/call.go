@@ -189,6 +189,7 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	default:
 		c.group = s.Groups.Draw()
 		if c.Hedged = c.group != control.Unhedged; !c.Hedged {
+			c.method.Counters.Control.Add(1)
 			c.why = stats.InControlGroup
 		}
 	}

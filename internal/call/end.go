@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -70,7 +71,7 @@ func (c *Call) End(e Completion) {
 	if c.Record != nil {
 		d.tellBackend()
 	}
-	d.learn()
+	d.tellMethod(d.learn())
 	if c.Learns && d.known && (d.answered || d.gone) {
 		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, d.answered)
 	}
@@ -109,6 +110,20 @@ func (d *ended) tellBackend() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
 		d.call.Record.Ended(d.primary.age, answered)
+	}
+}
+
+// tellMethod records what the caller got: a failure, or an answer and its latency. learned reports
+// whether the learner has the latency of the primary as that of an answer.
+func (d *ended) tellMethod(learned bool) {
+	c := d.call
+	switch {
+	case !d.answered:
+		if !d.gone || c.Context.Err() != context.Canceled {
+			c.method.Failed(c.Start.Add(d.Age), d.Race != nil && d.Race.Hedges > 0, c.group == control.Unhedged)
+		}
+	case c.Learns && d.known && !(learned && (d.Race == nil || d.Race.Winner == 0)):
+		c.method.Answered(c.Start.Add(d.Age), d.Age)
 	}
 }
 
@@ -332,23 +347,26 @@ func countFailure(c *Call, n int, e race.Event) {
 	}
 }
 
-// learn teaches the method and the class the latencies of the call's attempts.
-func (d *ended) learn() {
+// learn teaches the method and the class the latencies of the call's attempts. It reports whether it
+// has taught them the latency of the primary, as that of an answer.
+func (d *ended) learn() (answered bool) {
 	c := d.call
 	if !c.Learns || c.untaught {
-		return
+		return false
 	}
 	if r := d.Race; r != nil && r.Hedges > r.TurnedAway {
 		if r.Panicked || d.AskedAt > c.Delay { // a stream that was late before its caller waited, or was open
-			return
+			return false
 		}
 		d.learnHedges()
 	}
 	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
-	if at := c.Start.Add(p.age); cut || p.known && !p.askedLate && p.answers {
+	answered = !cut && p.known && !p.askedLate && p.answers
+	if at := c.Start.Add(p.age); cut || answered {
 		c.Teach(0, func(l, _ *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
+	return answered
 }
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges

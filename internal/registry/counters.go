@@ -27,7 +27,7 @@ type Counters struct {
 // ofCalls are the counts that change one by one, with their names in stats.Counts.
 type ofCalls struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, UnknownOption, PassedThrough, Received,
-	SameBackend atomic.Int64
+	SameBackend, Control, Failed, FailedHedged, ControlFailed atomic.Int64
 }
 
 // inCounts has the index in stats.Counts of each field of ofCalls.
@@ -65,6 +65,15 @@ func add(to *stats.Counts, more stats.Counts) {
 	for i := range sum.NumField() {
 		sum.Field(i).SetInt(sum.Field(i).Int() + counts.Field(i).Int())
 	}
+}
+
+// since returns the difference of each count.
+func since(now, before stats.Counts) stats.Counts {
+	counts, less := reflect.ValueOf(&now).Elem(), reflect.ValueOf(before)
+	for i := range counts.NumField() {
+		counts.Field(i).SetInt(counts.Field(i).Int() - less.Field(i).Int())
+	}
+	return now
 }
 
 // read returns a consistent copy of the counts, and resets them if take is set. A call counts

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
@@ -92,10 +91,10 @@ func (m *Method) SentTo(target string) {
 }
 
 func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
-	s, held := m.Settings(), m.Target.Budget.Balance(now)
+	s, held, counts := m.Settings(), m.Target.Budget.Balance(now), m.Counters.read(false)
 	row := stats.Method{
 		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pause.Load(),
-		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false),
+		Rules: slices.Clone(s.Applied), Counts: counts, Recent: m.recently(now, &counts),
 		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now), Classes: m.classes.stats(now),
 		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
 		Guard:  m.Guard.State(now, m.Traffic()), Resets: m.Target.Resets.State(now), Backends: ready,
@@ -110,9 +109,6 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	}
 	if s.DryRun {
 		row.Forecasts, row.Gain = m.Learner.Forecasts(now), nil
-	}
-	if row.Gain != nil && row.Gain.Measured && row.Choice != (stats.Choice{}) { // the control group is unhedged
-		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
 	why := m.Unhedged(&row.Counts)
 	if why == stats.NoReason {
@@ -159,79 +155,4 @@ func withdraw(l *stats.Learned, why stats.Reason) {
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
 		c.HeadersFirst = why == stats.EarlyHeaders
 	}
-}
-
-// A history has the newest samples of a method. The learner and History take them, after
-// KeepHistory.
-const (
-	sampleEvery = 10 * time.Second
-	samples     = 61 // ten minutes are between the first and the last
-)
-
-type Sample struct {
-	At time.Time `json:"at"`
-	// Tail is the recent p99 latency, and Unhedged an estimate without hedging. 0: unknown.
-	Tail, Unhedged time.Duration
-	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate. Known reports
-	// whether there was a call since.
-	Load  float64
-	Known bool
-
-	calls, hedges, turnedAway int64 // totals at At
-}
-
-type history struct {
-	mu   sync.Mutex
-	rows []Sample // the newest is the last; the first are zero until there are as many; nil before the first sample
-}
-
-// KeepHistory starts to keep samples. It may be called concurrently, and more than once.
-func (r *Registry) KeepHistory() {
-	if r != nil {
-		r.keepsHistory.Store(true)
-	}
-}
-
-func (m *Method) sample(now time.Time) {
-	if !m.Target.registry.keepsHistory.Load() {
-		return
-	}
-	h := &m.history
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.rows == nil {
-		h.rows = make([]Sample, samples)
-	}
-	if now.Sub(h.rows[samples-1].At) < sampleEvery {
-		return
-	}
-	s, d := m.Counters.read(false), m.Learner.Snapshot(now)
-	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway}, &h.rows[samples-1]
-	if why := m.Unhedged(&s); why != stats.NotSelected && why != stats.NoDescriptor { // else they are old
-		row.Tail, _ = d.Ended(0.99)
-		row.Unhedged, _ = d.Quantile(0.99)
-	}
-	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
-		row.Load = stats.Counts{
-			Calls: row.calls - before.calls, Hedges: row.hedges - before.hedges,
-			TurnedAway: row.turnedAway - before.turnedAway,
-		}.HedgeRate()
-	}
-	copy(h.rows, h.rows[1:])
-	h.rows[samples-1] = row
-}
-
-// History returns the samples of a method, the oldest first.
-func (m *Method) History() []Sample {
-	now := time.Now()
-	m.sample(now)
-	m.history.mu.Lock()
-	defer m.history.mu.Unlock()
-	rows := []Sample{}
-	for _, s := range m.history.rows {
-		if now.Sub(s.At) <= samples*sampleEvery {
-			rows = append(rows, s)
-		}
-	}
-	return rows
 }

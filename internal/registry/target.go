@@ -56,7 +56,8 @@ type Method struct {
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu, as is groups
 	groups   *control.Groups                   // the last in settings
 	classes  classes                           // of requests
-	history  history
+	made     time.Duration                     // after the registry's origin
+	recent   recent
 	entry    entry
 
 	destinations atomic.Pointer[[]string] // see SentTo
@@ -125,7 +126,8 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 				continue
 			}
 			m = r.newMethod(r.addTarget(target, s.Target.BudgetPercent), methodName, s)
-			m.entry.used = now.Sub(r.origin)
+			m.made = now.Sub(r.origin)
+			m.entry.used = m.made
 			r.count.Add(1)
 		}
 		r.mu.Unlock()

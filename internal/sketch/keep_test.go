@@ -39,6 +39,30 @@ func TestKeeping_AgeAloneRemovesNothing(t *testing.T) {
 	}
 }
 
+// TestAnswered has a call in two seconds for an hour, and a slot that holds twenty seconds of them. What
+// was answered in the last 30 s counts, in two windows, and nothing does 33 s after the last call.
+func TestAnswered(t *testing.T) {
+	w, other, now := keeping(), sketch.New(30*time.Second), at(0)
+	for i := range 1800 {
+		now = now.Add(2 * time.Second)
+		w.Record(now, time.Millisecond, true)
+		w.Record(now, time.Minute, false) // a bound is no answer
+		other.Record(now, time.Duration(1+i/1790)*time.Second, true)
+	}
+	got := sketch.Answered(now, w, nil, other)
+	if n := got.Total(); n < 30 || n > 34 {
+		t.Errorf("%d calls were answered, want the 30 of 30 s", n)
+	}
+	for q, want := range map[float64]time.Duration{0.4: time.Millisecond, 0.6: time.Second, 0.9: 2 * time.Second} {
+		if d, _ := got.Quantile(q); d < want*98/100 || d > want*102/100 {
+			t.Errorf("quantile %v is %v, want %v", q, d, want)
+		}
+	}
+	if n := sketch.Answered(now.Add(33*time.Second), w, other).Total(); n != 0 {
+		t.Errorf("%d calls were answered in the last half minute, want none", n)
+	}
+}
+
 // The calls that are kept are the last ones, and the newest of them can be told from the others.
 func TestKeeping_KeepsTheLast(t *testing.T) {
 	for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 17 * time.Second, 3 * time.Minute} {

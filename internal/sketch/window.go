@@ -113,8 +113,8 @@ func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 	var present [slots]*slot
 	for _, s := range w.present(now, &present) {
 		if at := Mark(s.number); from <= at && at < to {
-			s.observed.addTo(&t.answered)
-			s.bounded.addTo(&t.cut)
+			s.observed.addTo(&t.answered, 1)
+			s.bounded.addTo(&t.cut, 1)
 		}
 	}
 	return t.distribution()
@@ -124,6 +124,27 @@ func (w *Window) Between(now time.Time, from, to Mark) *Distribution {
 func (w *Window) Mark(at time.Time) Mark { return Mark(w.stepNumber(at) - w.held.Load()) }
 
 func (w *Window) Step() time.Duration { return w.step }
+
+// Answered returns the distribution of the answers of the last window, in windows of the same
+// length; nil windows are ignored. A slot that began before counts in part: that of a keeping window
+// may have begun long before.
+func Answered(now time.Time, windows ...*Window) *Distribution {
+	var t tally
+	for _, w := range windows {
+		if w == nil {
+			continue
+		}
+		var room [slots]*slot
+		now, all := w.stepNumber(now), w.all(&room)
+		for _, s := range all {
+			if last := s.last.Load(); now-Steps <= last && last <= now+Steps {
+				within := last - max(s.first, now-Steps) + 1
+				s.observed.addTo(&t.answered, min(float64(within)/float64(max(last-s.first+1, 1)), 1))
+			}
+		}
+	}
+	return t.distribution()
+}
 
 // present returns the slots in the window at now, the newest first, and of a keeping window as many
 // older slots as hold the rest of the calls to keep.
@@ -347,11 +368,12 @@ func (c *counters) grow(i int) *page {
 	return c[i].Load()
 }
 
-func (c *counters) addTo(totals *[Buckets]float64) {
+// addTo adds a part of each count, 0 to 1, to totals.
+func (c *counters) addTo(totals *[Buckets]float64, part float64) {
 	for i := range c {
 		if p := c[i].Load(); p != nil {
 			for j := range p {
-				totals[i*pageSize+j] += float64(p[j].Load())
+				totals[i*pageSize+j] += part * float64(p[j].Load())
 			}
 		}
 	}

@@ -72,7 +72,6 @@ func (l *Learner) choose(c *Config, now time.Time) {
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,
 		}
-		e.Choice.MeasuredTail, _ = d.Ended(reported)
 	}
 	l.current.Store(e)
 }

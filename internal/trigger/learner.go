@@ -102,6 +102,12 @@ func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < proba
 // Snapshot returns the distribution of primary latency over the window.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution { return l.window.Snapshot(now) }
 
+// Answered returns the distribution of the latency of primaries that answered within the window, and
+// of the answers in others, a window of the same length or nil.
+func (l *Learner) Answered(now time.Time, others *sketch.Window) *sketch.Distribution {
+	return sketch.Answered(now, l.window, others)
+}
+
 // PrimaryEnded records the end of a primary at now, at age d: answered, or cut short.
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	l.window.RecordByStart(now, d, answered)

@@ -119,12 +119,14 @@ func TestPage_Reads(t *testing.T) {
 	}{
 		{"healthy", healthy, nil},
 		{"unhealthy", unhealthy, nil},
+		{"outage", outage, nil},
+		{"busy", busy, nil},
 		{"control", healthy[:1], []hedge.Option{hedge.WithControl(5)}},
 	} {
 		name, methods := traffic.name, traffic.methods
 		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options))
 		defer server.Close()
-		for _, width := range []int64{380, 1400} {
+		for _, width := range []int64{390, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
 				t.Run(fmt.Sprintf("%s at %d, %s", name, width, scheme), func(t *testing.T) {
 					tab := newTab(t)

@@ -11,8 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
@@ -21,12 +25,12 @@ import (
 const ms = time.Millisecond
 
 // method is a method with its call rate per second. From an age of the program on, if there is one,
-// its attempts take a second more.
+// its attempts take a second more, fail, or take 40 ms more because its goroutines wait for a processor.
 type method struct {
-	target, name string
-	rate         float64
-	takes        testserver.Distribution
-	stalls       time.Duration
+	target, name        string
+	rate                float64
+	takes               testserver.Distribution
+	stalls, fails, busy time.Duration
 }
 
 var stragglers = testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
@@ -42,6 +46,12 @@ var healthy = []method{
 var unhealthy = []method{{target: "items.shop:443", name: "/shop.Items/Get", rate: 60, takes: stragglers,
 	stalls: 6 * time.Minute}}
 
+var outage = []method{{target: "items.shop:443", name: "/shop.Items/Get", rate: 60, takes: stragglers,
+	fails: 6 * time.Minute}}
+
+var busy = []method{{target: "items.shop:443", name: "/shop.Items/Get", rate: 60, takes: stragglers,
+	busy: 6 * time.Minute}}
+
 // afterTenMinutes calls the methods for ten minutes of virtual time under a scheduler with these
 // options, and returns a handler with the debug page as it is then.
 func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) http.Handler {
@@ -50,6 +60,13 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) htt
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, options...)
 		page, began := debug.Handler(s), time.Now() // it has a history from now on
+		since := func(age time.Duration) bool { return age > 0 && time.Since(began) > age }
+		defer runqueue.Replace(func() time.Duration {
+			if since(methods[0].busy) {
+				return 20 * ms
+			}
+			return 0
+		})()
 		var running sync.WaitGroup
 		for n, m := range methods {
 			running.Go(func() {
@@ -59,8 +76,13 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) htt
 					running.Go(func() {
 						_, _ = hedge.Do(t.Context(), s, m.target, m.name, func(ctx context.Context) (int, error) {
 							d := m.takes.Draw(simulation.Generator(uint64(n), id, simulation.AttemptOf(ctx)))
-							if m.stalls > 0 && time.Since(began) > m.stalls {
+							switch {
+							case since(m.stalls):
 								d += time.Second
+							case since(m.busy):
+								d += 40 * ms
+							case since(m.fails):
+								return 0, status.Error(codes.Unavailable, "down")
 							}
 							return hedgetest.Taking(d)(ctx)
 						})

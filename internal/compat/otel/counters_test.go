@@ -76,7 +76,7 @@ func (c *counted) read(t *testing.T) map[string]float64 {
 func (c *counted) check(t *testing.T) {
 	t.Helper()
 	sums, stats := c.read(t), c.Stats()
-	decisions := -float64(stats.Calls + stats.Hedged + stats.Hedges)
+	decisions := -float64(stats.Calls + stats.Failed + stats.Hedged + stats.Hedges)
 	for n, v := 0, reflect.ValueOf(stats); n < v.NumField(); n++ {
 		decisions += float64(v.Field(n).Int())
 	}
