@@ -57,6 +57,9 @@ func TestClaim_IsSettledOnce(t *testing.T) {
 	for range 5 {
 		begin(t.Context(), s, target, method)
 	}
+	for range 3 { // the budget is not full, so that it would take too much back
+		hedgetest.Admit(begin(t.Context(), s, target, method), 1)
+	}
 	tokens := s.Methods()[0].Tokens
 	if e := c.Admit(1, 1, &race.Report{}); e.Kind != race.Admitted {
 		t.Fatalf("%+v, want a hedge", e)
