@@ -16,6 +16,7 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
+	claim   *claim
 	to      *destination
 	n, turn int           // see Call.Admit
 	now     time.Time     // at which it is considered
@@ -34,7 +35,7 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
-	d := due{Call: c, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	d := due{Call: c, claim: &c.of()[n].claim, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
 	d.slow = soFar.Rejected == 0 && !soFar.Repeated && !soFar.Failover
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
@@ -67,7 +68,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 	}
 	e, why := unpaid(d)
 	if e.Kind != race.Admitted {
-		d.of()[d.n].claim.settle(false)
+		d.claim.settle(false)
 	}
 	return e, why
 }
@@ -140,7 +141,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 
 // unpaid has the limits that do not cover the hedge. consider then releases the other limits.
 func unpaid(d *due) (race.Event, stats.Reason) {
-	s, m, claim := d.settings, d.to.method, &d.of()[d.n].claim
+	s, m, claim := d.settings, d.to.method, d.claim
 	// Hedges use up a rate limit.
 	if s.Guard && d.payment.buckets[1] != nil && !isOnlyHope(d.race, d.n) &&
 		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {

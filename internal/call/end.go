@@ -51,7 +51,10 @@ func (c *Call) End(e Completion) {
 	if c.method == nil {
 		return
 	}
-	outcome := c.verdict(0, e.Err, e.Trailer)
+	outcome := race.Event{Answers: true}
+	if e.Err != nil {
+		outcome = c.verdict(0, e.Err, e.Trailer)
+	}
 	if e.Race != nil {
 		countRace(c, e.Race, outcome.Answers)
 	}

@@ -13,7 +13,7 @@ type Policy interface {
 	Admit(n, turn int, soFar *Report) Event
 	// Judge decides what the end of attempt n means, and returns an event of the kind Ended. It is called
 	// once for an attempt, on the attempt's goroutine, and the call waits for it while the race is
-	// undecided, as open reports.
+	// undecided, as open reports. It is not called for a primary's success unless Rules.Judged is set.
 	Judge(n int, end End, open bool) Event
 	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.

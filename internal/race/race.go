@@ -93,7 +93,10 @@ func (r *Race) Decide() (out Result) {
 		}
 	}()
 	end := r.entrant.Primary()
-	e := r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
+	e := Event{Kind: Ended, Answers: true} // most calls need no judgment
+	if end.Err != nil || r.plan.Judged {
+		e = r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
+	}
 	returned = true
 	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover) {
 		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
