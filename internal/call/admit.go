@@ -10,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -137,6 +138,33 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 		return holdUntil(turnedAway)
 	}
 	return admit()
+}
+
+// told returns the ages until which the destination of the hedge wants no attempt of the call: the end
+// of its pushbacks, and one delay after it turned a hedge away.
+func (d *due) told() (pushedBack, turnedAway time.Duration) {
+	for k, a := range d.race.Attempts[:d.n] {
+		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {
+			continue
+		}
+		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
+			turnedAway = max(turnedAway, a.EndedAt+d.Delay)
+		}
+	}
+	return pushedBack, turnedAway
+}
+
+// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
+// late by the delay of that destination's primaries, if that is longer.
+func (d *due) noteLate() {
+	last := d.at(d.n - 1)
+	if e := last.method.Learner.Estimate(); e != nil && last != &d.destination &&
+		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
+		return
+	}
+	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
+		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
+	}
 }
 
 // unpaid has the limits that do not cover the hedge. consider then releases the other limits.

@@ -126,33 +126,6 @@ func (c *Call) Channel(n int) *Channel {
 	return to
 }
 
-// told returns the ages until which the destination of the hedge wants no attempt of the call: the end
-// of its pushbacks, and one delay after it turned a hedge away.
-func (d *due) told() (pushedBack, turnedAway time.Duration) {
-	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {
-			continue
-		}
-		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
-			turnedAway = max(turnedAway, a.EndedAt+d.Delay)
-		}
-	}
-	return pushedBack, turnedAway
-}
-
-// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
-// late by the delay of that destination's primaries, if that is longer.
-func (d *due) noteLate() {
-	last := d.at(d.n - 1)
-	if e := last.method.Learner.Estimate(); e != nil && last != &d.destination &&
-		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
-		return
-	}
-	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
-		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
-	}
-}
-
 // Place makes a record of the call's picks if the process has a policy of package balancer. It must be
 // called before the race. For request and replayable see [place.Record.SetRequest].
 func (c *Call) Place(request any, replayable func(any) bool) {
@@ -184,9 +157,6 @@ func (c *Call) Patience(n int) time.Duration {
 	}
 	return patience
 }
-
-// Judges reports whether WithAcceptable is in force for the call.
-func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
 
 // WaitsForMessage reports whether Header of a stream waits for the first message: see
 // hedge.WithWaitForMessage.

@@ -36,6 +36,9 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	return e
 }
 
+// Judges reports whether WithAcceptable is in force for the call.
+func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
+
 // hedgeFinal reports whether the final status of a hedge ends the race, if a server sent it.
 func (c *Call) hedgeFinal() bool {
 	return c.settings.AsGRPC || c.settings.OnlyReads || c.http != nil && c.http.Safe
