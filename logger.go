@@ -96,7 +96,7 @@ func (j *journal) note(event any) {
 	switch e := event.(type) {
 	case settings.Notice:
 		j.begins(stateKey{e.Target, stats.Reason(e.Message), e.Method}, e.Level, e.Message, e.Attrs...)
-	case settings.SilentBackend:
+	case settings.SilenceNotice:
 		j.heldBack(stateKey{e.Target, silent, ""}) // ends for all backends at once
 		j.begins(stateKey{e.Target, silent, e.Address}, slog.LevelWarn, heldBack[silent].begins, "backend", e.Address)
 	case stats.HedgeHeldBack:

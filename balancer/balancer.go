@@ -67,7 +67,7 @@ func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balance
 	return &policy{parent: cc, opts: opts, place: place.Enter(cc.Target())}
 }
 
-type config struct {
+type policyConfig struct {
 	serviceconfig.LoadBalancingConfig `json:"-"`
 
 	ChildPolicy []map[string]json.RawMessage // the first registered policy is the child
@@ -82,10 +82,10 @@ type config struct {
 const maxConnections = 8
 
 // MarshalJSON returns the JSON that was parsed, for parents such as random_subsetting.
-func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
+func (c *policyConfig) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	c := &config{Connections: 1, Silence: true, js: slices.Clone(js)}
+	c := &policyConfig{Connections: 1, Silence: true, js: slices.Clone(js)}
 	if err := json.Unmarshal(js, c); err != nil {
 		return nil, fmt.Errorf("hedge: %s: %w", Name, err)
 	}
@@ -98,7 +98,7 @@ func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfi
 	return c, nil
 }
 
-func (c *config) findChild() error {
+func (c *policyConfig) findChild() error {
 	if len(c.ChildPolicy) == 0 {
 		return errors.New("missing or empty; it lists the policy to wrap, such as [{\"round_robin\": {}}]")
 	}

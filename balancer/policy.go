@@ -41,7 +41,7 @@ func (p *policy) latest() []*child {
 }
 
 func (p *policy) UpdateClientConnState(state balancer.ClientConnState) (first error) {
-	c, ok := state.BalancerConfig.(*config)
+	c, ok := state.BalancerConfig.(*policyConfig)
 	if !ok {
 		return balancer.ErrBadResolverState
 	}
@@ -58,7 +58,7 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) (first er
 
 // configure builds copies, and closes extra ones, so that the latest are as many copies of the child
 // as c has connections. Copies of another child than the current one are pending.
-func (p *policy) configure(c *config) error {
+func (p *policy) configure(c *policyConfig) error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

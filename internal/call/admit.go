@@ -163,7 +163,7 @@ func (d *due) noteLate() {
 		return
 	}
 	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
-		settings.Emit(d.settings.Traces, settings.SilentBackend{Target: last.method.Target.Name, Address: silent})
+		settings.Emit(d.settings.Traces, settings.SilenceNotice{Target: last.method.Target.Name, Address: silent})
 	}
 }
 

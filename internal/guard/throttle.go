@@ -11,7 +11,7 @@ import (
 // a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
 // is left. A nil Throttle limits nothing. It is safe for concurrent use.
 type Throttle struct {
-	rpc.Throttle
+	rpc.RetryThrottling
 	tokens   atomic.Int64 // thousandths
 	failedAt atomic.Int64 // the last failure, in nanoseconds after origin
 }
@@ -20,14 +20,14 @@ type Throttle struct {
 var origin = time.Now()
 
 // ThrottleFor returns the throttle for a configuration: old, if it has the same one; nil for none.
-func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
+func ThrottleFor(c *rpc.RetryThrottling, old *Throttle) *Throttle {
 	switch {
 	case c == nil:
 		return nil
-	case old != nil && old.Throttle == *c:
+	case old != nil && old.RetryThrottling == *c:
 		return old
 	}
-	t := &Throttle{Throttle: *c}
+	t := &Throttle{RetryThrottling: *c}
 	t.tokens.Store(t.MilliTokens)
 	return t
 }

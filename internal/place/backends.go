@@ -82,7 +82,7 @@ func Live() bool { return inUse.count.Load() > 0 }
 // Enter registers a policy of a connection with the given target. Leave unregisters it, once.
 func Enter(target string) *Backends {
 	r := &Backends{Target: target}
-	r.known.Store(&Known{meter: meter{share: firstMoves}})
+	r.known.Store(&Known{movedShare: movedShare{share: firstMoves}})
 	r.Show(nil)
 	inUse.mu.Lock()
 	defer inUse.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 // silence of one shows nothing about the others. A policy has a Known of its own until a scheduler
 // makes a call through it.
 type Known struct {
-	meter
+	movedShare
 
 	finding  sync.Mutex
 	silences map[id]weak.Pointer[silence] // each lives as long as a connection has it; nil: nothing is shared
 }
 
 func NewKnown() *Known {
-	return &Known{meter: meter{share: firstMoves}, silences: map[id]weak.Pointer[silence]{}}
+	return &Known{movedShare: movedShare{share: firstMoves}, silences: map[id]weak.Pointer[silence]{}}
 }
 
 // of returns the silence of the backends with an id.
@@ -77,8 +77,8 @@ const (
 	recently = 32           // calls in the mean while they are moved
 )
 
-// meter is the share of the primaries of silent connections that may be moved: see firstMoves.
-type meter struct {
+// movedShare is the share of the primaries of silent connections that may be moved: see firstMoves.
+type movedShare struct {
 	usual   uatomic.Float64 // mean logarithm of latencies while no primaries are moved; first, for alignment on 32 bits
 	known   atomic.Int64    // calls in usual
 	metered atomic.Int32    // calls that still change the share
@@ -89,7 +89,7 @@ type meter struct {
 }
 
 // moves reports whether the next primary of a silent connection may be moved.
-func (m *meter) moves() bool {
+func (m *movedShare) moves() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.metered.Swap(meteredCalls) <= 0 {
@@ -100,7 +100,7 @@ func (m *meter) moves() bool {
 
 // ended updates the share by the end of a primary on a connection that is not silent, or, while no
 // primaries are moved, the usual latency. Concurrent calls may overwrite one another's updates.
-func (m *meter) ended(b *Backend, took time.Duration, answered bool) {
+func (m *movedShare) ended(b *Backend, took time.Duration, answered bool) {
 	log := math.Log(float64(max(took, 1)))
 	if m.metered.Load() <= 0 {
 		if answered {

@@ -32,7 +32,7 @@ type ServiceConfig struct {
 	// without a hedgingPolicy maps to nil, which hides less specific names.
 	methods map[string]*HedgingPolicy
 
-	Throttle *Throttle // nil without a retryThrottling
+	Throttle *RetryThrottling // nil without a retryThrottling
 }
 
 // HedgingPolicy is the policy of a method.
@@ -216,13 +216,13 @@ func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 
 const maxTokens = 1000
 
-// Throttle is the retryThrottling, in thousandths as in gRPC.
-type Throttle struct {
+// RetryThrottling is the retryThrottling of a service config, in thousandths as in gRPC.
+type RetryThrottling struct {
 	MilliTokens int64 // 1,000 to 1,000 maxTokens
 	MilliRatio  int64 // 1 or more, and no more than refills the count at once
 }
 
-func parseThrottle(raw *rawThrottle) (*Throttle, error) {
+func parseThrottle(raw *rawThrottle) (*RetryThrottling, error) {
 	if raw == nil {
 		return nil, nil
 	}
@@ -238,5 +238,5 @@ func parseThrottle(raw *rawThrottle) (*Throttle, error) {
 	}
 	const rounding = 1e-9 // 1000 × 0.029 is 28.999…
 	milli := 1000*min(*raw.TokenRatio, *raw.MaxTokens) + rounding
-	return &Throttle{1000 * int64(*raw.MaxTokens), int64(milli)}, nil
+	return &RetryThrottling{1000 * int64(*raw.MaxTokens), int64(milli)}, nil
 }

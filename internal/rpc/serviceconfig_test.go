@@ -47,7 +47,7 @@ func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", method, got, want)
 		}
 	}
-	if *c.Throttle != (rpc.Throttle{MilliTokens: 10_000, MilliRatio: 100}) {
+	if *c.Throttle != (rpc.RetryThrottling{MilliTokens: 10_000, MilliRatio: 100}) {
 		t.Errorf("the throttle is %+v, want 10 tokens and a ratio of .1", c.Throttle)
 	}
 }
@@ -157,15 +157,15 @@ func TestParse_Rejects(t *testing.T) {
 func TestParse_RetryThrottling(t *testing.T) {
 	for _, tc := range []struct {
 		config string
-		want   *rpc.Throttle
+		want   *rpc.RetryThrottling
 	}{
 		{`{}`, nil},
 		{`{"retryThrottling": null}`, nil},
-		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &rpc.Throttle{1_000_000, 1}},
-		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &rpc.Throttle{1000, 123}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &rpc.Throttle{10_000, 29}},
-		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.Throttle{10_000, 2000}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.Throttle{10_000, 10_000}},
+		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &rpc.RetryThrottling{1_000_000, 1}},
+		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &rpc.RetryThrottling{1000, 123}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &rpc.RetryThrottling{10_000, 29}},
+		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.RetryThrottling{10_000, 2000}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.RetryThrottling{10_000, 10_000}},
 	} {
 		if c, err := rpc.ParseServiceConfig(tc.config); err != nil || !cmp.Equal(c.Throttle, tc.want) {
 			t.Errorf("%s: %+v, %v, want %+v", tc.config, c, err, tc.want)

@@ -100,8 +100,8 @@ func Emit[E any](to Traces, event E) {
 	}
 }
 
-// SilentBackend reports a late call at a backend that has been silent for a while.
-type SilentBackend struct{ Target, Address string }
+// SilenceNotice reports a late call at a backend that has been silent for a while.
+type SilenceNotice struct{ Target, Address string }
 
 // Notice reports a state that does not end, as a log record. The target is an attribute besides Attrs.
 type Notice struct {
@@ -224,7 +224,7 @@ func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_Idemp
 }
 
 // Throttling returns the configuration of each target's throttle; nil for none.
-func (c *Config) Throttling() *rpc.Throttle {
+func (c *Config) Throttling() *rpc.RetryThrottling {
 	if c.ServiceConfig == nil {
 		return nil
 	}

@@ -140,7 +140,7 @@ func (p Problem) Percentile(plan HedgePlan, q float64) time.Duration {
 	paid, early, late := s.paid(plan.Load), s.kept(plan.Delay), s.kept(s.Latest)
 	return percentile(q, p.Primary.Last, func(bucket int) float64 {
 		t, hidden := sketch.UpperEdge(bucket), 0.0
-		byTime := func(p point, t time.Duration) int { return cmp.Compare(p.at, t) }
+		byTime := func(p slowPoint, t time.Duration) int { return cmp.Compare(p.at, t) }
 		if i, _ := slices.BinarySearchFunc(s.points, t, byTime); i > 0 {
 			hidden = plan.Probability*early[i-1]*s.answered(plan.Delay, plan.Hedges, t) +
 				(1-plan.Probability)*late[i-1]*s.answered(s.Latest, plan.Hedges, t)
@@ -178,16 +178,16 @@ func percentile(q float64, last int, beyond func(bucket int) float64) time.Durat
 
 type search struct {
 	Problem
-	points   []point // beyond the median
-	unhedged float64 // tail of unhedged calls
-	most     float64 // the most load of a plan: Load, or more if Latest costs more
+	points   []slowPoint // beyond the median
+	unhedged float64     // tail of unhedged calls
+	most     float64     // the most load of a plan: Load, or more if Latest costs more
 	observed []observed
 	shares   map[time.Duration][]float64 // see kept
 }
 
-// point is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
+// slowPoint is a time, the share of primaries slower than it, and its width: the logarithm of the ratio
 // of the interval's ends.
-type point struct {
+type slowPoint struct {
 	at    time.Duration
 	share float64
 	width float64
@@ -205,12 +205,12 @@ func (p Problem) search() *search {
 		b := min(b, p.Primary.Last)
 		middle, edge := (before+sketch.UpperEdge(b))/2, sketch.UpperEdge(b)
 		if share := p.Primary.At(middle); share > rarest {
-			s.points = append(s.points, point{middle, share, math.Log(float64(edge) / float64(before))})
+			s.points = append(s.points, slowPoint{middle, share, math.Log(float64(edge) / float64(before))})
 		}
 		before = edge
 	}
 	if left := p.Primary.Left; left > rarest {
-		s.points = append(s.points, point{before, left, math.Log(deadlineFactor)})
+		s.points = append(s.points, slowPoint{before, left, math.Log(deadlineFactor)})
 	}
 	for _, p := range s.points {
 		s.unhedged += p.width * size(p.share)
