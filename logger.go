@@ -27,15 +27,24 @@ import (
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //	WARN  too many methods            target, limit
+//	WARN  pattern unused              pattern, nearest
+//	INFO  hedging paused              by
+//	INFO  hedging resumed
+//	INFO  options updated             added, removed
+//	ERROR update refused              error
 //
 // A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
-// counts the hedges that it held back. A backend is reported, by address, after ten seconds of
-// silence. For "method unhedgeable", logged once, see [stats.Method].Unhedgeable. "no method selected"
-// is logged once per target, if the options select none of its first 100 calls. It lists up to ten
-// methods; more counts the rest. "too many methods" is logged once: see [WithMaxMethods].
+// counts the hedges that it held back. A budget is reported from the tenth on. A backend is reported,
+// by address, after ten seconds of silence. For "method unhedgeable", logged once, see
+// [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the options select
+// none of its first 100 calls. It lists up to ten methods; more counts the rest. "too many methods" is
+// logged once: see [WithMaxMethods]. A pattern that matches nothing in use is reported when an update
+// adds it, or ten minutes after New. An update that changes no text of an option is not reported, nor
+// an error of [Scheduler.Update] that repeats the last.
 //
-// The same record is logged at most once a minute per target. A scheduler logs at most ten records
-// in ten seconds; suppressed, in the next record, counts the rest. The logger is called
+// A state of a target that begins again is logged after a minute at the earliest, and then after twice
+// as long each time, up to an hour; an hour without the state ends that. A scheduler logs at most ten
+// records in ten seconds; suppressed, in the next record, counts the rest. The logger is called
 // concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
 	err := refuse(l == nil, "WithLogger(nil): must not be nil")
@@ -49,7 +58,8 @@ const (
 	recordsAtOnce = 10 // per recordsWithin and scheduler
 	recordsWithin = 10 * time.Second
 	quietFor      = 10 * time.Second // without a hedge held back, ends a state
-	againAfter    = time.Minute      // between equal records of a target
+	againAfter    = time.Minute      // between the first two equal records of a target
+	againAtMost   = time.Hour        // between two later ones
 	maxRemembered = 1024             // states
 )
 
@@ -72,28 +82,33 @@ type stateKey struct {
 const silent stats.Reason = "silent"
 
 type state struct {
-	last     time.Time // when a hedge was last held back
-	logged   time.Time
-	begun    bool // the beginning was logged
+	last     time.Time     // when a hedge was last held back
+	logged   time.Time     // when the beginning was last logged
+	pause    time.Duration // after logged, until the next beginning is logged
+	begun    bool          // the beginning was logged
 	heldBack int
 }
 
 // heldBack has the messages for the start and the end of each state, and the time without a hedge
-// held back that ends it.
+// held back that ends it. A budget that lacks a hedge now and then is healthy: only from the tenth on is
+// it logged.
 var heldBack = map[stats.Reason]struct {
 	begins, ends string
 	quiet        time.Duration
+	least        int // hedges held back
 }{
-	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered", quietFor},
-	stats.Throttled:       {"hedge throttle active", "hedge throttle released", 0},
-	stats.Guarded:         {"hedge guard active", "hedge guard released", quietFor},
-	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released", quietFor},
-	silent:                {"backend silent", "backends answering", againAfter}, // only some calls detect it
+	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered", quietFor, 10},
+	stats.Throttled:       {"hedge throttle active", "hedge throttle released", 0, 1},
+	stats.Guarded:         {"hedge guard active", "hedge guard released", quietFor, 1},
+	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released", quietFor, 1},
+	silent:                {"backend silent", "backends answering", againAfter, 1}, // only some calls detect it
 }
 
 // note handles an event of settings.Traces.
 func (j *journal) note(event any) {
 	switch e := event.(type) {
+	case settings.Record:
+		j.log(e.Level, e.Message, e.Attrs...)
 	case settings.Notice:
 		j.begins(stateKey{e.Target, stats.Reason(e.Message), e.Method}, e.Level, e.Message, e.Attrs...)
 	case settings.SilenceNotice:
@@ -138,10 +153,14 @@ func (j *journal) heldBack(key stateKey) bool {
 		s = &state{}
 		j.states[key] = s
 	}
+	calm := now.Sub(s.last)
 	s.heldBack++
 	s.last = now
-	if s.begun || now.Sub(s.logged) < againAfter {
+	if s.begun || s.heldBack < heldBack[key.reason].least || now.Sub(s.logged) < s.pause {
 		return false
+	}
+	if s.pause = min(2*s.pause, againAtMost); calm > againAtMost || s.pause == 0 {
+		s.pause = againAfter
 	}
 	s.begun, s.logged = true, now
 	return true

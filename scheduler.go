@@ -44,7 +44,8 @@ func New(opts ...Option) (*Scheduler, error) {
 // trace, logger or target name is ignored, or an error if New was given none. Update returns the
 // errors of New, and an error for a nil scheduler. After an error nothing has changed, except that
 // [WithOff](true), if it is among the options, is in force beside the old ones: a mistake elsewhere
-// must not keep hedging on.
+// must not keep hedging on. The loggers of [WithLogger] get a record of what has changed, or of the
+// error.
 //
 // Update may be called concurrently. It takes a few microseconds per known method.
 func (s *Scheduler) Update(opts ...Option) error {
@@ -80,10 +81,10 @@ func (s *Scheduler) registry() *registry.Registry { return (*registry.Registry)(
 // Pause stops hedging until Resume: no call begun later is hedged, no primary is moved past a
 // silent backend, and calls in flight get no more hedges. Latencies are still learned. To stop
 // hedging for some methods or targets, use [Scheduler.Update] with [WithOff] for them.
-func (s *Scheduler) Pause() { s.registry().Pause().Store(registry.ByPause) }
+func (s *Scheduler) Pause() { s.registry().SetPause(registry.ByPause) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() { s.registry().Pause().Store("") }
+func (s *Scheduler) Resume() { s.registry().SetPause("") }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the
 // window. It reports false for a method without latencies, and for q out of range. target is the

@@ -129,6 +129,8 @@ type view struct {
 	Totals        stats.Counts  `json:"totals"`
 	Recent        stats.Counts  `json:"recent"` // the sum of stats.Method.Recent: Calls and Failed only
 	Methods       []row         `json:"methods"`
+	// Unused are the patterns of the options that match nothing in use, ten at most.
+	Unused []settings.Unused `json:"unused,omitempty"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
 	NotShown int64  `json:"not_shown"`
 	Filter   string `json:"filter,omitempty"`
@@ -157,10 +159,12 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := (*registry.Registry)(s)
 	config := known.Config()
 	v := &view{
-		At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent,
+		At: time.Now(), Paused: known.Paused() != "", BudgetPercent: config.BudgetPercent,
 		Configuration: newConfiguration(known.Configured()),
 		Totals:        s.Stats(), Filter: filter, Methods: []row{},
 	}
+	v.Unused = known.Unused()
+	v.Unused = v.Unused[:min(len(v.Unused), 10)]
 	all := s.Methods()
 	for i := range all {
 		v.Recent.Calls += all[i].Recent.Calls

@@ -89,27 +89,32 @@ var counters = []struct{ name, unit, what string }{
 
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The current age at which a call gets its first hedge."},
-	{"tail", "s", "The p99 latency: an estimate without hedging, predicted, and measured."},
-	{"gain", "s", "The measurement of a control group: p99 with and without hedging, and the time saved per call."},
+	{"tail", "s", "The p99 of the latencies that callers got within the window."},
+	{"tail.unhedged", "s", "The p99 latency without hedging, an estimate from primaries."},
+	{"tail.predicted", "s", "The p99 latency with hedging, as the trigger predicts it."},
+	{"gain.unhedged", "s", "The p99 latency of the control group."},
+	{"gain.unhedged.low", "s", "The lower bound of the 95% confidence interval of gain.unhedged."},
+	{"gain.unhedged.high", "s", "The upper bound of the 95% confidence interval of gain.unhedged."},
+	{"gain.hedged", "s", "The p99 latency of the calls beside the control group."},
+	{"gain.hedged.low", "s", "The lower bound of the 95% confidence interval of gain.hedged."},
+	{"gain.hedged.high", "s", "The upper bound of the 95% confidence interval of gain.hedged."},
+	{"gain.saved", "s", "The mean time that hedging saves per call, by the control group."},
+	{"gain.saved.low", "s", "The lower bound of the 95% confidence interval of gain.saved."},
+	{"gain.saved.high", "s", "The upper bound of the 95% confidence interval of gain.saved."},
 	{"saved", "", "The share of the tail that hedging is predicted to save, on logarithmic scales."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget can pay for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// report reports a value of a gauge. which names the value if the gauge has several.
-type report func(gauge string, value float64, which ...string)
+// report reports the value of a gauge.
+type report func(gauge string, value float64)
 
-// report returns a report under l. Method other has no gauges. A gauge of several values, nine at
-// most, has only the first maxSeries/9 methods.
+// report returns a report under l. Method other has no gauges.
 func (m *metrics) report(to metric.Observer, l *labels) report {
-	return func(gauge string, value float64, which ...string) {
-		option := l.option
-		for _, w := range which {
-			option = l.with(gauge, w)
-		}
-		if l.single && (len(which) == 0 || l.number < maxSeries/9) {
-			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, option)
+	return func(gauge string, value float64) {
+		if l.single {
+			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, l.option)
 		}
 	}
 }
@@ -119,18 +124,18 @@ func readMethod(m *stats.Method, report report) {
 		report("delay", m.Delay.Seconds())
 	}
 	if m.Recent.P99 > 0 {
-		report("tail", m.Recent.P99.Seconds(), "measured")
+		report("tail", m.Recent.P99.Seconds())
 	}
 	if c := &m.Choice; c.UnhedgedTail > 0 {
-		report("tail", c.UnhedgedTail.Seconds(), "unhedged_estimate")
-		report("tail", c.PredictedTail.Seconds(), "predicted")
+		report("tail.unhedged", c.UnhedgedTail.Seconds())
+		report("tail.predicted", c.PredictedTail.Seconds())
 		report("saved", c.Saved)
 	}
 	if g := m.Gain; g != nil && g.Measured {
-		for which, i := range map[string]stats.Interval{"unhedged": g.Unhedged, "hedged": g.Hedged, "saved": g.Saved} {
-			report("gain", i.Value.Seconds(), which)
-			report("gain", i.Low.Seconds(), which+"_low")
-			report("gain", i.High.Seconds(), which+"_high")
+		for of, i := range map[string]stats.Interval{"unhedged": g.Unhedged, "hedged": g.Hedged, "saved": g.Saved} {
+			report("gain."+of, i.Value.Seconds())
+			report("gain."+of+".low", i.Low.Seconds())
+			report("gain."+of+".high", i.High.Seconds())
 		}
 	}
 }

@@ -24,7 +24,7 @@ type names struct {
 
 func newNames(most int) *names {
 	return &names{most: most, known: map[stats.Names]*labels{},
-		others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
+		others: newLabels(stats.Names{Target: other, Method: other})}
 }
 
 // allow raises the number of methods to most.
@@ -47,7 +47,7 @@ func (n *names) of(key stats.Names) *labels {
 	case len(n.order) >= n.most:
 		l = n.others
 	default:
-		l = newLabels(key, len(n.order))
+		l = newLabels(key)
 		n.known[key], n.order = l, append(n.order, l)
 	}
 	return l
@@ -65,7 +65,6 @@ func (n *names) all() []*labels {
 type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption
-	number     int // of labels that were known before
 	protocol   int // an index of protocols
 	single     bool
 
@@ -76,8 +75,8 @@ type labels struct {
 	decisions [len(counts{})]metric.MeasurementOption
 }
 
-func newLabels(of stats.Names, number int) *labels {
-	l := &labels{number: number, single: of.Method != other}
+func newLabels(of stats.Names) *labels {
+	l := &labels{single: of.Method != other}
 	prefix := "grpc."
 	if strings.HasPrefix(of.Target, "http://") || strings.HasPrefix(of.Target, "https://") { // of package hedgehttp
 		l.protocol, prefix = 1, "http.hedge." // http.target and http.method already have another meaning

@@ -62,9 +62,11 @@ func TestLogger_IsRateLimited(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001),
 			hedge.WithMaxHedges(1), l.option())
 		for n := range 601 {
-			for range 2 { // a bucket begins with one token
-				hedgetest.Call(t, s, fmt.Sprint(n%200, n/600), method, 12*ms)
+			var calls sync.WaitGroup
+			for range 11 { // a bucket begins with one token
+				calls.Go(func() { hedgetest.Call(t, s, fmt.Sprint(n%200, n/600), method, 12*ms) })
 			}
+			calls.Wait()
 			if n%200 == 199 {
 				time.Sleep(time.Minute)
 			}
@@ -91,7 +93,7 @@ func TestLogger_HeldBack(t *testing.T) {
 			ends: "hedge throttle released"},
 		{option: hedge.WithGuard(true), hedge: quota, calls: 60, begins: "hedge guard active",
 			ends: "hedge guard released", after: 20 * time.Minute},
-		{option: hedge.WithBudgetPercent(10), calls: 10, begins: "hedge budget exhausted", ends: "hedge budget recovered",
+		{option: hedge.WithBudgetPercent(10), calls: 15, begins: "hedge budget exhausted", ends: "hedge budget recovered",
 			after: 20 * time.Second},
 		{option: hedge.WithHedgeLimit(4, time.Minute), calls: 10, begins: "hedge reset limit reached",
 			ends: "hedge reset limit released", after: 5 * time.Minute},
@@ -188,7 +190,8 @@ func TestLogger_NothingSelected(t *testing.T) {
 			want: none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
 		{name: "99 calls", options: []hedge.Option{hedge.WithIdempotentOnly()}, calls: 99},
 		{name: "one call of a method that only reads, while hedging is paused",
-			options: []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, first: (*hedge.Scheduler).Pause, calls: 200},
+			options: []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, first: (*hedge.Scheduler).Pause, calls: 200,
+			want: `level=INFO msg="hedging paused" by=Pause`},
 		{name: "off by a rule", options: []hedge.Option{hedge.WithAllMethods(),
 			hedge.WithTargetOptions("there", hedge.WithOff(true))}, calls: 200},
 		{name: "hedged by the option After", options: []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")},

@@ -30,9 +30,10 @@ type Registry struct {
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	pace   trigger.Pace
 	origin time.Time
-	pause  atomic.String // see Pause
+	pause  atomic.String // see SetPause
 
 	keepsHistory atomic.Bool // histories are kept
+	looked       atomic.Bool // unused patterns were reported
 	Nested       atomic.Bool // it was reported that a connection is hedged twice
 
 	targets sync.Map // name → *Target
@@ -43,6 +44,7 @@ type Registry struct {
 
 	updating   sync.Mutex // serializes Update and Refuse, and guards configured; locked before mu
 	configured Configured
+	refused    string // the error of the last update, if it was refused; guarded by updating
 
 	mu       sync.Mutex // serializes changes of targets, methods and names; no rule is compared or applied under it
 	named    int        // in names
@@ -60,7 +62,7 @@ func New(c settings.Config, options []string) *Registry {
 	r.sweep.Store(sweepEvery)
 	value := os.Getenv(BySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
-		r.pause.Store(BySwitch)
+		r.SetPause(BySwitch)
 	}
 	return r
 }
@@ -93,13 +95,24 @@ const (
 	ByPause  = "Pause"
 )
 
-// Pause returns the variable that holds the reason for a pause, or "". The variable of a nil
-// registry has no effect.
-func (r *Registry) Pause() *atomic.String {
+// Paused returns the reason for a pause, or "".
+func (r *Registry) Paused() string {
 	if r == nil {
-		return new(atomic.String)
+		return ""
 	}
-	return &r.pause
+	return r.pause.Load()
+}
+
+// SetPause pauses hedging for a reason, or resumes it if why is "". It reports a change.
+func (r *Registry) SetPause(why string) {
+	if !r.Made() || r.pause.Swap(why) == why {
+		return
+	}
+	record := settings.Record{Level: slog.LevelInfo, Message: "hedging resumed"}
+	if why != "" {
+		record.Message, record.Attrs = "hedging paused", []any{"by", why}
+	}
+	settings.Emit(r.Config().Traces, record)
 }
 
 // A method without a call for idleAfter is removed: once in sweepEvery, a call searches for them.
@@ -165,6 +178,7 @@ func offFor(c *settings.Config) *settings.Settings {
 
 // removeIdle looks at all methods, and removes those without a call for idleAfter.
 func (r *Registry) removeIdle(at time.Duration) {
+	defer r.reportOnce(at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	target := false
@@ -221,16 +235,21 @@ func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 	return stats.NoReason
 }
 
-// Update replaces the configuration for calls that begin afterwards. options are the texts of the
-// options that made c. Once a method is known, another window or bound on methods is an error.
+// Update replaces the configuration for calls that begin afterwards, and reports what has changed.
+// options are the texts of the options that made c. Once a method is known, another window or bound on
+// methods is an error.
 func (r *Registry) Update(c settings.Config, options []string) error {
 	r.updating.Lock()
-	defer r.updating.Unlock()
-	if err := r.replace(c); err != nil {
-		return err
+	old, before := r.config.Load(), r.configured.Options
+	err := r.replace(c)
+	if err == nil {
+		r.configured.Options, r.configured.At, r.refused = options, time.Now(), ""
 	}
-	r.configured.Options, r.configured.At = options, time.Now()
-	return nil
+	r.updating.Unlock()
+	if err == nil {
+		r.reportUpdate(old, before, options)
+	}
+	return err
 }
 
 // replace puts c in force. r.updating must be held.

@@ -74,6 +74,9 @@ func (r *Registry) Find(target, method string) *Method {
 	if t := r.target(target); t != nil {
 		return find[Method](&t.methods, method)
 	}
+	if target == Other && method == Other {
+		return r.other.Load()
+	}
 	return nil
 }
 

@@ -110,6 +110,13 @@ type Notice struct {
 	Attrs                   []any
 }
 
+// Record reports an event that is logged each time.
+type Record struct {
+	Level   slog.Level
+	Message string
+	Attrs   []any
+}
+
 // Settings are a configuration's values for one method of one target, with the state that belongs
 // to them. Settings that are in force never change.
 type Settings struct {

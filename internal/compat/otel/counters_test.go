@@ -185,6 +185,9 @@ func TestCounters_ManyMethods(t *testing.T) {
 			if _, folded := c.last["grpc.client.hedge.calls"+"grpc.method=other,grpc.target=other"]; folded != folds {
 				t.Errorf("%d methods: some are not distinguished: %t", methods, folded)
 			}
+			if _, n := sum(collect(t, c.reader), "grpc.client.hedge.tail"); n != min(methods, 1000) {
+				t.Errorf("%d methods: %d have a tail", methods, n)
+			}
 		})
 	}
 }

@@ -23,10 +23,10 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestMetrics_AreThoseOfTheDocumentation makes every metric report. Names, units and attribute
-// values match the documentation.
+// TestMetrics_AreThoseOfTheDocumentation makes every metric report. Names and units match the
+// documentation.
 func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
-	type described struct{ name, unit, value string }
+	type described struct{ name, unit string }
 	var got []described
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
@@ -39,11 +39,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			time.Sleep(130 * time.Millisecond) // a gain is measured in ten minutes
 		}
 		for _, s := range collect(t, b.reader) {
-			if d := (described{s.name, s.unit, ""}); !strings.HasSuffix(s.name, ".sum") && !slices.Contains(got, d) {
+			if d := (described{s.name, s.unit}); !strings.HasSuffix(s.name, ".sum") && !slices.Contains(got, d) {
 				got = append(got, d)
-			}
-			if which := s.get("grpc.hedge." + strings.TrimPrefix(s.name, "grpc.client.hedge.")); which != "" {
-				got = append(got, described{s.name, s.unit, which})
 			}
 		}
 	})
@@ -56,24 +53,34 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	unit := regexp.MustCompile(`, (s|\{\w+\})$`)
 	rows := strings.ReplaceAll(string(page), " |\n| | | ", " ") // a row may continue in the next one
 	for _, row := range regexp.MustCompile(
-		"(?m)^\\| `(grpc[\\w.]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(rows, -1) {
+		"(?m)^\\| `(grpc[\\w.{},]+)` \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(rows, -1) {
 		d := described{name: row[1]}
 		if u := unit.FindStringSubmatch(row[2]); u != nil {
 			d.unit = u[1]
 		}
-		named = append(named, d)
-		if d.name == "grpc.client.hedge.tail" || d.name == "grpc.client.hedge.gain" {
-			for _, value := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[3], -1) {
-				named = append(named, described{d.name, d.unit, value[1]})
-			}
+		for _, name := range expanded(d.name) {
+			named = append(named, described{name, d.unit})
 		}
 	}
-	order := func(a, b described) int { return strings.Compare(a.name+" "+a.value, b.name+" "+b.value) }
+	order := func(a, b described) int { return strings.Compare(a.name, b.name) }
 	slices.SortFunc(got, order)
 	slices.SortFunc(named, order)
 	if !slices.Equal(got, named) {
 		t.Errorf("there are\n%+v\nand docs/observability.md has\n%+v", got, named)
 	}
+}
+
+// expanded returns the names that a name with {a,b} stands for.
+func expanded(name string) (names []string) {
+	before, rest, ok := strings.Cut(name, "{")
+	if !ok {
+		return []string{name}
+	}
+	choices, after, _ := strings.Cut(rest, "}")
+	for _, choice := range strings.Split(choices, ",") {
+		names = append(names, expanded(before+choice+after)...)
+	}
+	return names
 }
 
 // TestMetrics_OfHTTP has a target of package hedgehttp beside one of gRPC. Neither has a metric or an

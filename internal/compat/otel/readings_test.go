@@ -81,10 +81,10 @@ func TestReadings(t *testing.T) {
 				return v
 			}
 			outcome := func(o string) float64 { return of("decisions", "grpc.hedge.outcome="+o) }
-			tail := func(which string) float64 { return 1000 * of("tail", "grpc.hedge.tail="+which) }
+			tail := func(which string) float64 { return 1000 * of("tail"+which, "") }
 			got := read{of("sent", "") / of("calls", ""), outcome("won") / (outcome("won") + outcome("lost")),
-				outcome("no_budget") / of("sent", ""), of("saved", ""), tail("predicted"), tail("measured"),
-				tail("unhedged_estimate")}
+				outcome("no_budget") / of("sent", ""), of("saved", ""), tail(".predicted"), tail(""),
+				tail(".unhedged")}
 			if !tc.is(got) {
 				t.Errorf("%s: the page does not read %+v", tc.name, got)
 			}
@@ -104,12 +104,13 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 		hedgetest.Call(t, s, "shop", "/shop.Items/Put", ms)
 		got := map[string]float64{}
 		for _, s := range collect(t, b.reader) {
-			if name := strings.TrimPrefix(s.name, "grpc.client.hedge."); !strings.Contains(name, "budget") {
+			if name := strings.TrimPrefix(s.name, "grpc.client.hedge."); name != "budget.tokens" && name != "tail" {
 				got[strings.TrimSpace(fmt.Sprint(name, s.get("grpc.method")[len("shop.Items"):], " ",
 					s.get("grpc.hedge.outcome")))] = s.value
 			}
 		}
-		if want := map[string]float64{"calls/Get": 1, "calls/Put": 1, "sent/Get": 0, "decisions/Get won": 0,
+		if want := map[string]float64{"calls/Get": 1, "calls/Put": 1, "failed/Get": 0, "failed/Put": 0,
+			"sent/Get": 0, "decisions/Get won": 0,
 			"decisions/Get lost": 0, "decisions/Get learning": 1, "decisions/Put not_selected": 1}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
@@ -141,7 +142,7 @@ func TestGauges_FollowTheOptions(t *testing.T) {
 		} {
 			hedgetest.Update(t, s, all, tc.update)
 			read := collect(t, b.reader)
-			for _, gauge := range []string{"delay", "tail", "saved"} {
+			for _, gauge := range []string{"delay", "tail.predicted", "tail.unhedged", "saved"} {
 				if _, n := sum(read, "grpc.client.hedge."+gauge); n > 0 != tc.gauges {
 					t.Errorf("%s: %s is reported: %t, want %t", tc.name, gauge, n > 0, tc.gauges)
 				}
