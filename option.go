@@ -218,8 +218,8 @@ func WithServiceConfig(json string) Option {
 }
 
 // WithMaxHedges sets the maximum number of hedges per call: 0 to 4; the default is 2. With 0 no call
-// is hedged, and latencies are still learned. A call that fails because its server closed the
-// connection for too many resets may be sent once more.
+// is hedged, and latencies are still learned. A hedge that its server turned away, or whose connection
+// was cut, does not count: see [stats.Resets]. A call has at most five attempts.
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n > race.MaxHedges, "WithMaxHedges(%d): must be 0 to %d", n, race.MaxHedges)
 	return option("WithMaxHedges", anywhere, err, func(c *settings.Config) { c.MaxHedges = n }, n)
@@ -285,7 +285,8 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 // WithFailover makes the next hedge of a call due at once when an attempt fails with one of the codes.
 // Without codes that is Unavailable, the code of a broken connection. Unavailable includes, for HTTP,
 // a transport error and the statuses 502, 503 and 504, and for [Do] a [net.Error]. By default no
-// failure makes a hedge due: a primary that fails before any hedge was sent returns its error.
+// failure but a cut connection makes a hedge due (see [stats.Resets]): a primary that fails before any
+// hedge was sent returns its error.
 //
 // The same budget pays for slow calls and failed ones, and [WithMaxHedges] limits both. If the budget
 // is exhausted, or the server has pushed back, the call returns the primary's error at once, as it
@@ -315,8 +316,8 @@ func checkCodes(option string, all []codes.Code) (err error) {
 // all its connections, and for [Do] and HTTP too. n is at least 1, and per at least a millisecond. By
 // default there is no limit until a server closes connections because of resets: see [stats.Resets].
 //
-// A hedge that its server turned away does not count, nor does a call that is sent again after its
-// connection was closed. A hedge with a destination of its own counts at both targets.
+// A hedge that its server turned away does not count, nor does one without which a call fails because
+// its connection was cut. A hedge with a destination of its own counts at both targets.
 func WithHedgeLimit(n int, per time.Duration) Option {
 	err := refuse(n < 1 || per < time.Millisecond,
 		"WithHedgeLimit(%d, %v): must be at least 1 hedge, in at least %v", n, per, time.Millisecond)

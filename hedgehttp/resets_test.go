@@ -38,7 +38,7 @@ func TestRule07_HTTPServersThatCountResets(t *testing.T) {
 		{name: "a reason", limit: testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, minutes: 2,
 			cuts: 1},
 		{name: "no reason", limit: testserver.LimitLikeApache,
-			minutes: 3, cuts: 12, failed: 36},
+			minutes: 3, cuts: 12, failed: 4},
 	} {
 		for _, hedged := range []bool{false, true} {
 			hedgetest.Run(t, fmt.Sprintf("%s, hedged %t", tc.name, hedged), func(t *testing.T) {

@@ -31,32 +31,39 @@ const (
 		`, received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`
 )
 
-// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. The call is sent
-// again, once, if the server named too many resets as the reason, hedges were sent in the last
-// minute, and a hedge may be sent.
-func TestRule03_ACutCallIsRepeated(t *testing.T) {
+// In TestRule03_ACutConnectionFailsOver an attempt fails because its connection was cut. The next one
+// is due at once if the server named too many resets as the reason, or none, hedges were sent in the
+// last minute, and a hedge may be sent.
+func TestRule03_ACutConnectionFailsOver(t *testing.T) {
 	cut := func(text string) step { return step{after: ms, code: codes.Unavailable, text: text} }
 	calm := []step{cut(calmCut), answers(ms)}
 	ofGet := func(option hedge.Option) []hedge.Option {
 		return []hedge.Option{hedge.WithMethodOptions("/a/Get", option)}
 	}
 	const quiet = "no hedges were sent"
-	again := []scene{
+	over := []scene{
 		{name: "the server says so", steps: calm, winner: 1},
+		{name: "the server gives no reason", steps: []step{cut(silentCut), answers(ms)}, winner: 1},
 		{name: "the second answer is rejected", steps: calm, doors: doors[:2], // headers are not judged
 			opts: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, winner: 1, rejected: true},
-		{name: "twice", steps: []step{cut(calmCut), cut(calmCut)}, code: codes.Unavailable},
 		{name: "another method", steps: calm, method: "/a/GetOther", winner: 1},
 		{name: "with a limit of resets", steps: calm,
 			opts: []hedge.Option{hedge.WithHedgeLimit(40, time.Minute)}, winner: 1},
 		{name: "the budget is spent", steps: calm, opts: []hedge.Option{hedge.WithBudgetPercent(1)}, winner: 1},
 	}
-	for i := range again {
-		again[i].sent, again[i].at = times(0, 1), 2*ms
+	for i := range over {
+		over[i].sent, over[i].at = times(0, 1), 2*ms
 	}
+	over = append(over,
+		scene{name: "twice, with one hedge at most", steps: []step{cut(calmCut), cut(calmCut), answers(ms)},
+			opts: ofGet(hedge.WithMaxHedges(1)), sent: times(0, 1, 2), at: 3 * ms, winner: 2},
+		scene{name: "each of five attempts", steps: slices.Repeat([]step{cut(calmCut)}, 5), sent: times(0, 1, 2, 3, 4),
+			at: 5 * ms, code: codes.Unavailable},
+		scene{name: "with its hedge, which the limit of resets waits for", steps: []step{{after: 12 * ms,
+			code: codes.Unavailable, text: calmCut}, {after: 3 * ms, code: codes.Unavailable, text: calmCut}, answers(ms)},
+			sent: times(0, 10, 13), at: 14 * ms, winner: 2})
 	once := []scene{
 		{name: quiet, steps: calm},
-		{name: "the server gives no reason", steps: []step{cut(silentCut)}},
 		{name: "too many pings", steps: []step{cut(strings.Replace(calmCut, "too much", "too_many_pings", 1))}},
 		{name: "another error", steps: []step{cut("no healthy upstream")}},
 		{name: "another code", steps: []step{{after: ms, code: codes.Internal, text: calmCut}}},
@@ -71,7 +78,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	for i := range once {
 		once[i].sent, once[i].at, once[i].code = times(0), ms, once[i].steps[0].code
 	}
-	for _, sc := range append(again, once...) {
+	for _, sc := range append(over, once...) {
 		eachDoor(t, sc.name, func(t *testing.T, d door) {
 			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
 				hedge.WithBudgetPercent(100)}, sc.opts...)...)
@@ -87,8 +94,14 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 			}
 			sc.method = cmp.Or(sc.method, "/a/Get")
 			sc.play(t, d, s)
-			if got := s.Stats(); got.Repeated != int64(len(sc.sent)-1) {
-				t.Errorf("%d calls were sent again, want %d", got.Repeated, len(sc.sent)-1)
+			failovers := int64(0)
+			for _, at := range sc.sent[1:] {
+				if at%(10*ms) > 0 {
+					failovers++
+				}
+			}
+			if got := s.Stats(); got.Failovers != failovers {
+				t.Errorf("%d failovers, want %d", got.Failovers, failovers)
 			}
 			for _, row := range s.Methods() { // other words than those of too many resets cost no hedge
 				if first := sc.steps[0]; row.Resets.Learned > 0 && (first.text != calmCut || first.code != codes.Unavailable) {
@@ -99,21 +112,24 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// TestRule07_RepetitionsSpendNoResets has calls that are slow and calls that are sent again, in turn,
-// with a limit of 10 hedges an hour. A repetition makes no loser: it takes nothing from the limit, and
-// gives nothing back. A slow repetition has a hedge like any other attempt.
-func TestRule07_RepetitionsSpendNoResets(t *testing.T) {
+// TestRule07_RescuesSpendNoResets has calls that are slow and calls whose connection is cut, in turn,
+// with a limit of 10 hedges an hour. The only attempt in flight makes no loser: it takes nothing from
+// the limit, and gives nothing back. If it is slow, it has a hedge like any other attempt.
+func TestRule07_RescuesSpendNoResets(t *testing.T) {
 	slow := []step{answers(20 * ms), answers(ms)}
 	cut := step{after: ms, code: codes.Unavailable, text: calmCut}
-	for name, repeated := range map[string][]step{
-		"turned away": {cut, fails(ms, codes.ResourceExhausted, "0")},
-		"slow":        {cut, silent(), answers(ms)},
+	for name, tc := range map[string]struct {
+		steps   []step
+		rescues int64 // of each call
+	}{
+		"turned away": {[]step{cut, fails(ms, codes.ResourceExhausted, "0"), answers(ms)}, 2},
+		"slow":        {[]step{cut, silent(), answers(ms)}, 1},
 	} {
 		eachDoor(t, name, func(t *testing.T, d door) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithHedgeLimit(10, time.Hour), hedge.WithGuard(false),
 				hedge.WithBudgetPercent(400), hedge.WithMaxHedges(2))
 			for range 20 {
-				for _, steps := range [][]step{slow, repeated} {
+				for _, steps := range [][]step{slow, tc.steps} {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					_ = (&stub{steps: steps}).callBy(d, ctx, s, wrapperspb.Int64(0))
 					cancel()
@@ -121,16 +137,16 @@ func TestRule07_RepetitionsSpendNoResets(t *testing.T) {
 				}
 			}
 			got := s.Stats()
-			if hedges := got.Hedges - got.Repeated; hedges > 10 || got.Repeated < 20 || got.ResetsSpent < 10 {
-				t.Errorf("%d hedges besides %d repetitions, %d held back, want at most 10, 20 and at least 10", hedges,
-					got.Repeated, got.ResetsSpent)
+			if hedges := got.Hedges - 20*tc.rescues; hedges > 10 || got.Failovers < 20 || got.ResetsSpent < 10 {
+				t.Errorf("%d hedges besides %d failovers, %d held back, want at most 10, 20 and at least 10", hedges,
+					got.Failovers, got.ResetsSpent)
 			}
 		})
 	}
 }
 
 // TestRule07_ServersThatCountResets has servers that cut connections for resets. No call fails that
-// may be sent again, and none at all where the limit is set.
+// may be hedged, and none at all where the limit is set.
 func TestRule07_ServersThatCountResets(t *testing.T) {
 	longtest.Simulation(t)
 	const calls, callers, graceful = 10_000, 32, 500
@@ -154,7 +170,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 					Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}})))
 				hedgetest.P99(t, calls, callers, func(id int) error {
 					reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(id + 1), Messages: 3})
-					// Not sent again is a stream that has begun, and a call of the warm-up.
+					// Not hedged is a stream that has begun, and a call of the warm-up.
 					if err != nil && tc.set == nil && (reply != nil || id < 100) {
 						err = nil
 					}

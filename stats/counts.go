@@ -30,14 +30,11 @@ type Counts struct {
 	// number of hedges on a connection with their primary's remote address, if the transport
 	// reports connections to package httptrace, as http.Transport does.
 	SameBackend int64
-	// Repeated is the number of hedges that repeated a call after its server had closed the
-	// connection for too many resets: see [Resets]. Hedges includes them.
-	Repeated int64
 	// Received is the number of hedges that came to this target for calls of another one: see
 	// interceptor.HedgeTo. Hedges counts them at the other target.
 	Received int64
 	// Failovers is the number of hedges that were due because an attempt had failed: see
-	// hedge.WithFailover. Hedges includes them.
+	// hedge.WithFailover, and [Resets] for connections that are cut. Hedges includes them.
 	Failovers int64
 
 	// The counts from UnknownOption to PassedThrough are reasons for not sending a hedge. A count of calls

@@ -187,6 +187,9 @@ func (r GuardReason) String() string {
 // Resets is the limit on a target's hedges if its servers count resets: each hedge causes one, its
 // loser's. Such servers close a connection on which a client resets more than a few hundred streams
 // per minute, and the calls in flight fail. docs/servers.md lists them.
+//
+// If hedges were sent in the minute before, each attempt in flight makes the next hedge of its call due
+// at once, as with hedge.WithFailover.
 type Resets struct {
 	// Limit is the maximum number of hedges in any interval of Per, from hedge.WithHedgeLimit; 0
 	// without the option.

@@ -108,7 +108,7 @@ func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
-		if f := c.call.Failure(0, err, nil); f.Repeat || f.Failover {
+		if f := c.call.Failure(0, err, nil); f.Failover {
 			context.AfterFunc(bound, c.primaryEnded)
 			return
 		}

@@ -113,7 +113,7 @@ func TestRule19_FailuresAtADeadline(t *testing.T) {
 // one after the first minute.
 func TestRule19_CutsForNoReason(t *testing.T) {
 	longtest.Simulation(t)
-	for name, most := range map[string]float64{"plain": 0, "hedged": 0.3} { // percent, after the first minute
+	for name, most := range map[string]float64{"plain": 0, "hedged": 0.05} { // percent, after the first minute
 		synctest.Test(t, func(t *testing.T) {
 			cluster := testserver.StartT(t,
 				testserver.Config{InMemory: true, Latency: testserver.LogNormal(110*ms, 50*ms), Seed: 1, DrawByID: true,

@@ -113,7 +113,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 	plain.until(hedged.lasted)
 	plain.end(t)
 	w.plainFailed = plain.failed.Load()
-	if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 || plain.calls.Load() != w.calls {
+	if over, at := w.book.over(w.share, w.scheduler.Stats().Failovers); over > 1e-6 || plain.calls.Load() != w.calls {
 		t.Errorf("%d calls hedged and %d plain; %v more attempts beyond the first than the bound at %v", w.calls,
 			plain.calls.Load(), over, at)
 	}
@@ -284,7 +284,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 				}
 			}
 			c.end(t)
-			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
+			if over, at := w.book.over(w.share, w.scheduler.Stats().Failovers); over > 1e-6 {
 				t.Errorf("seed %d: %v more attempts beyond the first than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += c.hedges.Load()
@@ -321,15 +321,15 @@ func (b *attemptBook) add(e event) {
 
 // over is by how many attempts beyond the first exceed the bound, in the interval where that is most,
 // and when it ends. The bound of an interval is the share of its calls, the burst at its start, two, and
-// one for each hedge that wins. If calls were repeated, the budget may have owed these, but no more than a
+// one for each hedge that wins. If calls failed over, the budget may have owed these, but no more than a
 // burst.
-func (b *attemptBook) over(share float64, repeated int64) (over float64, at time.Duration) {
+func (b *attemptBook) over(share float64, failovers int64) (over float64, at time.Duration) {
 	f, least, debt := 0.0, math.Inf(1), 0.0
 	over = math.Inf(-1)
 	for i := 0; i < len(b.events); {
 		now := b.events[i].at
 		burst := burstBefore(b.events[:i], now, share, max(2*time.Second, 5*b.delay))
-		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated))
+		least, debt = min(least, f+burst), min(max(debt, burst), float64(failovers))
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
 			f += e.extra - share*e.call - e.wins

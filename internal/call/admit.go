@@ -22,9 +22,10 @@ type due struct {
 	n, turn int           // see Call.Admit
 	now     time.Time     // at which it is considered
 	age     time.Duration // of the call
-	race    *race.Report  // so far; Repeated is about this hedge
+	race    *race.Report  // so far
 	slow    bool          // the hedge is due because the call is slow, not because of another attempt's end
 	busy    bool          // this process is short of processor time, so the answer may lie unread
+	rescue  bool          // without the hedge the call fails, because a connection was cut
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
@@ -37,7 +38,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{Call: c, claim: &c.of()[n].claim, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
-	d.slow = soFar.Rejected == 0 && !soFar.Repeated && !soFar.Failover
+	d.slow = soFar.Rejected == 0 && !soFar.Failover
+	d.rescue = isOnlyHope(soFar, n) && isCut(soFar)
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
@@ -128,9 +130,8 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 		waits := asGRPC && d.race.Failover && pushedBack < race.Longest
 		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
 	}
-	// The connection is not ready. A call that is sent again has lost its connection.
-	if conn := d.to.Conn; conn != nil && !d.race.Repeated &&
-		!usable(conn.GetState(), d.race.Failover || away) {
+	// The connection is not ready.
+	if conn := d.to.Conn; conn != nil && !usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
 	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
@@ -176,13 +177,12 @@ func unpaid(d *due) (race.Event, stats.Reason) {
 		return d.holdBack(stats.Guarded)
 	}
 	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
-	// the hedge. A hedge that sends the call again makes no loser.
-	if !d.race.Repeated && !claim.takeResets(&d.method.Target.Resets, &m.Target.Resets, d.now) {
+	// the hedge. The only attempt in flight makes no loser.
+	if !d.rescue && !claim.takeResets(&d.method.Target.Resets, &m.Target.Resets, d.now) {
 		return d.holdBack(stats.ResetsSpent)
 	}
-	// The budget does not pay. For a hedge that repeats the call it may borrow: without the hedge,
-	// the call fails.
-	if keep, until := d.keep(); !claim.pay(d.payment, d.now, keep, d.race.Repeated) {
+	// The budget does not pay. It may borrow to rescue the call.
+	if keep, until := d.keep(); !claim.pay(d.payment, d.now, keep, d.rescue) {
 		if keep > 0 {
 			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
 		}
@@ -303,6 +303,11 @@ func isOnlyHope(r *race.Report, n int) bool {
 	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
 		return a.End != race.NonFatal // the End of an attempt in flight is OK, the zero value
 	})
+}
+
+// isCut reports whether the connection of an attempt was cut: see [race.Event].Cut.
+func isCut(r *race.Report) bool {
+	return slices.ContainsFunc(r.Attempts[:], func(a race.AttemptReport) bool { return a.Cut })
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.

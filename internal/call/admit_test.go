@@ -35,19 +35,23 @@ func TestAdmit_OnlyHope(t *testing.T) {
 	}
 }
 
-// TestAdmit_RepetitionTakesNoReset: a hedge that sends a call again has no loser, so it passes
-// without a reset, and returns none if it is not sent.
-func TestAdmit_RepetitionTakesNoReset(t *testing.T) {
+// TestAdmit_ARescueTakesNoReset: the only attempt after a cut makes no loser, so it passes without a
+// reset, and returns none if it is not sent.
+func TestAdmit_ARescueTakesNoReset(t *testing.T) {
 	s := hedgetest.Fixed(t, time.Hour, hedge.WithHedgeLimit(2, time.Hour)) // one hedge
-	for n, tc := range []struct{ repeated, want, dropped bool }{
+	for n, tc := range []struct{ cut, want, dropped bool }{
 		{want: true, dropped: true},
 		{want: true},
 		{want: false},
-		{repeated: true, want: true, dropped: true},
+		{cut: true, want: true, dropped: true},
 		{want: false},
 	} {
 		c := begin(t.Context(), s, target, method)
-		e := c.Admit(1, 1, &race.Report{Repeated: tc.repeated})
+		var r race.Report
+		if tc.cut {
+			r.Failover, r.Attempts[0].Event = true, race.Event{Kind: race.Ended, End: race.NonFatal, Failover: true, Cut: true}
+		}
+		e := c.Admit(1, 1, &r)
 		if got := e.Kind == race.Admitted; got != tc.want {
 			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)
 		}

@@ -47,15 +47,15 @@ func (k *claim) takeResets(own, to *guard.Resets, now time.Time) bool {
 	return true
 }
 
-// pay takes the price from each budget. For a hedge that repeats the call, the budgets may borrow. If pay
-// returns false, the caller must settle the claim.
-func (k *claim) pay(p payment, now time.Time, keep float64, again bool) bool {
+// pay takes the price from each budget. To rescue a call, the budgets may borrow. If pay returns
+// false, the caller must settle the claim.
+func (k *claim) pay(p payment, now time.Time, keep float64, rescue bool) bool {
 	for i, b := range p.buckets {
 		if b == nil {
 			continue
 		}
 		paid, saved := b.Pay(now, keep)
-		if !paid && (!again || !b.Borrow(now)) {
+		if !paid && (!rescue || !b.Borrow(now)) {
 			return false
 		}
 		k.paid[i], k.saved[i] = b, saved

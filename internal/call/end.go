@@ -272,13 +272,10 @@ func countRace(c *Call, r *race.Report, answered bool) {
 	if hedged && (good || !r.GaveUp) && !(won && r.Failovers > 0) {
 		c.payment.hedged(won)
 	}
-	if answered || r.Rejected > 0 || r.LoserPanics > 0 || r.Repeated {
+	if answered || r.Rejected > 0 || r.LoserPanics > 0 {
 		c.method.Counters.Update(func(s *stats.Counts) {
 			s.LoserPanics += int64(r.LoserPanics)
 			s.Rejected += int64(r.Rejected)
-			if r.Repeated {
-				s.Repeated++
-			}
 			switch {
 			case answered && r.Winner > 0:
 				s.HedgeWins++
@@ -376,7 +373,7 @@ func (d *ended) learn() (answered bool) {
 // were due because it was slow. A race with a failover teaches nothing about hedges.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
-	if r.Rejected > 0 || r.Repeated || r.Failovers > 0 {
+	if r.Rejected > 0 || r.Failovers > 0 {
 		return
 	}
 	shows := d.answered || !r.GaveUp // whether hedges of slow calls pay

@@ -62,7 +62,9 @@ func (c *Call) accepts(end race.End) bool {
 // Failure is verdict, and tells the limit of resets at the attempt's destination of a failure.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	e := c.verdict(n, err, trailer)
-	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now())
+	if !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now()) {
+		e.Failover, e.Cut = true, true
+	}
 	return e
 }
 
@@ -73,7 +75,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 //	one of hedge.WithFailover           NonFatal  Failover
 //	a final one of another destination  NonFatal  Answers, if it may be another server's answer
 //	a final one                         Final     Answers
-//	any other                           NonFatal  Exhausted, by a rate limit
+//	any other                           NonFatal  Exhausted, by a rate limit; Failover and Cut, by a cut
 func (c *Call) verdict(n int, err error, trailer metadata.MD) race.Event {
 	if err == nil {
 		return race.Event{Answers: true}

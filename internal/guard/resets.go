@@ -148,10 +148,10 @@ func (r *Resets) Refund() {
 	r.count(-1)
 }
 
-// NoteFailure records that an attempt failed with err. It reports whether the call may be sent
-// again, because the server cut the connection and gave resets as the reason. The text of err may be
-// relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
-func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
+// NoteFailure records that an attempt failed with err. It reports whether hedges may be the cause: the
+// connection was cut, and hedges were sent in the minute before. The text of err may be relayed, so the
+// consequences are mild: fewer hedges for a while, and the next attempt of the call is due at once.
+func (r *Resets) NoteFailure(err error, now time.Time) (byHedges bool) {
 	c, cut := causeOf(err)
 	if !cut {
 		return false
@@ -159,6 +159,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.catchUp(now)
+	byHedges = r.learned[withReason].sent >= rules[withReason].few // of a minute
 	l, limited := &r.learned[c], r.limit(c, now) > 0
 	switch since := now.Sub(l.cutAt); {
 	case since < rules[c].per: // the calls in flight fail together, and a limit takes effect within per
@@ -166,9 +167,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 		if c == noReason && limited {
 			l.before, l.top, r.trusts = 0, 0, now.Add(cleared)
 		}
-		return false
 	case c == noReason && now.Before(r.trusts):
-		return false
 	case c == noReason && now.Sub(r.lifted(c)) > rules[c].step:
 		l.before, l.top, l.cutAt = 0, 0, now
 	default:
@@ -177,7 +176,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (resend bool) {
 		}
 		l.before, l.cutAt, r.level = l.sent, now, 0
 	}
-	return c == withReason
+	return byHedges
 }
 
 // State returns the limits in force. If both causes have set one, it is the lower.

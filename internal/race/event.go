@@ -14,8 +14,8 @@ type Event struct {
 	End      EndKind  // Ended: how
 	Open     bool     // Ended, not with OK: the attempt needs its context until the race is decided
 	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
-	Repeat   bool     // Ended with NonFatal: the call may be sent again, once: see Machine.callAgain
 	Failover bool     // Ended with NonFatal: the next hedge is due at once, as after a rejected answer
+	Cut      bool     // Ended with Failover: the connection was cut, perhaps because of resets
 
 	Answers   bool // Ended: a server has looked at the request, so the latency is known
 	Exhausted bool // Ended with NonFatal or Final: hedges may have used up a rate limit
@@ -87,7 +87,6 @@ type Actions struct {
 	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
 	// lock may be held. Turn is the number of hedges that count against MaxHedges, including this one.
 	Ask, Turn uint8
-	Repeat    bool  // the hedge that is considered or sent repeats the call
 	Failover  bool  // the hedge that is considered or sent is due because an attempt failed
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
 	Drop      uint8 // a hedge that is paid for and must not be sent; its price may be refunded
@@ -140,9 +139,6 @@ type Report struct {
 	// Dropped counts hedges admitted but not sent: the race was over, or the request could not be
 	// copied.
 	Dropped int
-	// Repeated means that a hedge repeats the call; in a report for Admit, that the hedge that Admit
-	// considers does: see [Event].Repeat.
-	Repeated bool
 	// Failover means that the hedge that Admit considers is due because an attempt failed: see
 	// [Event].Failover.
 	Failover bool

@@ -15,7 +15,7 @@ type Rules struct {
 	// next. A delay above Longest means Longest.
 	Delay time.Duration
 	// MaxHedges is the maximum number of hedges of the call, 0 to the constant MaxHedges. Hedges that
-	// were turned away do not count, unless CountsAll is set.
+	// were turned away or cut do not count, unless CountsAll is set.
 	MaxHedges uint8
 	CountsAll bool
 	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
@@ -41,7 +41,7 @@ type Rules struct {
 //	an attempt has won, or all failed     the losers end; the outcome is delivered, once
 //
 // A race is concluded if no event can decide it: the primary has ended, no hedge is in flight, and
-// no hedge is called for by an end (see [Rules] and [Event].Repeat). It is also concluded if the
+// no hedge is called for by an end (see [Rules] and [Event].Failover). It is also concluded if the
 // caller gives up after a rejected answer. The outcome is then that answer, otherwise a failure.
 //
 // All times are ages of the call: durations since its start.
@@ -51,13 +51,12 @@ type Machine struct {
 	decided   bool
 	asked     bool     // the next hedge is being considered: see Actions.Ask
 	sent      uint8    // hedges sent
-	turns     uint8    // hedges that count against MaxHedges: sent and not turned away; callAgain may lower it
+	turns     uint8    // hedges that count against MaxHedges: sent, and neither turned away nor cut
 	inFlight  Attempts // attempts that have been sent and have not ended
 	winner    uint8    // once decided
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
 	noMore    bool     // the call gets no further hedge
-	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
 	rejected  EndKind  // the better kind of rejected answer so far; OK for none
@@ -120,7 +119,6 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case CallerGone:
 		m.gone = m.gone || !m.decided
 	}
-	m.callAgain(now)
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -136,7 +134,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 		m.rescues = m.rescues || m.failover
 		m.calledFor, m.stale, m.failover = false, false, false
 		m.asked = true
-		a.Ask, a.Turn, a.Failover, a.Repeat = m.sent+1, m.turns+1, m.rescues, m.repeat == repeating
+		a.Ask, a.Turn, a.Failover = m.sent+1, m.turns+1, m.rescues
 	}
 }
 
@@ -173,9 +171,6 @@ func (m *Machine) send(now time.Duration, a *Actions) {
 	m.sent++
 	m.turns++
 	a.Failover, m.rescues = m.rescues, false
-	if a.Repeat = m.repeat == repeating; a.Repeat {
-		m.repeat = repeated
-	}
 	if m.failover = m.failover && m.calledFor; !m.calledFor {
 		m.due = now + m.rules.Delay
 	}
@@ -212,20 +207,18 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 
 // failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
-	m.mayRepeat(e)
-	away := e.TurnedAway() && !m.rules.CountsAll && m.repeat < repeating
-	if away {
+	away := e.TurnedAway() && !m.rules.CountsAll
+	if away || e.Cut && e.Attempt > 0 && !m.rules.CountsAll {
 		m.turns--
 	}
-	failover := e.Failover && m.repeat == unwanted
-	if e.End.IsRejected() || failover {
+	if e.End.IsRejected() || e.Failover {
 		m.waits, m.stale = true, true
 	}
 	if e.End.IsRejected() && e.End > m.rejected {
 		m.rejected, m.answer = e.End, e.Attempt
 	}
-	if (e.End.IsRejected() || failover || away) && m.room() {
-		m.calledFor, m.failover, m.due = true, m.failover || failover, now
+	if (e.End.IsRejected() || e.Failover || away) && m.room() {
+		m.calledFor, m.failover, m.due = true, m.failover || e.Failover, now
 	}
 }
 
@@ -297,35 +290,4 @@ func (m *Machine) room() bool {
 // hedgeToCome reports whether the race waits for an unsent hedge that an end called for.
 func (m *Machine) hedgeToCome() bool {
 	return m.waits && !m.over() && (m.asked || m.calledFor)
-}
-
-// A call is sent again, once, if its server has closed the connection for too many resets. The
-// repetition is a hedge, due as soon as no other attempt can answer. Without [Event].Repeat none of
-// this has an effect.
-
-// repeat is the progress of a race in repeating its call.
-type repeat uint8
-
-const (
-	unwanted  repeat = iota
-	wanted           // as soon as no attempt is in flight
-	repeating        // the next hedge is the repetition
-	repeated
-)
-
-// mayRepeat notes that an attempt failed in a way that lets the call be sent again.
-func (m *Machine) mayRepeat(e Event) {
-	if e.Repeat && m.repeat == unwanted {
-		m.repeat, m.waits = wanted, true
-	}
-}
-
-// callAgain makes the repetition due now, in place of the next regular hedge, once nothing else can
-// decide the call.
-func (m *Machine) callAgain(now time.Duration) {
-	canDecide := m.inFlight != 0 || m.asked || m.rejected != OK
-	if m.repeat == wanted && !canDecide && m.rules.MaxHedges > 0 && m.sent < MaxHedges {
-		m.repeat, m.calledFor, m.due = repeating, true, now
-		m.turns = min(m.turns, m.rules.MaxHedges-1)
-	}
 }

@@ -52,7 +52,6 @@ type search struct {
 	horizon  time.Duration // the last instant at which anything happens
 	timely   bool          // leave out late timers
 	few      bool          // leave out late timers, commits and panics
-	cuts     bool          // servers may cut connections because of resets
 	fails    bool          // failures may make the next hedge due
 	history  []occurrence
 	seen     map[node]uint64 // how many schedules follow
@@ -202,13 +201,10 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		if s.fails && end == race.NonFatal {
 			over := race.Event{Kind: race.Ended, Attempt: i, End: end, Failover: true}
 			yield(over)
-			over.Repeat = s.cuts
+			over.Pushback = race.PushbackAfter
 			yield(over)
-			over.Pushback, over.Repeat = race.PushbackAfter, false
+			over.Cut, over.Pushback = true, race.NoPushback
 			yield(over)
-		}
-		if s.cuts && end == race.NonFatal {
-			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Repeat: true})
 		}
 		if (end == race.NonFatal || end == race.RejectedStatus) && !n.facts.decided {
 			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Open: true})
@@ -264,11 +260,8 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 		{"up to two hedges", []uint8{0, 1, 2}, func(r race.Rules) *search {
 			return &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: r.MaxHedges == 2 && !longtest.Long()}
 		}},
-		{"servers cut connections, and calls may be sent again for that", []uint8{0, 1, 2}, func(r race.Rules) *search {
-			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
-		}},
 		{"failures send the next hedge", []uint8{0, 1, 2}, func(r race.Rules) *search {
-			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true, fails: true}
+			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, fails: true}
 		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
 			// so that the third is due in time

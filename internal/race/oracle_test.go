@@ -38,16 +38,13 @@ func describe(e race.Event) string {
 	case race.HeldBack:
 		return fmt.Sprintf("%s until %d, waits: %t", kind, e.Until, e.Waits)
 	case race.Ended:
-		again := ""
-		if e.Repeat {
-			again = ", to be sent again"
-		}
+		over := ""
 		if e.Failover {
-			again += ", failing over"
+			over = fmt.Sprintf(", failing over, cut %t", e.Cut)
 		}
 		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind,
 			[...]string{"OK", "final", "non-fatal", "panic", "rejected status", "rejected"}[e.End],
-			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
+			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], over)
 	}
 	return kind
 }
@@ -69,7 +66,7 @@ type facts struct {
 // undecided has the facts that matter until the race is decided.
 type undecided struct {
 	sent      uint8
-	turns     uint8         // hedges that count against MaxHedges: sent and not turned away
+	turns     uint8         // hedges that count against MaxHedges: sent, and neither turned away nor cut
 	forbidden bool          // no further hedges
 	calledFor bool          // an end made the next hedge due, and it has not been asked about since
 	dueAt     time.Duration // of the next hedge
@@ -82,9 +79,6 @@ type undecided struct {
 	fails     bool          // an attempt has failed in a way that makes the next hedge due
 	mends     bool          // the next hedge is due because of a failure
 	mending   bool          // the hedge that was asked about was due because of a failure
-	wants     bool          // an attempt has failed so that the call may be sent again
-	repeats   bool          // the call is to be sent again,
-	repeated  bool          // or was
 	kept      race.Attempts // went on after a rejected reply
 }
 
@@ -143,7 +137,6 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 	if was.gone {
 		return
 	}
-	f.wants = f.wants || e.Repeat
 	if e.End == race.RejectedStatus && (e.Attempt == 0 || r.HedgeFinal) && !f.hasStatus {
 		f.status, f.hasStatus = e.Attempt, true
 	}
@@ -153,37 +146,28 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	e := o.e
 	f.forbidden = f.forbidden || e.Kind == race.Refused || e.Kind == race.NotReplayable || e.Kind == race.CallerGone
-	// A failure that lets the call be sent again waits until no other attempt can answer.
-	over := e.Failover && !was.gone && !f.wants
+	over := e.Failover && !was.gone
 	f.fails = was.fails || over
 	f.stale = f.waiting && o.a.Ask == 0 && (was.stale || o.isRejected() || over)
 	// An answer not to send a hedge yet did not consider a rejected answer that came after
 	// the question: it is asked again at once.
 	again := e.Kind == race.HeldBack && was.stale
-	away := e.Kind == race.Ended && e.TurnedAway() && !r.CountsAll && !was.repeats && !was.repeated && !was.gone
+	away := e.Kind == race.Ended && e.TurnedAway() && !r.CountsAll && !was.gone
 	if o.a.Start > 0 {
 		f.sent++
-		f.repeats, f.repeated = false, was.repeats || was.repeated
 	}
 	switch {
-	case away:
+	case away, over && e.Cut && e.Attempt > 0 && !r.CountsAll:
 		f.turns--
 	case o.a.Start > 0:
 		f.turns++
-	}
-	// The call is sent again after the first event after which nothing else can decide it. There is
-	// always room for that hedge.
-	repeats := !was.repeats && !was.repeated && f.wants && f.inFlight == 0 && !f.waiting && !f.rejected && !f.forbidden &&
-		r.MaxHedges > 0 && f.sent < race.MaxHedges
-	if repeats {
-		f.repeats, f.turns = true, min(f.turns, r.MaxHedges-1)
 	}
 	// An end calls for a hedge that may still be sent, and is not being considered already.
 	room := min(int(r.MaxHedges)-int(f.turns), race.MaxHedges-int(f.sent))
 	if was.waiting {
 		room--
 	}
-	calls := repeats || room > 0 && (o.isRejected() || over || away)
+	calls := room > 0 && (o.isRejected() || over || away)
 	switch {
 	case over && calls:
 		f.mends = true
@@ -193,7 +177,7 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 		f.mends, f.mending = was.mends && was.calledFor, false
 	}
 	switch {
-	case repeats, again:
+	case again:
 		f.calledFor = true
 	case e.Kind == race.HeldBack, o.a.Ask > 0:
 		f.calledFor = e.Waits
@@ -226,7 +210,7 @@ func (f facts) verdict(r race.Rules, was facts, e race.Event) (winner uint8, dec
 			return n, true
 		}
 	}
-	expected := (f.rejected || f.wants || f.fails) && !f.forbidden && (f.waiting || f.calledFor)
+	expected := (f.rejected || f.fails) && !f.forbidden && (f.waiting || f.calledFor)
 	switch {
 	case f.gone && f.hasReply:
 		return f.reply, true

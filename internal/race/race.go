@@ -98,7 +98,7 @@ func (r *Race) Decide() (out Result) {
 		e = r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
 	}
 	returned = true
-	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Repeat || e.Failover) {
+	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
 		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(e, end.Err)

@@ -29,7 +29,6 @@ func reports(h history) (r, recorded race.Report) {
 	for _, o := range h.list {
 		if o.a.Start > 0 {
 			r.Hedges++
-			r.Repeated = r.Repeated || f.repeats
 			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
 			if f.mending {
 				r.Failovers++
@@ -91,7 +90,7 @@ func TestReport(t *testing.T) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range longtest.Size(1_000, 4_000) {
 		all := variants(uint8(draw.IntN(race.MaxAttempts)))
-		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay, cuts: true, fails: draw.IntN(2) > 0}
+		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay, fails: draw.IntN(2) > 0}
 		s.firstDue = s.rules.Delay
 		s.walk(draw)
 		if s.broken != "" {

@@ -130,7 +130,7 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 	}
 	if a.Start > 0 {
 		r.Hedges++
-		r.Repeated, r.Attempts[a.Start].SentAt = r.Repeated || a.Repeat, now
+		r.Attempts[a.Start].SentAt = now
 		if a.Failover {
 			r.Failovers++
 		}
@@ -210,7 +210,7 @@ func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
 	soFar, over := x.report, x.machine.decided || x.machine.gone
-	soFar.Repeated, soFar.Failover, soFar.Due = a.Repeat, a.Failover, x.machine.due
+	soFar.Failover, soFar.Due = a.Failover, x.machine.due
 	x.mu.Unlock()
 	switch {
 	case over: // do not pay for a hedge that is not needed
