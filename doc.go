@@ -41,7 +41,8 @@
 //   - delay: the age of a call at which its first hedge is due, and the time between further hedges.
 //     The trigger computes it: see [Auto].
 //   - budget: a token bucket. Each call adds a share of a token, and each hedge takes one token.
-//   - burst: the capacity of the budget: two seconds of earnings, and at least one hedge.
+//   - burst: the capacity of the budget: two seconds of earnings, and at least one hedge. Calls with a
+//     delay of 0.9 to 30 s keep it for up to a minute.
 //   - latency: the time from the start of a call, or of a stream, to its answer or its first message.
 //     A stream of [WithSingleRequest] starts with its request.
 //   - window: the time for which a latency is remembered: see [WithWindow].

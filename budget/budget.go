@@ -27,7 +27,7 @@ type Bucket struct{ in *inner.Bucket }
 func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 
 // Earn adds the share of a call that begins at now. The share expires after two seconds.
-func (b *Bucket) Earn(now time.Time) { b.in.Earn(now) }
+func (b *Bucket) Earn(now time.Time) { b.in.Earn(now, 0) }
 
 // Pay takes a token for a hedge at now, and reports whether the bucket held it. A hedge that is not
 // urgent must leave a reserve: a quarter of the most that the bucket can hold beyond one hedge, at

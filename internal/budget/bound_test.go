@@ -3,6 +3,7 @@ package budget_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type intervals struct {
 	burstF            float64 // f of the hedges that the burst paid for
 	burstLeast        float64
 	saved, savedLeast int // hedges from savings − wins
+	slow              []time.Duration
+	slowBurst         []float64 // at the start of each slow call
 
 	behind time.Duration // by which the bucket's clock can be behind, so that shares live longer
 }
@@ -35,8 +38,17 @@ func newIntervals(share float64) *intervals {
 	return &intervals{share: share, least: most, beforeDebt: most, burstLeast: most}
 }
 
-// burst is the sum of the shares that live, at least 1.
+// burst is the sum of the shares that live, now or at the start of a slow call of the last minute, at
+// least 1.
 func (b *intervals) burst(now time.Duration) float64 {
+	for len(b.slow) > 0 && b.slow[0] < now-time.Minute-b.behind {
+		b.slow, b.slowBurst = b.slow[1:], b.slowBurst[1:]
+	}
+	return max(b.lives(now), slices.Max(append(b.slowBurst, 0)))
+}
+
+// lives is the sum of the shares that live, at least 1.
+func (b *intervals) lives(now time.Duration) float64 {
 	for len(b.calls) > 0 && b.calls[0] < now-2*time.Second-b.behind {
 		b.calls = b.calls[1:]
 	}
@@ -49,6 +61,11 @@ func (b *intervals) call(now time.Duration) {
 	b.calls = append(b.calls, now)
 	b.f -= b.share
 	b.burstF -= b.share
+}
+
+// slowCall records that the last call is a slow one.
+func (b *intervals) slowCall(now time.Duration) {
+	b.slow, b.slowBurst = append(b.slow, now), append(b.slowBurst, b.lives(now))
 }
 
 // pay returns the excess over the bounds after a hedge of that price.
@@ -76,7 +93,7 @@ func (b *intervals) win() {
 	b.savedLeast = min(b.savedLeast, b.saved)
 }
 
-// TestRule12_InAnyInterval draws traffic of all rates, with pauses, clocks that differ, hedges that
+// TestRule12_InAnyInterval draws traffic of all rates, with pauses, slow calls, clocks that differ, hedges that
 // win and lose, are dropped or turned away, calls that forfeit their share, attempts that the bucket
 // borrows for, and shares that change by much or by next to nothing. Payments and balance together
 // never exceed the earnings and the first token.
@@ -97,6 +114,7 @@ func TestRule12_InAnyInterval(t *testing.T) {
 			shares: shares, share: shares[0], earned: 1,
 			away:  []float64{0, 0, .3, 1}[r.IntN(4)],
 			ahead: []time.Duration{0, 0, 200 * time.Millisecond}[r.IntN(3)],
+			slow:  []int{0, 0, 1, 20}[r.IntN(4)],
 		}
 		run.bound.behind = run.ahead
 		for range 2000 {
@@ -129,6 +147,7 @@ type boundRun struct {
 	over       float64
 	paid       float64 // without what was borrowed
 	earned     float64
+	slow       int // one call in that many is slow; 0: none
 	owed       int
 }
 
@@ -145,7 +164,12 @@ func (run *boundRun) step() {
 	}
 	now := at(run.now - time.Duration(r.Float64()*float64(run.ahead))) // another goroutine was faster
 	run.bound.call(run.now)
-	run.bucket.Earn(now)
+	delay := []time.Duration{0, time.Second / 2, time.Hour}[r.IntN(3)]
+	if run.slow > 0 && r.IntN(run.slow) == 0 {
+		delay = time.Second
+		run.bound.slowCall(run.now)
+	}
+	run.bucket.Earn(now, delay)
 	run.earned += run.share
 	for range r.IntN(3) {
 		paid, saved := run.bucket.Pay(now, float64(r.IntN(2)))
@@ -188,12 +212,12 @@ func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 		b, pause, share := budget.New(tc.percent), time.Second/time.Duration(tc.rate), tc.percent/100
 		now := time.Duration(0)
 		for ; now < time.Minute; now += pause {
-			b.Earn(at(now))
+			b.Earn(at(now), 0)
 		}
 		win(b)
 		burst, calls, hedges := b.Balance(at(now)).Burst, 0.0, 0.0
 		for ; now < 2*time.Minute; now += pause {
-			b.Earn(at(now))
+			b.Earn(at(now), 0)
 			calls++
 			if paid, _ := b.Pay(at(now), 0); paid {
 				hedges++

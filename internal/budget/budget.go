@@ -20,17 +20,23 @@ const (
 	steps = 8
 	step  = 250 * time.Millisecond
 
+	// half is the time for which the bucket remembers slow calls, at least.
+	half = 30 * time.Second
+
 	maxLate = time.Minute
 )
 
-// These are constants too, but 0 takes a part out, as TestParts does.
+// These are constants too, but each takes a part out at some value, as TestParts does.
 var (
+	// prompt is the longest delay whose second hedge is due while the share of its call lives.
+	prompt     = (steps - 1) * step / 2
 	maxReserve = int64(10) // tokens
 	burstFirst = int64(2)  // 1 / the part of the burst that pays before savings
 )
 
-// Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the sum of the shares that
-// live, at least one token and at most 100,000.
+// Bucket holds tokens: see docs/budget.md. Its capacity is the burst: the largest of one token, the
+// sum of the shares that live, and that sum at the start of each slow call of the last 30 to 60
+// seconds; at most 100,000 tokens.
 //
 // Times come from one clock, within 290 years of the first. A time up to a minute behind the latest
 // counts as the latest. After a time more than a minute behind, the bucket follows the new time,
@@ -47,6 +53,9 @@ type Bucket struct {
 	step   int64     // the latest, after the origin
 	earned [steps]int64
 	recent int64 // the sum of earned
+
+	half int64    // the latest, after the origin
+	slow [2]int64 // the largest recent at the start of a slow call, in this half and in the previous one
 
 	savings savings
 	market  market
@@ -76,13 +85,18 @@ func (b *Bucket) SetPercent(percent float64) {
 	b.perCall = int64(math.Round(min(percent, maxPercent) / 100 * token))
 }
 
-// Earn adds the share of a call that begins at now. The share lives for two seconds.
-func (b *Bucket) Earn(now time.Time) {
+// Earn adds the share of a call that begins at now. The share lives for two seconds. A call is slow
+// if its delay is between [prompt] and [half]: its hedges are due after its share has expired, so the
+// bucket keeps its capacity for them.
+func (b *Bucket) Earn(now time.Time, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.market.calls++
 	b.settle(now)
 	b.add(b.perCall)
+	if delay > prompt && delay < half {
+		b.slow[0] = max(b.slow[0], b.recent)
+	}
 }
 
 // add adds a share to the bucket, or repays debt with it. b.mu must be held.
@@ -253,6 +267,13 @@ func (b *Bucket) settle(now time.Time) {
 		*slot = 0
 	}
 	b.step = n
+	if h := n / int64(half/step); h != b.half {
+		previous := b.slow[0]
+		if h != b.half+1 {
+			previous = 0
+		}
+		b.half, b.slow = h, [2]int64{0, previous}
+	}
 	b.cap()
 }
 
@@ -267,7 +288,9 @@ func (b *Bucket) cap() {
 }
 
 // burst is how much the bucket can hold.
-func (b *Bucket) burst() int64 { return min(max(token, b.recent), maxBurst*token) }
+func (b *Bucket) burst() int64 {
+	return min(max(token, b.recent, b.slow[0], b.slow[1]), maxBurst*token)
+}
 
 // savings are the tokens beyond a bucket's burst. They pay while hedges win: for one hedge for each
 // win, of which two may be outstanding.

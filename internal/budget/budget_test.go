@@ -17,7 +17,7 @@ func at(d time.Duration) time.Time { return origin.Add(d) }
 // earn lets n calls begin evenly between from and to.
 func earn(b *budget.Bucket, n int, from, to time.Duration) {
 	for i := range n {
-		b.Earn(at(from + (to-from)*time.Duration(i)/time.Duration(n)))
+		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 0)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		b := budget.New(tc.percent)
 		pause := time.Second / time.Duration(tc.rate)
 		for now := time.Duration(0); now <= 4*time.Second; now += pause {
-			b.Earn(at(now))
+			b.Earn(at(now), 0)
 			if got := b.Balance(at(now)).Burst; now >= 2*time.Second && (got < tc.min-1e-6 || got > tc.max+1e-6) {
 				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tc.rate, tc.percent, now, got,
 					tc.min, tc.max)
@@ -98,13 +98,32 @@ func TestRule12_TokensExpire(t *testing.T) {
 	}
 }
 
+// A slow call keeps the capacity of the two seconds before it for 30 to 60 s: its hedge is due later
+// than its share expires. The delay of a call that is not to be hedged keeps nothing.
+func TestRule12_SlowCallsKeepTheBurst(t *testing.T) {
+	for delay, slow := range map[time.Duration]bool{
+		875 * time.Millisecond: false, 900 * time.Millisecond: true, 29 * time.Second: true, 30 * time.Second: false,
+	} {
+		b := budget.New(10)
+		for range 200 {
+			b.Earn(at(0), delay)
+		}
+		for _, after := range []time.Duration{3 * time.Second, 29 * time.Second, time.Minute} {
+			kept := slow && after < time.Minute
+			if got := b.Balance(at(after)); (got.Burst == 20) != kept || (got.Tokens == 20) != kept {
+				t.Errorf("200 calls with a delay of %v: %+v after %v, want them kept: %v", delay, got, after, kept)
+			}
+		}
+	}
+}
+
 // At a low rate, a token is saved up for, however long that takes.
 func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b := budget.New(2)
 	b.Spend(at(0))
 	for i := range 100 {
 		now := time.Duration(i) * time.Minute
-		b.Earn(at(now))
+		b.Earn(at(now), 0)
 		if paid := b.Spend(at(now)); paid != (i%50 == 49) {
 			t.Errorf("after %d calls Spend = %v", i+1, paid)
 		}
@@ -153,17 +172,17 @@ func TestTimesInAnyOrder(t *testing.T) {
 	} {
 		for _, epoch := range []time.Time{origin, time.Unix(0, 0)} { // with and without a monotonic reading
 			b := budget.New(10)
-			b.Earn(epoch)
+			b.Earn(epoch, 0)
 			for range 1000 {
-				b.Earn(epoch.Add(time.Minute))
+				b.Earn(epoch.Add(time.Minute), 0)
 			}
-			b.Earn(epoch.Add(time.Minute - tc.late))
+			b.Earn(epoch.Add(time.Minute-tc.late), 0)
 			back := time.Minute + second
 			if tc.late > time.Minute {
 				back -= tc.late
 			}
 			for n := range 4000 {
-				b.Earn(epoch.Add(back + time.Duration(n)*time.Millisecond))
+				b.Earn(epoch.Add(back+time.Duration(n)*time.Millisecond), 0)
 			}
 			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] ||
 				got.Tokens > got.Burst {
@@ -207,7 +226,7 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 			b, demand := budget.New(percent), 0.0
 			for i := range tc.rate * tc.seconds {
 				now := time.Duration(i/tc.rate)*time.Second + tc.within*time.Duration(i%tc.rate)/time.Duration(tc.rate)
-				b.Earn(at(now))
+				b.Earn(at(now), 0)
 				for demand += 0.8 * percent / 100; demand >= 1; demand-- {
 					if !b.Spend(at(now)) && now > 2*time.Second {
 						t.Fatalf("%+v, %v%%: refused at %v", tc, percent, now)
@@ -231,7 +250,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 		}
 		first, free := time.Duration(0), time.Duration(0) // until a hedge is paid, and until the bucket lends
 		for quiet := time.Duration(0); free == 0 && quiet < 2*time.Hour; quiet += time.Second / 2 {
-			b.Earn(at(now + quiet))
+			b.Earn(at(now+quiet), 0)
 			switch {
 			case due && b.Spend(at(now+quiet)):
 				paid++

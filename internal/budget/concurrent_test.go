@@ -36,7 +36,7 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 						b.SetPercent(tc.percents[(caller+i)%len(tc.percents)])
 					}
 					earned.Add(1)
-					b.Earn(now)
+					b.Earn(now, 0)
 					ok, saved := b.Pay(now, float64(i%2)/4)
 					switch {
 					case !ok:

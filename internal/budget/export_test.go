@@ -8,6 +8,7 @@ const MaxBurst = maxBurst
 var (
 	SavedBursts, LeastWins, MaxReserve = &savedBursts, &leastWins, &maxReserve
 	BurstFirst, MostPrice, InVain      = &burstFirst, &mostPrice, &inVain
+	Prompt                             = &prompt
 )
 
 // Spend pays from the burst alone.

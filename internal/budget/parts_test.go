@@ -14,6 +14,7 @@ func TestParts(t *testing.T) {
 		worlds.Unset("savings", budget.SavedBursts, 0),
 		worlds.Unset("savings pay only while hedges win", budget.LeastWins, math.MinInt),
 		worlds.Unset("half of the burst pays before savings", budget.BurstFirst, 0),
+		worlds.Unset("slow calls keep the burst", budget.Prompt, math.MaxInt64),
 		worlds.Unset("reserve", budget.MaxReserve, 0),
 		worlds.Unset("price", budget.MostPrice, budget.LeastPrice),
 		worlds.Unset("refused hedges raise the price", budget.InVain, 0),

@@ -34,7 +34,7 @@ func TestMarket_PriceFollowsSpending(t *testing.T) {
 		b, now, asked := budget.New(10), time.Duration(0), 0.0
 		run := func(length time.Duration, share float64) float64 {
 			for end := now + length; now < end; now += time.Second / time.Duration(tc.rate) {
-				b.Earn(at(now))
+				b.Earn(at(now), 0)
 				for asked += share; asked >= 1; asked-- {
 					if paid, saved := b.Pay(at(now), 0); paid && tc.after != nil {
 						tc.after(b, saved)

@@ -143,7 +143,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 			return
 		}
 		c.why = stats.Warmup
-		c.payment.earn(c.Start)
+		c.payment.earn(c.Start, 0)
 	}
 }
 
@@ -176,7 +176,7 @@ func learnedDelay(c *Call) bool {
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
-	c.payment.earn(c.Start)
+	c.payment.earn(c.Start, c.Delay)
 	c.maxHedges = s.MaxHedges
 	if c.estimate != nil {
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)

@@ -91,7 +91,9 @@ func (c *Call) settleUnsent(sent int) {
 type payment struct{ buckets [2]*budget.Bucket }
 
 // earn adds the share of a call to the budgets.
-func (p *payment) earn(now time.Time) { p.each(func(b *budget.Bucket) { b.Earn(now) }) }
+func (p *payment) earn(now time.Time, delay time.Duration) {
+	p.each(func(b *budget.Bucket) { b.Earn(now, delay) })
+}
 
 func (p *payment) each(do func(b *budget.Bucket)) {
 	for _, b := range p.buckets {

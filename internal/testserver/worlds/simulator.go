@@ -194,7 +194,7 @@ func (s *Simulation) begin() {
 	if c.estimate != nil {
 		c.delay = c.estimate.Delay
 	}
-	c.budget.Earn(s.Time())
+	c.budget.Earn(s.Time(), c.delay)
 	if c.estimate != nil && s.config.MaxHedges > 0 {
 		heap.Push(&s.queue, event{at: s.now + c.delay, kind: due, call: c})
 	}
