@@ -196,9 +196,17 @@ func firing(minute int, by string, want ...string) query {
 	return query{"group by (" + by + `) (ALERTS{alertstate="firing"})`, minute, want}
 }
 
-// evaluate has promtool evaluate rules and queries. Without one the test is skipped, or fails if
-// HEDGE_NEEDS_PROMETHEUS is set.
+// evaluate has promtool evaluate rules and queries.
 func (in input) evaluate(t *testing.T, rules string, queries ...query) {
+	t.Helper()
+	if wrong := in.promtool(t, rules, queries...); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// promtool returns what promtool finds wrong. Without promtool the test is skipped, or fails if
+// HEDGE_NEEDS_PROMETHEUS is set.
+func (in input) promtool(t *testing.T, rules string, queries ...query) (wrong string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("HEDGE_NEEDS_PROMETHEUS") != "" {
@@ -232,8 +240,9 @@ func (in input) evaluate(t *testing.T, rules string, queries ...query) {
 	}
 	path := filepath.Join(directory, "test.yml")
 	if out, err := exec.Command("promtool", "test", "rules", path).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		return fmt.Sprintf("%v\n%s", err, out)
 	}
+	return ""
 }
 
 // trouble is a target with a trouble of its own, and the alert that is for it. takes returns the
