@@ -22,7 +22,7 @@ FIELDS   = cd tools && $(GO) run ./options | $(GOFMT)
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-modules test-long test-full grpc-suite bench results figures microbench walks lint generate fuzz
+.PHONY: help demo test test-modules test-long test-full grpc-suite http-suite bench results figures microbench walks lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,13 +36,14 @@ test: ## the tests that guard a change, in two minutes: go test -race -short (TE
 	$(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./...
 
 # Simulations, which make test leaves out, run here: the race detector makes them ten times slower and finds little in them.
-test-modules: ## what a change may break beyond make test: simulations from one seed, the other modules, gRPC's own tests
+test-modules: ## what a change may break beyond make test: simulations from one seed, the other modules, gRPC's own tests and those of net/http
 	$(GO) test -vet=off $(TESTFLAGS) ./...
 	@set -e; for m in $(filter-out .,$(MODULES)) tools; do \
 		echo "cd $$m && $(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./..."; \
 		(cd $$m && $(GO) test -vet=off $(RACE) -short $(TESTFLAGS) ./...); done
 	cd internal/compat/otel && $(GO) test -vet=off $(TESTFLAGS) -run 'Panels|Rollout' .
 	@$(MAKE) --no-print-directory grpc-suite
+	@$(MAKE) --no-print-directory http-suite SUITE_FLAGS="-modes untuned"
 
 test-long: ## for every night: all seeds and schedules of simulations, the other modules whole
 	HEDGE_TESTS=long $(GO) test -timeout 30m $(TESTFLAGS) ./...
@@ -59,6 +60,9 @@ test-full: ## the tables of the documentation, in an hour on an idle machine (TE
 
 grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
 	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)
+
+http-suite: ## Go's own tests of net/http with hedgehttp.Transport around the transport of their clients (SUITE_FLAGS="-h" lists the flags)
+	@cd internal/compat && $(GO) run -buildvcs=false ./httpsuite $(SUITE_FLAGS)
 
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)

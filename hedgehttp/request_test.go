@@ -111,8 +111,8 @@ func TestWithHedgeRequest_SentAgain(t *testing.T) {
 			r.Body, r.ContentLength, r.GetBody = io.NopCloser(strings.NewReader("other")), 5, again("other")
 			return r
 		}, want: "other"},
-		{name: "another request", edit: func(r *http.Request) *http.Request {
-			r, _ = http.NewRequest("POST", "http://b", bytes.NewReader([]byte("other")))
+		{name: "another request", edit: func(*http.Request) *http.Request {
+			r, _ := http.NewRequest("POST", "http://b", bytes.NewReader([]byte("other")))
 			return r
 		}, want: "other"},
 	} {

@@ -1,23 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/compat/suite"
 )
 
 // build copies gRPC's module, adds the interceptors to it and compiles the tests.
 func build(work, copied string) error {
 	began := time.Now()
-	module, err := output("", "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "google.golang.org/grpc")
+	module, err := suite.Output("", "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "google.golang.org/grpc")
 	if err != nil {
 		return err
 	}
-	ours, err := output("", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/grpchedge/hedge")
+	ours, err := suite.Output("", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/grpchedge/hedge")
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func build(work, copied string) error {
 		return err
 	}
 	// What our module requires, and in the versions that it requires.
-	requires, err := output(ours, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}}@{{.Version}}{{end}}", "all")
+	requires, err := suite.Output(ours, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}}@{{.Version}}{{end}}", "all")
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func build(work, copied string) error {
 			edit = append(edit, "-require="+r)
 		}
 	}
-	if _, err := output(copied, "go", edit...); err != nil {
+	if _, err := suite.Output(copied, "go", edit...); err != nil {
 		return err
 	}
 	if err := addTwins(copied); err != nil {
@@ -52,7 +52,7 @@ func build(work, copied string) error {
 		if *race {
 			args = append(args, "-race")
 		}
-		if _, err := output(copied, "go", append(args, "./"+s.dir)...); err != nil {
+		if _, err := suite.Output(copied, "go", append(args, "./"+s.dir)...); err != nil {
 			return err
 		}
 	}
@@ -99,18 +99,4 @@ func copyTree(from, to string) error {
 		}
 		return os.WriteFile(filepath.Join(to, rel), content, 0o600)
 	})
-}
-
-// output runs a command and returns its output.
-func output(dir, name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out, errs.Bytes())
-	}
-	return strings.TrimSpace(string(out)), nil
 }
