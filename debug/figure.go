@@ -34,7 +34,7 @@ func (r row) Figures() (f []figure) {
 	add(t.Delay > 0, "delay", "%s", short(t.Delay))
 	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
 	add(chosen, "tail with hedging (prediction)", "%s", short(c.PredictedTail))
-	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
+	add(chosen && c.UnhedgedTail > 0, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
 	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s in %s",

@@ -106,12 +106,12 @@ func active(t stats.Method, config *settings.Config) string {
 		fmt.Fprintf(&b, " The control group, %g%% of calls, gets none.", config.Control)
 	} else if t.Recent.P99 > 0 && busy(t.Recent) { // nothing is learned from late calls
 		fmt.Fprintf(&b, " The tail is %s.", short(t.Recent.P99))
-	} else if c.UnhedgedTail > 0 && t.Recent.P99 > 0 {
-		unhedged := short(c.UnhedgedTail)
-		if c.CutShort > 0 {
-			unhedged += " or more"
+	} else if c.MaxHedges > 0 && t.Recent.P99 > 0 {
+		fmt.Fprintf(&b, " The tail is %s", short(t.Recent.P99))
+		if c.UnhedgedTail > 0 {
+			fmt.Fprintf(&b, "; without hedging it would be about %s", short(c.UnhedgedTail))
 		}
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(t.Recent.P99), unhedged)
+		b.WriteString(".")
 	}
 	return b.String()
 }
@@ -212,12 +212,10 @@ func (n *hints) addEffect(t stats.Method) {
 			small, plural(calls, "call"), short(t.Gain.Over))
 		return
 	}
-	cut := "none of them cut short"
-	if t.Choice.CutShort > 0 {
-		cut = fmt.Sprintf("%.1f%% of them cut short: a lower bound where requests differ", 100*t.Choice.CutShort)
-	}
-	n.add(t.Choice.CutShort > 0 || t.Choice.UnhedgedTail > 0,
-		"The tail without hedging is an estimate from primaries, %s. WithControl(1) measures it.", cut)
+	n.add(t.Choice.UnhedgedTail > 0,
+		"The tail without hedging is an estimate from calls that were not hedged, some of them by chance.")
+	n.add(t.Choice.UnhedgedTail == 0 && t.Choice.CutShort > 0,
+		"The tail without hedging is unknown: too few slow calls were not hedged. WithControl(1) measures it.")
 }
 
 const maxNamed = 5

@@ -40,7 +40,7 @@ func TestText_OfATarget(t *testing.T) {
 		{name: "control group", stats: stats.Method{Gain: &gain},
 			want: []string{"- Last 30 minutes: p99 was 54ms (95% CI 52ms to 57ms) with " +
 				"hedging, 210ms (180ms to 260ms) in the unhedged control group. Hedging saved 3ms (2ms to 4ms) per call, " +
-				"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, not: []string{"estimate from primaries"}},
+				"60ms per hedge, for 5.0% more calls.", "1,234 of 99,999"}, not: []string{"an estimate"}},
 		{name: "small control group", stats: stats.Method{Gain: &few},
 			want: []string{"The control group is still too small: 1,234 calls in the last 30 min."},
 			not:  []string{"Last 30 minutes"}},
@@ -50,7 +50,9 @@ func TestText_OfATarget(t *testing.T) {
 		{name: "no call yet", stats: stats.Method{Gain: &stats.Gain{}}, not: []string{"too small"}},
 		{name: "no control group",
 			stats: stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
-			want:  []string{"20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}},
+			want:  []string{"The tail without hedging is an estimate from calls that were not hedged, some of them by chance."}},
+		{name: "unknown tail", stats: stats.Method{Learned: stats.Learned{Choice: stats.Choice{CutShort: 0.2}}},
+			want: []string{"The tail without hedging is unknown: too few slow calls were not hedged. WithControl(1) measures it."}},
 		{name: "nothing", stats: stats.Method{Guard: stats.Guard{Share: 1}},
 			not: []string{"ontrol group", "guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
 		{name: "guard",

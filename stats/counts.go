@@ -49,7 +49,8 @@ type Counts struct {
 	// BudgetExhausted is the number of due hedges that the budget did not pay for. With Auto, a
 	// first hedge counts if that is still so at twice its delay.
 	BudgetExhausted int64
-	// NotDrawn is the number of due hedges that were not sent, at random by Choice.Probability.
+	// NotDrawn is the number of due hedges that were not sent, at random: by Choice.Probability, and a
+	// few to learn the latency without hedging, which are due again at 16 times the age.
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64

@@ -127,8 +127,9 @@ type Choice struct {
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
-	// UnhedgedTail is the tail without hedging, estimated from primaries, or 0 without an estimate.
-	// PredictedTail is the predicted tail with hedging. Recent.P99 is the measured one.
+	// UnhedgedTail is the tail without hedging, estimated from calls that were not hedged, or 0 if it
+	// is unknown: see [Counts].NotDrawn. PredictedTail is the predicted tail with hedging. Recent.P99 is
+	// the measured one.
 	UnhedgedTail, PredictedTail time.Duration
 	// CutShort is the share of primaries, 0 to 1, that were cut short.
 	CutShort float64

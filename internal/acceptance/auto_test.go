@@ -85,7 +85,8 @@ func courses(t *testing.T) []course {
 		// The bounds of percentiles are a little above the result of the best policy of its kind
 		// with knowledge of the distribution.
 		{name: "straggler", short: true, latency: distributed("straggler"), client: closed, budget: 10,
-			bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
+			bounds: []bound{all("p99", p(0.99), 17.4), loadOf(10),
+				{what: "p99.9, after the first hedges were withheld", figure: p(0.999), from: 4 * s, to: whole, most: 28}}},
 		{name: "ttft", short: true, latency: distributed("ttft"), client: closed, budget: 30, hedges: 3,
 			bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30.5)}},
 
@@ -135,7 +136,7 @@ func courses(t *testing.T) []course {
 			testserver.Part{Weight: .89, Distribution: testserver.LogNormal(3*ms, ms)},
 			testserver.Part{Weight: .10, Distribution: testserver.LogNormal(33*ms, ms)},
 			testserver.Part{Weight: .01, Distribution: testserver.Constant(300 * ms)},
-		)), client: open(100, calls), budget: 10, bounds: []bound{all("p99.9", p(0.999), 80), loadOf(10.5)}},
+		)), client: open(100, calls), budget: 10, bounds: []bound{all("p99.8", p(0.998), 80), loadOf(10.5)}},
 
 		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has
 		// to do without.
@@ -335,7 +336,7 @@ func TestControl_IsPlain(t *testing.T) {
 		float64(ended.Hedges()) > 0.12*2200 {
 		t.Errorf("the class function ran for %d calls, %d hedges; %+v", asked.Load(), ended.Hedges(), row.Gain)
 	}
-	if c := row.Choice; row.Gain.Hedged.Value > 2*c.PredictedTail || c.UnhedgedTail < 3*c.PredictedTail {
+	if c := row.Choice; row.Gain.Hedged.Value > 2*c.PredictedTail || c.UnhedgedTail > 0 && c.UnhedgedTail < 3*c.PredictedTail {
 		t.Errorf("p99 is %v, predicted %v; without hedging %v", row.Gain.Hedged, c.PredictedTail, c.UnhedgedTail)
 	}
 	if g := *row.Gain; !g.Measured || !within(g.Unhedged.Value, 64*ms, 0.2) || !within(g.Hedged.Value, 17*ms, 0.3) ||

@@ -114,8 +114,8 @@ func early(d *due) (race.Event, stats.Reason) {
 	if d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
-	// The plan hedges a share of the calls.
-	if until := d.latest(); d.slow && !draw(d.Call) && d.age < until {
+	// The call was not drawn. Its latency shows what hedges save.
+	if until := time.Duration(d.turn) * min(draw(d.Call, d.age), d.settings.Latest); d.slow && d.age < until {
 		return race.Event{Kind: race.HeldBack, Until: until}, stats.NotDrawn
 	}
 	return admit()
@@ -272,12 +272,15 @@ func (d *due) patientDelay() time.Duration {
 	return d.Record.PatientDelay(d.Delay, limit)
 }
 
-// draw reports whether a slow call is hedged, with the estimate's probability. A call keeps its draw.
-func draw(c *Call) bool {
+// draw returns 0 if a call that is slow at the given age was drawn to be hedged, and otherwise the age of
+// its first hedge. A call keeps its draw.
+func draw(c *Call, age time.Duration) time.Duration {
 	if h, e := &c.hedges, c.estimate; !h.drawn {
-		h.drawn, h.skipped = true, e != nil && e.Probability < 1 && !c.method.Learner.Draw(e.Probability)
+		if h.drawn = true; e != nil {
+			h.undrawn, h.until = age, c.Learner().Draw(e, age)
+		}
 	}
-	return !c.hedges.skipped
+	return c.hedges.until
 }
 
 // keep returns the share of the budget's reserve that must remain, and the age at which that share

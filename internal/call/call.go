@@ -64,8 +64,9 @@ type Call struct {
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	ticket   guard.Ticket
-	drawn    bool // skipped has been drawn
-	skipped  bool // the plan does not hedge the call: see draw
+	drawn    bool
+	undrawn  time.Duration // the age at which the call was drawn or not: see draw
+	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
 }
 
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil

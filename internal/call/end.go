@@ -208,7 +208,7 @@ func (d *ended) countUnraced() {
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second
 		switch {
-		case !draw(c) && d.Age <= c.settings.Latest:
+		case d.Age <= min(draw(c, c.Delay), c.settings.Latest):
 			s.NotDrawn++
 		case !c.payment.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
@@ -360,6 +360,7 @@ func (d *ended) learn() (answered bool) {
 		}
 		d.learnHedges()
 	}
+	d.learnUndrawn()
 	p := &d.primary
 	cut := p.cutShort || p.known && p.gone && p.err != nil
 	answered = !cut && p.known && !p.askedLate && p.answers
@@ -367,6 +368,21 @@ func (d *ended) learn() (answered bool) {
 		c.Teach(0, func(l, _ *trigger.Learner) { l.PrimaryEnded(at, p.age, !cut) })
 	}
 	return answered
+}
+
+// learnUndrawn learns how long a call that was not drawn took, or how long it took until its first hedge.
+func (d *ended) learnUndrawn() {
+	c, r := d.call, d.Race
+	if c.hedges.until == 0 || r == nil || d.headers {
+		return
+	}
+	to, answered := r.DeliveredAt, d.answered
+	if r.Hedges > 0 {
+		to, answered = r.Attempts[1].SentAt, false
+	}
+	c.Teach(0, func(l, _ *trigger.Learner) {
+		l.UndrawnCall(time.Now(), c.estimate, c.hedges.undrawn, to, answered)
+	})
 }
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges

@@ -166,6 +166,18 @@ func (s *Survival) At(t time.Duration) float64 {
 // Beyond returns S at the upper edge of a bucket.
 func (s *Survival) Beyond(bucket int) float64 { return s.beyond[bucket] }
 
+// With returns s with other shares beyond the buckets from first to last, and other shares of the calls
+// beyond the last bucket.
+func (s *Survival) With(first, last int, beyond func(bucket int) float64, left float64) *Survival {
+	to := *s
+	to.Last, to.Left = last, left
+	for b := first; b < last; b++ {
+		to.beyond[b] = beyond(b)
+	}
+	clear(to.beyond[last:])
+	return &to
+}
+
 // Distance returns the largest excess of slow calls over expected, and the largest deficit. The
 // greater of the two is the Kolmogorov-Smirnov statistic.
 func Distance(expected, calls *Survival) (slower, faster float64) {

@@ -16,6 +16,9 @@ type Estimate struct {
 	Median    time.Duration // of primaries
 	Choice    *stats.Choice // nil without Auto, without PredictFrom calls, and without a plan
 
+	due      float64 // share of primaries beyond Delay
+	withhold float64 // share of due hedges that are not sent, beside those that Probability excludes
+
 	since sketch.Mark // start of the calls it was computed from
 	until time.Time   // when it expires
 }
@@ -46,6 +49,7 @@ const (
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	d := l.sinceChange(now)
+	undrawn := l.undrawn.since(now.Add(-sketch.LongestKept * c.Window))
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	if hedge == nil {
 		median, _ := d.Quantile(0.50)
@@ -64,10 +68,12 @@ func (l *Learner) choose(c *Config, now time.Time) {
 		return
 	}
 	e := l.follow(plan, c, now, d)
+	e.due = d.Beyond(plan.Delay)
+	e.withhold = l.withholds(c, now, e.due, len(undrawn))
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-			UnhedgedTail:  Tail(primary, reported),
+			UnhedgedTail:  correct(d, undrawn).tail(plan.Delay),
 			CutShort:      float64(longer) / float64(d.Total()),
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,

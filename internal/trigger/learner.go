@@ -30,6 +30,7 @@ type Learner struct {
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges to the method, from when they were sent
 	away     atomic.Pointer[Learner]       // the method at the hedges' destination; nil: where primaries go
 	measured measured
+	undrawn  undrawn
 	sent     atomic.Int64             // hedges that have ended
 	received atomic.Pointer[received] // from other targets; nil: none was ever due
 
@@ -95,9 +96,6 @@ func (l *Learner) Median() time.Duration {
 	}
 	return 0
 }
-
-// Draw reports, at random with the given probability, whether to send a hedge that is due.
-func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
 // Snapshot returns the distribution of primary latency over the window.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution { return l.window.Snapshot(now) }
@@ -275,8 +273,9 @@ func (l *Learner) Longest(now time.Time) (longest time.Duration, enough bool) {
 	return max(primaries.Longest(), hedges.Longest()), p+h >= few
 }
 
-// forgetHedges drops the measured calls and the hedges of the previous distribution.
+// forgetHedges drops the measured and undrawn calls and the hedges of the previous distribution.
 func (l *Learner) forgetHedges(c *Config) {
 	l.hedges.Store(sketch.NewKeeping(c.Window, int(keptHedges)))
 	l.measured.forget()
+	l.undrawn.forget()
 }

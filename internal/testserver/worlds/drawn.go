@@ -93,8 +93,9 @@ func drawnWorld(seed uint64) World {
 }
 
 // fallsShort bounds the ratio to the best in the drawn worlds, by seed, in which the trigger falls
-// short. In most of them the share of slow calls is nearly the budget.
-var fallsShort = map[uint64]float64{0: 1.2, 1: 1.35, 2: 1.3, 3: 1.15, 4: 20, 9: 1.4, 13: 6, 14: 1.3, 18: 4.5, 21: 1.35}
+// short. In most of them the share of slow calls is nearly the budget. In 2 hedges are withheld during
+// the first fault, to learn.
+var fallsShort = map[uint64]float64{0: 1.2, 1: 1.35, 2: 8.5, 3: 1.15, 4: 20, 9: 1.4, 13: 6, 14: 1.3, 18: 4.5, 21: 1.35}
 
 // method is a part of a target's calls. Latency is median·exp(sigma·N), and a few attempts or
 // requests are slower.

@@ -57,7 +57,9 @@ type call struct {
 	budget   *budget.Bucket
 	estimate *trigger.Estimate
 	delay    time.Duration
-	drawn    bool            // whether it is hedged has been drawn
+	drawn    bool            // undrawn is known
+	undrawn  time.Duration   // the age at which it was not drawn; 0: it was
+	until    time.Duration   // the age of its hedge; 0: it was drawn
 	sent     []time.Duration // when each hedge was sent
 	over     bool
 	served   [8]bool // whether a worker serves the attempt
@@ -253,9 +255,16 @@ func (s *Simulation) due(c *call) {
 	}
 	if !c.drawn {
 		c.drawn = true
-		if e.Probability < 1 && !c.learner.Draw(e.Probability) {
-			return
+		if c.until = c.learner.Draw(e, age); c.until > 0 {
+			c.undrawn = age
 		}
+	}
+	if c.until == trigger.Never {
+		return
+	}
+	if until := time.Duration(len(c.sent)+1) * c.until; age < until {
+		again(until - age)
+		return
 	}
 	keep := 0.0
 	if len(c.sent) == 0 && s.config.Auto && s.known == nil {
@@ -300,6 +309,13 @@ func (s *Simulation) learn(c *call, n int) {
 	c.learner.PrimaryEnded(s.Time(), s.now-c.start, n == 0)
 	for k, at := range c.sent {
 		c.learner.HedgeEnded(c.to, s.Time(), s.now-at, n == k+1)
+	}
+	if c.undrawn > 0 {
+		to := s.now - c.start
+		if len(c.sent) > 0 {
+			to = c.sent[0] - c.start
+		}
+		c.learner.UndrawnCall(s.Time(), c.estimate, c.undrawn, to, n == 0 && len(c.sent) == 0)
 	}
 	if len(c.sent) > 0 {
 		c.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)

@@ -1,0 +1,167 @@
+package trigger
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/sketch"
+)
+
+const (
+	lateBy        = 16   // age at which a withheld hedge is sent, in ages at which it was withheld
+	withheld      = 0.1  // share of due hedges of a busy method that are withheld at first
+	busy          = 3000 // calls per window of a busy method
+	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
+	enoughUndrawn = 30   // undrawn calls known, from which on no hedge is withheld
+)
+
+// undrawn holds calls that were slow and were not hedged, because a random draw decided so. Their
+// latency is representative of all slow calls. The latency of primaries that hedges cut short is not,
+// if the request decides how long its attempts take.
+type undrawn struct {
+	mu    sync.Mutex // uncontended: few calls are not drawn
+	calls []undrawnCall
+	next  int // of calls that is replaced
+}
+
+// undrawnCall was observed without a hedge between two ages.
+type undrawnCall struct {
+	at       time.Time
+	due      float64 // share of calls that were hedged then
+	from, to time.Duration
+	answered bool // at to; otherwise it was hedged
+}
+
+func (u *undrawn) add(c undrawnCall) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.calls) < 2*enoughUndrawn {
+		u.calls = append(u.calls, c)
+		return
+	}
+	u.calls[u.next] = c
+	u.next = (u.next + 1) % len(u.calls)
+}
+
+// since returns the calls since a time, in any order.
+func (u *undrawn) since(t time.Time) []undrawnCall {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(u.calls), func(c undrawnCall) bool { return c.at.Before(t) })
+}
+
+func (u *undrawn) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.calls, u.next = nil, 0
+}
+
+// Draw returns, at random, the age at which to hedge a call that is slow at age and has the estimate e: 0
+// for now, Never if the plan does not hedge the call, or lateBy ages for a hedge that is withheld to learn
+// how long calls take without it.
+func (l *Learner) Draw(e *Estimate, age time.Duration) time.Duration {
+	switch x := l.draws.Next(); {
+	case x < e.Probability*(1-e.withhold):
+		return 0
+	case x < e.Probability:
+		return min(lateBy*age, Never)
+	}
+	return Never
+}
+
+// UndrawnCall records a call that Draw excluded at the age from. It was answered at the age to, or not
+// answered until then: it was hedged or canceled.
+func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, to time.Duration, answered bool) {
+	if l.config.Load().Auto {
+		l.undrawn.add(undrawnCall{at: now, due: e.due, from: from, to: to, answered: answered})
+	}
+}
+
+// withholds returns the share of due hedges to withhold: none while hedges do not change the tail, and
+// fewer the rarer calls are, because a client of few calls would lose much and learn little.
+func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) float64 {
+	if due < 1-reported {
+		return 0
+	}
+	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
+	rate := min(float64(l.schedule.learned.Load())/windows/busy, 1)
+	return withheld * rate * rate * max(1-float64(known)/enoughUndrawn, 0)
+}
+
+// unhedged is the latency of calls without hedging.
+type unhedged struct {
+	*sketch.Survival
+	seen time.Duration // the age until which it is known; beyond, it is a guess
+}
+
+// correct returns the latency of calls without hedging. From the age at which enough undrawn calls were
+// observed, it is the latency of undrawn calls, by the product-limit method with delayed entry. The
+// primaries, d, show the rest: earlier ages, later ages relative to the last one observed, and slow calls
+// in excess of those among which the undrawn calls were drawn, as at the beginning of a fault.
+func correct(d *sketch.Distribution, calls []undrawnCall) unhedged {
+	u := unhedged{Survival: d.Survival(), seen: Never}
+	if _, cut := d.Count(); cut == 0 || u.Survival == nil {
+		return u
+	}
+	var risk, answered [sketch.Buckets]float64
+	then, today, first := 0.0, 0.0, sketch.Buckets
+	for _, c := range calls {
+		from := min(sketch.Bucket(c.from)+1, sketch.Buckets-1)
+		to := max(sketch.Bucket(c.to), from)
+		for b := from; b <= to; b++ {
+			if risk[b]++; risk[b] >= fewUndrawn {
+				first = min(first, b)
+			}
+		}
+		if c.answered {
+			answered[to]++
+		}
+		then, today = then+c.due, today+u.At(c.from+c.from/1000)
+	}
+	u.seen = 0
+	if first == sketch.Buckets {
+		return u
+	}
+	n := float64(len(calls))
+	then, today = then/n, today/n
+	old := min((then+2*math.Sqrt(then*(1-then)/float64(d.Total())))/today, 1) // share of slow calls
+
+	left, end := 1.0, first // of the undrawn calls
+	var beyond [sketch.Buckets]float64
+	for b := first; b < sketch.Buckets; b++ {
+		if risk[b] > 0 {
+			left, end = left*(1-answered[b]/risk[b]), b
+		}
+		beyond[b] = left
+	}
+	before, last := u.Survival, max(u.Last, end)
+	after := cmp.Or(before.Beyond(end), before.Left, 1) // where the undrawn calls end
+	share := func(b int, primaries float64) float64 {
+		undrawn := beyond[b] * before.Beyond(first-1)
+		if b > end {
+			undrawn *= primaries / after
+		}
+		return old*undrawn + (1-old)*primaries
+	}
+	beyondLast := old*left*before.Beyond(first-1) + (1-old)*before.Left
+	if end < u.Last {
+		beyondLast = share(u.Last, before.Left)
+	}
+	u.Survival = before.With(first, last, func(b int) float64 { return share(b, before.Beyond(b)) }, beyondLast)
+	if u.seen = sketch.UpperEdge(end); left == 0 {
+		u.seen = Never
+	}
+	return u
+}
+
+// tail returns the reported percentile, or 0 if it is not known. Up to the delay of hedges primaries show
+// the latency.
+func (u unhedged) tail(delay time.Duration) time.Duration {
+	if t := Tail(u.Survival, reported); t <= max(u.seen, delay) {
+		return t
+	}
+	return 0
+}
