@@ -116,15 +116,18 @@ func TestPage_Reads(t *testing.T) {
 		name    string
 		methods []method
 		options []hedge.Option
+		update  string // the JSON of an update after ten minutes; "": none
+		picture string // of this element
 	}{
-		{"healthy", healthy, nil},
-		{"unhealthy", unhealthy, nil},
-		{"outage", outage, nil},
-		{"busy", busy, nil},
-		{"control", healthy[:1], []hedge.Option{hedge.WithControl(5)}},
+		{name: "healthy", methods: healthy, picture: "article"},
+		{name: "unhealthy", methods: unhealthy, picture: "article"},
+		{name: "outage", methods: outage, picture: "article"},
+		{name: "busy", methods: busy, picture: "article"},
+		{name: "control", methods: healthy[:1], options: []hedge.Option{hedge.WithControl(5)}, picture: "article"},
+		{name: "refused", methods: healthy[:1], update: `{"off": true, "maxHedges": 9}`, picture: "body"},
 	} {
 		name, methods := traffic.name, traffic.methods
-		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options))
+		server := httptest.NewServer(afterTenMinutes(t, methods, traffic.options, traffic.update))
 		defer server.Close()
 		for _, width := range []int64{390, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
@@ -142,7 +145,7 @@ func TestPage_Reads(t *testing.T) {
 					}
 					if *pictures != "" {
 						var png []byte
-						tab.run(t, chromedp.Screenshot("article", &png, chromedp.ByQuery))
+						tab.run(t, chromedp.Screenshot(traffic.picture, &png, chromedp.ByQuery))
 						file := fmt.Sprintf("%s-%d-%s.png", name, width, scheme)
 						if err := os.WriteFile(filepath.Join(*pictures, file), png, 0o644); err != nil {
 							t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/internal/runqueue"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -53,8 +54,8 @@ var busy = []method{{target: "items.shop:443", name: "/shop.Items/Get", rate: 60
 	busy: 6 * time.Minute}}
 
 // afterTenMinutes calls the methods for ten minutes of virtual time under a scheduler with these
-// options, and returns a handler with the debug page as it is then.
-func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) http.Handler {
+// options, then updates it, and returns a handler with the debug page as it is then.
+func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, update string) http.Handler {
 	t.Helper()
 	pages := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
@@ -91,6 +92,9 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option) htt
 			})
 		}
 		time.Sleep(10*time.Minute + 29*time.Second)
+		if update != "" && config.Update(s, []byte(update)) == nil {
+			t.Errorf("the update %s is not refused", update)
+		}
 		for _, query := range []string{"", "format=html&part=main"} {
 			r := httptest.NewRequest("GET", "/?"+query, nil)
 			r.Header.Set("Accept", "text/html")
