@@ -2,6 +2,7 @@ package hedge_test
 
 import (
 	"errors"
+	"fmt"
 	"go/build"
 	"io/fs"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // TestDocs_RulesNameTheirTests compares the tests named in docs/rules.md with the Rule tests of all
@@ -59,6 +62,41 @@ func TestDocs_OneBound(t *testing.T) {
 	}
 	if stated["docs/rules.md"] != 1 {
 		t.Errorf("docs/rules.md has the bound %d times", stated["docs/rules.md"])
+	}
+}
+
+// TestDocs_LargestRequest finds the size of the largest request that can be hedged wherever it is
+// stated: a new limit, or another place that states it, changes this list.
+func TestDocs_LargestRequest(t *testing.T) {
+	want := fmt.Sprintf("%d MiB", race.MaxRequest>>20)
+	stated := map[string]bool{"interceptor/unary.go": true, "hedgehttp/hedgehttp.go": true, "debug/sentence.go": true,
+		"docs/http.md": true, "docs/chaining.md": true}
+	size := regexp.MustCompile(`\d+ [KM]iB`)
+	for path := range stated {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s has the sizes %q, want %s among them", path, size.FindAllString(string(text), -1), want)
+		}
+	}
+	var sources []string
+	for _, pattern := range []string{"*.go", "interceptor/*.go", "stream/*.go", "hedgehttp/*.go", "debug/*.go", "docs/*.md", "README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, found...)
+	}
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(path, "_test.go") && !stated[path] && strings.Contains(string(text), want) {
+			t.Errorf("%s states %s, and is not in the list", path, want)
+		}
 	}
 }
 

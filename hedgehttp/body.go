@@ -12,13 +12,10 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 func isNone(body io.ReadCloser) bool { return body == nil || body == http.NoBody }
-
-// maxBody is the size of the largest body that is kept: of a request, for hedges; of a response, while
-// the race waits for other attempts.
-const maxBody = 1 << 20
 
 // early is a body that is read in part before its reader asks for it.
 type early struct {
@@ -56,9 +53,9 @@ func (e *early) change(f func()) {
 	}
 }
 
-// readAll reads the rest of the body, until more than maxBody is kept.
+// readAll reads the rest of the body, until more than [race.MaxRequest] is kept.
 func (e *early) readAll() {
-	for e.err == nil && len(e.kept) <= maxBody {
+	for e.err == nil && len(e.kept) <= race.MaxRequest {
 		e.peek()
 	}
 }
@@ -129,7 +126,7 @@ func (x *exchange) readUpload() *http.Request {
 	case isNone(req.Body):
 		return req
 	case !x.call.Hedged && !x.may.Idempotent && !x.call.Named(): // while hedging is off or paused
-	case req.ContentLength > maxBody || req.GetBody == nil && req.ContentLength <= 0:
+	case req.ContentLength > race.MaxRequest || req.GetBody == nil && req.ContentLength <= 0:
 	default:
 		ctx, body := req.Context(), &early{ReadCloser: req.Body}
 		stop := context.AfterFunc(ctx, func() { body.Close() })
@@ -140,7 +137,7 @@ func (x *exchange) readUpload() *http.Request {
 			body.wait()
 		}
 		x.call.Start = time.Now()
-		if stop() && body.err == io.EOF && len(body.kept) <= maxBody {
+		if stop() && body.err == io.EOF && len(body.kept) <= race.MaxRequest {
 			body.Close()
 			x.upload = body
 			return req

@@ -21,14 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/reflect/protoreflect"
-)
 
-// MaxCopy is the largest encoded size in bytes of a request that is copied for hedges.
-//
-// If the primary answers during the copy, the call waits for the copy, because the caller may
-// change its request after the call. MaxCopy bounds that wait. On the network, a larger request
-// takes longer than most calls.
-const MaxCopy = 1 << 20
+	"github.com/grpchedge/hedge/internal/race"
+)
 
 // protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
 // returns neither for a type that embeds a message: a copy would lack the fields besides the
@@ -54,7 +49,7 @@ func Safely(f func()) (ok bool) {
 	return true
 }
 
-// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [MaxCopy]
+// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [race.MaxRequest]
 // at most. Only Copy checks the size of a message of the older API. Attempts may send the request
 // at the same time.
 func (o *Options) Replayable(req any) bool {
@@ -66,7 +61,7 @@ func (o *Options) Replayable(req any) bool {
 func Replayable(req any) bool { return new(Options).Replayable(req) }
 
 func fits(m proto.Message) (small bool) {
-	Safely(func() { small = m != nil && proto.Size(m) <= MaxCopy })
+	Safely(func() { small = m != nil && proto.Size(m) <= race.MaxRequest })
 	return small
 }
 
@@ -95,7 +90,7 @@ func decoded(m protoadapt.MessageV1) any {
 	}
 	encode := proto.MarshalOptions{Deterministic: true}.Marshal
 	sent, err := encode(protoadapt.MessageV2Of(m))
-	if err != nil || len(sent) > MaxCopy {
+	if err != nil || len(sent) > race.MaxRequest {
 		return nil
 	}
 	copied := reflect.New(of).Interface().(protoadapt.MessageV1)

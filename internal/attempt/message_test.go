@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/race"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -151,7 +152,7 @@ func TestKinds(t *testing.T) {
 	}
 	unknown := &testpb.Request{}
 	unknown.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType),
-		make([]byte, attempt.MaxCopy)))
+		make([]byte, race.MaxRequest)))
 	differ := func(a, b any) string {
 		if large, ok := a.(*testpb.Request); ok { // too large for cmp
 			copied, _ := b.(proto.Message)
@@ -166,9 +167,9 @@ func TestKinds(t *testing.T) {
 		"nil":                  {nil, none},
 		"empty message":        {&testpb.Reply{}, all},
 		"message":              {&testpb.Reply{Id: 1}, [4]bool{true, false, true, true}},
-		"largest":              {sized(attempt.MaxCopy), [4]bool{true, false, true, true}},
-		"too large":            {sized(attempt.MaxCopy + 1), onlyReply},
-		"too many":             {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/2+1)}, onlyReply},
+		"largest":              {sized(race.MaxRequest), [4]bool{true, false, true, true}},
+		"too large":            {sized(race.MaxRequest + 1), onlyReply},
+		"too many":             {&descriptorpb.DescriptorProto{ReservedName: make([]string, race.MaxRequest/2+1)}, onlyReply},
 		"too much unknown":     {unknown, onlyReply},
 		"nil message":          {(*testpb.Reply)(nil), [4]bool{false, false, true, true}},
 		"dynamic message":      {dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()), all},
@@ -176,7 +177,7 @@ func TestKinds(t *testing.T) {
 		"empty legacy message": {&legacy{}, ofOwn},
 		"legacy message":       {&legacy{Name: "old"}, onlyEmpty},
 		"nil legacy message":   {(*legacy)(nil), none},
-		"large legacy message": {&legacy{Data: make([]byte, attempt.MaxCopy)}, none},
+		"large legacy message": {&legacy{Data: make([]byte, race.MaxRequest)}, none},
 		"endless":              {endless, none},
 		"only encoded":         {&secretive{Id: 3}, none},
 		"embedded":             {&embedded{Reply: &testpb.Reply{}}, none},
@@ -215,7 +216,7 @@ func TestKeep(t *testing.T) {
 		return &testpb.Request{Id: uint64(n), Payload: bytes.Repeat([]byte{byte(n)}, n)}
 	}
 	sent := map[int]any{}
-	for _, n := range []int{0, 1, 1000, 64 << 10, 2, 999, 65 << 10, 64<<10 - 20, attempt.MaxCopy / 2, 0, 1001} {
+	for _, n := range []int{0, 1, 1000, 64 << 10, 2, 999, 65 << 10, 64<<10 - 20, race.MaxRequest / 2, 0, 1001} {
 		req := request(n)
 		kept := own.Keep(req)
 		req.Id = 7

@@ -42,6 +42,15 @@ type Entrant interface {
 	Hedge(n int, ctx *Context) Attempt
 }
 
+// MaxRequest is the largest size in bytes of a request that is kept to be sent again: a message as it
+// is encoded, or the body of an HTTP request; and of the body of a failed response that waits for other
+// attempts.
+//
+// If the primary answers while a request is copied, the call waits for the copy, because the caller may
+// change its request after the call. MaxRequest bounds that wait. On the network, a larger request takes
+// longer than most calls.
+const MaxRequest = 1 << 20
+
 // Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.
 type Attempt interface {
 	Run(ctx *Context) End
