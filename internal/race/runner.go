@@ -80,6 +80,10 @@ func (x *runner) checkCaller() {
 	if !x.machine.decided && !x.machine.gone {
 		cancel = x.step(Event{Kind: CallerGone}, err).Cancel
 	}
+	if cancel != 0 { // Commit is on another goroutine than the call, which must not return meanwhile
+		x.guests++
+		defer x.leave()
+	}
 	x.mu.Unlock()
 	x.cancel(cancel)
 }
