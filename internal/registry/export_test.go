@@ -8,6 +8,12 @@ func Names(r *Registry) (n int) {
 	return n
 }
 
+// Targets is the number of targets in the registry.
+func Targets(r *Registry) (n int) {
+	r.targets.Range(func(_, _ any) bool { n++; return true })
+	return n
+}
+
 // MakeTriggerPanic lets the choice of the trigger panic, until the function returned is called.
 func MakeTriggerPanic(r *Registry) (undo func()) {
 	set := func(hedges int) {

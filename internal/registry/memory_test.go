@@ -109,39 +109,6 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 	}
 }
 
-func TestRule16_IdleTargetsLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		book := func(name string) {
-			c := hcall.Begin((*registry.Registry)(s), t.Context(), name, method, nil)
-			c.End(hcall.Completion{})
-		}
-		names := func() string {
-			var all []string
-			for _, row := range s.Methods() {
-				all = append(all, row.Target)
-			}
-			return strings.Join(all, " ")
-		}
-		book("idle")
-		book("busy")
-		for range 60 {
-			time.Sleep(time.Minute + time.Second)
-			book("busy")
-		}
-		if got := names(); got != "busy" {
-			t.Errorf("after an hour there are: %s", got)
-		}
-		if got := s.Stats().Calls; got != 62 {
-			t.Errorf("%d calls; calls of a removed target count", got)
-		}
-		book("idle")
-		if got := names(); got != "busy idle" {
-			t.Errorf("a target came back: %s", got)
-		}
-	})
-}
-
 // TestRule16_MethodsAreBounded floods a registry with methods and targets of one call each. The first
 // methods have the places. The other calls count under "(other)", and are not hedged, as rules for them
 // are unknown there. The log says so once. A place is free when a method was idle for a quarter of an hour.
@@ -175,9 +142,12 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 		if n := strings.Count(log.String(), "too many methods"); n != 1 {
 			t.Errorf("logged %d times: %s", n, &log)
 		}
-		for range 3 {
+		for i := range 3 {
 			time.Sleep(8 * time.Minute)
 			booked(s, target, "/first.Svc/0", ms)
+			if rows := s.Methods(); i < 2 && len(rows) != bound+1 {
+				t.Errorf("%d methods are left, some before they were idle for a quarter of an hour", len(rows))
+			}
 		}
 		booked(s, target, "/new.Svc/Get", ms)
 		if rows := s.Methods(); len(rows) != 3 || rows[2].Method != "/new.Svc/Get" {
@@ -186,7 +156,8 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random.
+// TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random. Targets leave
+// with their last method.
 func TestRule16_CountsNeverFall(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400))
 	const goroutines = 4
@@ -257,6 +228,12 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	}
 	if admitted.Load() < int64(goroutines*calls)/100 || left < 10 {
 		t.Errorf("%d hedges, %d calls of methods that left", admitted.Load(), left)
+	}
+	for later := range time.Duration(2) {
+		registry.Sweep((*registry.Registry)(s), (1e6+later)*time.Hour)
+	}
+	if n := registry.Targets((*registry.Registry)(s)); n > 1 { // the one of other methods stays
+		t.Errorf("%d targets without a method are kept", n)
 	}
 }
 
