@@ -150,7 +150,7 @@ func (m *streamAttempt) end(err error) race.End {
 	if m.recvErr == nil {
 		end.Reply = m.into
 	}
-	if err != nil {
+	if err != nil && err != rpc.ErrLost { // otherwise gRPC's stream goes on, and may be receiving the trailer
 		end.Trailer = m.Trailer()
 	}
 	return end

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -262,4 +263,64 @@ func TestSingleRequest_TheClockStartsWithTheRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sending is the stream of a hedge that has sent its request when hold is closed. It counts the trailers
+// that are asked for before the stream has ended, which gRPC forbids.
+type sending struct {
+	grpc.ClientStream
+	hold  chan struct{}
+	ended atomic.Bool
+	early *atomic.Int64
+}
+
+func (s *sending) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	<-s.hold
+	return err
+}
+
+func (s *sending) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.ended.Store(true)
+	}
+	return err
+}
+
+func (s *sending) Trailer() metadata.MD {
+	if !s.ended.Load() {
+		s.early.Add(1)
+	}
+	return s.ClientStream.Trailer()
+}
+
+// TestSingleRequest_SecondAsAHedgeSends has a hedge lose because of a second request while it sends the
+// first one: its stream goes on, so its trailer is not asked for.
+func TestSingleRequest_SecondAsAHedgeSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(delivers(30*ms), slow())})
+		hold, attempts := make(chan struct{}), 0
+		var early atomic.Int64
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
+		client := dial(t, cluster, s, inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
+			st, err := open()
+			if attempts++; attempts == 1 {
+				return st, err
+			}
+			return &sending{ClientStream: st, hold: hold, early: &early}, err
+		}))
+		st, err := client.BidiStream(t.Context())
+		err = errors.Join(err, st.Send(&testpb.Request{Id: 1}))
+		var reader sync.WaitGroup
+		var got []uint32
+		reader.Go(func() { got, _ = answers(st, -1) })
+		time.Sleep(15 * ms)
+		err = errors.Join(err, st.Send(&testpb.Request{Id: 1}), st.CloseSend())
+		close(hold)
+		reader.Wait()
+		if err != nil || !slices.Equal(got, []uint32{0, 0}) || attempts != 2 || early.Load() > 0 {
+			t.Errorf("answers of %v, %d attempts, error %v; %d trailers of a stream that had not ended", got, attempts, err, early.Load())
+		}
+	})
 }
