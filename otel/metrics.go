@@ -126,8 +126,10 @@ func readMethod(m *stats.Method, report report) {
 	if m.Recent.P99 > 0 {
 		report("tail", m.Recent.P99.Seconds())
 	}
-	if c := &m.Choice; c.UnhedgedTail > 0 {
-		report("tail.unhedged", c.UnhedgedTail.Seconds())
+	if c := &m.Choice; c.Probability > 0 {
+		if c.UnhedgedTail > 0 {
+			report("tail.unhedged", c.UnhedgedTail.Seconds())
+		}
 		report("tail.predicted", c.PredictedTail.Seconds())
 		report("saved", c.Saved)
 	}
