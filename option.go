@@ -341,8 +341,8 @@ func WithWindow(d time.Duration) Option {
 //
 // The limit bounds the memory of a scheduler:
 //
-//	3 KB             a method with a few calls
-//	26 KB            a busy method
+//	4 KB             a method with a few calls
+//	27 KB            a busy method
 //	58 KB            a busy method with latencies from 1 ms to 1 s
 //	0.7 MB           a method with latencies of every length
 //	2 KB             a target
