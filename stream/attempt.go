@@ -38,7 +38,7 @@ func (o *opener) open(ctx *race.Context, c *call.Call, n int, opts []grpc.CallOp
 
 // streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
 // the attempt's goroutine may use its fields. Afterwards only RecvMsg may use the winner's fields,
-// and no goroutine a loser's.
+// and no goroutine a loser's. The stream's mu guards ClientStream of the primary: see choose.
 //
 // A hedge is a [race.Attempt], and the primary the [race.Entrant].
 type streamAttempt struct {

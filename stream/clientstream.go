@@ -178,7 +178,7 @@ func (c *clientStream) SendMsg(m any) error {
 		chosen = c.commit()
 	}
 	if chosen == nil {
-		err := c.primary.SendMsg(m)
+		err := c.primaryStream().SendMsg(m)
 		if err == nil || err == io.EOF { // EOF: RecvMsg returns the reason, and may send a hedge
 			// Copy it now: once a hedge is due, the caller may have reused m for its next stream.
 			c.keep(m)
@@ -195,6 +195,13 @@ func (c *clientStream) SendMsg(m any) error {
 		c.done(chosen, err)
 	}
 	return err
+}
+
+// primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
+func (c *clientStream) primaryStream() grpc.ClientStream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.primary.ClientStream
 }
 
 // keep keeps the request for hedges, unless the stream is settled.
@@ -233,7 +240,7 @@ func (c *clientStream) CloseSend() error {
 			h.CloseSend()
 		}
 	}
-	return c.primary.CloseSend()
+	return c.primaryStream().CloseSend()
 }
 
 // Trailer is the chosen attempt's. It is nil before the choice: the stream has not ended.
@@ -292,11 +299,10 @@ func (ctx *callContext) Value(key any) any {
 	if v := ctx.Context.Value(key); v == any(ctx.Context) {
 		return v
 	}
-	m := ctx.stream.chosen.Load()
-	if m == nil {
-		m = &ctx.stream.primary
+	if chosen := ctx.stream.chosen.Load(); chosen != nil {
+		return chosen.Context().Value(key)
 	}
-	return m.Context().Value(key)
+	return ctx.stream.primaryStream().Context().Value(key)
 }
 
 // Context is the chosen attempt's, or before the choice a callContext, which outlives losers.
@@ -308,7 +314,7 @@ func (c *clientStream) Context() context.Context {
 		return chosen.Context()
 	}
 	own, bound, stop := &callContext{stream: c}, c.call.Context, func() {}
-	if deadline, limited := c.primary.Context().Deadline(); limited {
+	if deadline, limited := c.primaryStream().Context().Deadline(); limited {
 		bound, stop = context.WithDeadline(bound, deadline)
 	}
 	var cancel context.CancelCauseFunc

@@ -185,6 +185,9 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.phase = settled
 	finish := m.results.Choose(false)
 	c.chosen.Store(m)
+	if m != &c.primary { // whose stream would stay in memory until this one ends
+		c.primary.ClientStream, c.primary.results = m.ClientStream, nil
+	}
 	c.kept.Swap(nil).Free() // after the store, see keep; no hedge is being prepared
 	if c.onSettled != nil {
 		close(c.onSettled)
@@ -227,12 +230,12 @@ func (c *clientStream) await() *streamAttempt {
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
 func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
 	c.mu.Lock()
-	awaitsMessage := c.phase == racing && c.primary.goal == firstMessage
+	awaitsMessage, primary := c.phase == racing && c.primary.goal == firstMessage, c.primary.ClientStream
 	c.mu.Unlock()
 	if !c.waits && awaitsMessage {
 		// Header must not wait for the first message. A primary with headers wins. A primary
 		// without headers has ended or lost, and the race decides.
-		if header, err := c.primary.Header(); err == nil && header != nil {
+		if header, err := primary.Header(); err == nil && header != nil {
 			c.headersCame(askedAt, header)
 			return c.commit()
 		}

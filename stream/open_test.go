@@ -5,6 +5,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -91,12 +93,12 @@ type watched struct {
 	w *watch
 }
 
-func (s watched) SendMsg(m any) error {
+func (s *watched) SendMsg(m any) error {
 	see(s.w, "requests", m.(*testpb.Request))
 	return s.ClientStream.SendMsg(proto.Clone(m.(*testpb.Request)))
 }
 
-func (s watched) RecvMsg(m any) error {
+func (s *watched) RecvMsg(m any) error {
 	if reply, ok := m.(*testpb.Reply); ok {
 		see(s.w, "first messages", reply)
 	}
@@ -106,7 +108,7 @@ func (s watched) RecvMsg(m any) error {
 type valueKey struct{}
 
 // TestRule08_WhatOpenStreamsKeep: streams that stay open keep no message, request, context or option
-// beside what plain gRPC keeps. Other calls come between them.
+// beside what plain gRPC keeps, and no loser's stream. Other calls come between them.
 func TestRule08_WhatOpenStreamsKeep(t *testing.T) {
 	const streams, between = 4, 7
 	for _, tc := range openScenes {
@@ -114,7 +116,9 @@ func TestRule08_WhatOpenStreamsKeep(t *testing.T) {
 			w := &watch{kept: map[string][]func() bool{}}
 			inner := inside(func(_ *grpc.ClientConn, open opener) (grpc.ClientStream, error) {
 				st, err := open()
-				return watched{st, w}, err
+				s := &watched{st, w}
+				see(w, "streams of attempts", s)
+				return s, err
 			})
 			script := func(a testserver.Attempt) testserver.Plan {
 				if a.ID >= 1000 {
@@ -138,7 +142,10 @@ func TestRule08_WhatOpenStreamsKeep(t *testing.T) {
 			runtime.GC()
 			for _, what := range slices.Sorted(maps.Keys(w.kept)) {
 				kept, most := w.count(what), 0
-				if tc.undecided && what == "first messages" {
+				if what == "streams of attempts" {
+					most = streams // the winners
+				}
+				if tc.undecided && (what == "first messages" || what == "streams of attempts") {
 					most = streams * len(tc.plans) // each attempt is receiving
 				}
 				if kept > most {
@@ -148,6 +155,69 @@ func TestRule08_WhatOpenStreamsKeep(t *testing.T) {
 			runtime.KeepAlive(open)
 		})
 	}
+}
+
+// TestRule08_WhatAnOpenStreamTakes compares the memory of small streams that stay open, client plus
+// server, with plain ones of the same run. The heap per stream varies by 0.02 of plain.
+// A stream that also kept the report of its race would take 0.1 more, and one that kept the stream of a
+// primary that has lost 0.4 more: each bound is below that.
+func TestRule08_WhatAnOpenStreamTakes(t *testing.T) {
+	var plain float64
+	for _, tc := range []struct {
+		name           string
+		hedges, winner int
+		most           float64 // of a plain stream; 0 is any
+	}{
+		{name: "warm-up", hedges: 3, winner: 3}, // later rows reuse its goroutines, which the heap keeps
+		{name: "plain", most: 1},
+		{name: "the primary answers at once", hedges: 3, most: 1.35},
+		{name: "the primary wins against one", hedges: 1, most: 1.45},
+		{name: "the primary wins against three", hedges: 3, most: 1.45},
+		{name: "the only hedge wins", hedges: 1, winner: 1, most: 1.8},
+		{name: "the third hedge wins", hedges: 3, winner: 3, most: 1.8},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			takes := openTakes(t, tc.hedges, tc.winner, strings.Contains(tc.name, "against"))
+			if tc.hedges == 0 {
+				plain = takes
+			}
+			if most := tc.most * plain; most > 0 && takes > most {
+				t.Errorf("an open stream takes %.0f bytes (%.2f of plain), want %.0f at most", takes, takes/plain, most)
+			}
+		})
+	}
+}
+
+// openTakes returns the memory of an open stream that attempt winner has decided, in bytes. If late is
+// set, the winner answers after the last hedge was sent. A cluster would keep a record of each attempt.
+func openTakes(t *testing.T, hedges, winner int, late bool) float64 {
+	const streams = 400
+	s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(max(hedges, 1)))
+	if hedges == 0 {
+		s = nil
+	}
+	conn := testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
+		if n := rpc.PreviousAttempts(st.Context()); n == winner {
+			if late {
+				time.Sleep(time.Duration(hedges)*10*ms + 5*ms)
+			}
+			_ = st.SendMsg(&testpb.Reply{})
+		}
+		<-st.Context().Done()
+		return nil
+	}, hedging(s))
+	var open []grpc.ServerStreamingClient[testpb.Reply]
+	hold := func() uint64 {
+		for range streams {
+			open = append(open, openAndForget(t, testpb.NewTestServiceClient(conn), 0, false, false, false))
+		}
+		synctest.Wait()
+		return testserver.Heap()
+	}
+	before := hold() // with what all streams share
+	after := hold()
+	runtime.KeepAlive(open)
+	return float64(after-before) / streams
 }
 
 // openAndForget opens a stream, and receives its first message if the scene says so.

@@ -144,7 +144,7 @@ type loan struct {
 	limited  bool // there is a deadline
 	done     <-chan struct{}
 	deadline time.Time
-	values   map[any]any // that the hedge has read; x.mu guards it
+	values   map[any]any // that the hedge has read; nil after it has won; x.mu guards it
 	cancel   context.CancelCauseFunc
 
 	marks context.Context // has only the values of a hedge that may lose
@@ -199,7 +199,7 @@ func (l *loan) ofCaller(key any) (value any) {
 	if !asked {
 		return l.values[key]
 	}
-	if value != nil {
+	if value != nil && l.values != nil {
 		l.values[key] = value
 	}
 	return value

@@ -193,7 +193,7 @@ func (r *Race) ensureRunner() *runner {
 // ensureRunnerLocked is ensureRunner. r.mu must be held.
 func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
-		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
+		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}, report: &Report{}}
 		x.hedges[0] = &hedge{cancel: r.cancelPrimary}
 		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // begin has armed the timer
 		x.report.Attempts[0].SentAt = r.plan.From
@@ -228,7 +228,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	if x.machine.delivered || !x.machine.decided || x.machine.winner != 0 {
 		return false
 	}
-	decided(&x.report)
+	decided(x.report)
 	return true
 }
 

@@ -21,7 +21,7 @@ import (
 type runner struct {
 	*Race
 	machine Machine
-	report  Report        // final once the outcome is delivered
+	report  *Report       // final once the outcome is delivered; nil after Policy.Ended
 	done    chan struct{} // closed then
 	stepped sync.Cond     // for Commit and for guests
 	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
@@ -32,7 +32,7 @@ type runner struct {
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
 // that has won. hedges[0] is the primary, with only cancel set. Once the outcome is delivered, hedges
-// is empty: a stream that stays open keeps its race.
+// is empty and the report is gone: a stream that stays open keeps its race.
 type hedge struct {
 	attempt Attempt
 	ctx     *Context
@@ -105,7 +105,9 @@ func (x *runner) step(e Event, err error) Actions {
 		x.disarm()
 	}
 	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].ctx != nil { // nil: it panicked before it was prepared
-		x.hedges[a.Winner].ctx.hedge.won.Store(true)
+		l := x.hedges[a.Winner].ctx.hedge
+		l.won.Store(true)
+		l.values = nil // the caller's context has them, for as long as the winner needs them
 	}
 	if a.Start > 0 {
 		x.guests++
@@ -213,7 +215,7 @@ func (x *runner) due() {
 func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
-	soFar, over := x.report, x.machine.decided || x.machine.gone
+	soFar, over := *x.report, x.machine.decided || x.machine.gone
 	soFar.Failover, soFar.Due = a.Failover, x.machine.due
 	x.mu.Unlock()
 	switch {
@@ -272,13 +274,14 @@ func (x *runner) primaryEnded(e Event, err error) Result {
 			winner.cancel(nil)
 		}
 	}()
-	x.policy.Ended(&x.report)
+	report := x.report
+	x.policy.Ended(report)
 	ended = true
-	x.hedges = [MaxAttempts]*hedge{}
-	if x.report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
+	x.hedges, x.report = [MaxAttempts]*hedge{}, nil
+	if report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
 	}
-	return Result{Winner: winner.attempt, Err: x.report.Err} // the primary's attempt is nil
+	return Result{Winner: winner.attempt, Err: report.Err} // the primary's attempt is nil
 }
 
 // wait waits until the outcome can be delivered and no guest is left, and for the end of the
