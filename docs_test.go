@@ -82,7 +82,8 @@ func TestDocs_LargestRequest(t *testing.T) {
 		}
 	}
 	var sources []string
-	for _, pattern := range []string{"*.go", "interceptor/*.go", "stream/*.go", "hedgehttp/*.go", "debug/*.go", "docs/*.md", "README.md"} {
+	for _, pattern := range []string{"*.go", "interceptor/*.go", "stream/*.go", "hedgehttp/*.go", "debug/*.go",
+		"docs/*.md", "README.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

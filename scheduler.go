@@ -44,7 +44,7 @@ func New(opts ...Option) (*Scheduler, error) {
 // trace, logger or target name is ignored, or an error if New was given none. Update returns the
 // errors of New, and an error for a nil scheduler. After an error nothing has changed, except that
 // [WithOff](true), if it is among the options, is in force beside the old ones: a mistake elsewhere
-// must not keep hedging on. The loggers of [WithLogger] get a record of what has changed, or of the
+// must not keep hedging on. The loggers of [WithLogger] get a record of the changes, or of the
 // error.
 //
 // Update may be called concurrently. It takes a few microseconds per known method.

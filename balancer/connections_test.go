@@ -239,7 +239,7 @@ func TestVanishingPackets(t *testing.T) {
 }
 
 // TestForgottenConnection has a NAT forget the second of two connections to one address. gRPC notices
-// that by keepalive within 15 s. Meanwhile the backend of the first connection stalls for 1 s in every
+// that by keepalive within 15 s. In that time the backend of the first connection stalls for 1 s in every
 // 5. From then on, hedges over the new second connection help.
 func TestForgottenConnection(t *testing.T) {
 	longtest.Simulation(t)

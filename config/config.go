@@ -90,7 +90,7 @@ func within(err error, part string, of error) error {
 
 // Update is [hedge.Scheduler.Update] with the options of a JSON object. It returns the errors of Parse
 // and of that method, and records them for the page of package debug. After an error the options in
-// force stay, except that "off": true takes effect in any case, also in a text that is malformed after
+// force stay, except that "off": true takes effect, also in a text that is malformed after
 // it. Update may be called concurrently.
 func Update(s *hedge.Scheduler, data []byte) error {
 	opts, err := Parse(data)

@@ -7,7 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/registry"
 )
 
-// configuration is what the page says of the options.
+// configuration has the options for the page.
 type configuration struct {
 	Options []string  `json:"options"` // in force; a value that is a Go function is left out
 	Since   time.Time `json:"since"`

@@ -38,14 +38,17 @@ func TestHandler_Configuration(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := page.Configuration
-			if got := strings.Join(c.Options, " "); got != options || c.Since.Sub(since).Abs() > time.Second || (c.Refused == nil) != (refused == "") {
-				t.Errorf("%s: the JSON has %q since %v, want %q since %v; refused: %+v", step, got, c.Since, options, since, c.Refused)
+			got, late := strings.Join(c.Options, " "), c.Since.Sub(since).Abs() > time.Second
+			if got != options || late || (c.Refused == nil) != (refused == "") {
+				t.Errorf("%s: the JSON has %q since %v, want %q since %v; refused: %+v",
+					step, got, c.Since, options, since, c.Refused)
 			}
 			if c.Refused != nil && (!strings.Contains(c.Refused.Error, refused) || c.Refused.Last != last) {
 				t.Errorf("%s: the JSON has the refused update %+v, want %q, the last: %v", step, c.Refused, refused, last)
 			}
 			html, text := get(h, "?format=html", "").Body.String(), get(h, "", "").Body.String()
-			if alarm := strings.Contains(html, `class="alarm">The update at`); alarm != last || strings.Contains(text, "REFUSED") != last {
+			alarm := strings.Contains(html, `class="alarm">The update at`)
+			if alarm != last || strings.Contains(text, "REFUSED") != last {
 				t.Errorf("%s: a warning on the page: %v, want %v; the text is\n%s", step, alarm, last, text)
 			}
 			if shown := strings.Contains(html, refused) && strings.Contains(text, refused); !shown {

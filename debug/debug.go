@@ -193,10 +193,10 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	return v
 }
 
-// Failing reports whether one call in a hundred or more failed lately.
+// Failing reports whether at least one recent call in a hundred failed.
 func (v *view) Failing() bool { return failing(stats.Recent{Counts: v.Recent}) != "" }
 
-// Down reports whether the sentence begins with what is wrong.
+// Down reports whether the sentence begins with a fault.
 func (r row) Down() bool {
 	return r.Stats.Unhedgeable != stats.NoReason || failing(r.Stats.Recent) != "" || busy(r.Stats.Recent)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestHandler_Outage has every call fail for four of nine minutes, in which somebody looks only at the
+// TestHandler_Outage has every call fail for four of nine minutes, with a reader only at the
 // end. The page begins with that, the latency is unknown, and the curve has a gap. Three minutes later
 // only the curve shows it.
 func TestHandler_Outage(t *testing.T) {

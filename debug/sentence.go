@@ -28,7 +28,7 @@ func sentence(t stats.Method, config *settings.Config, unhedged stats.Reason) st
 	return failing(t.Recent) + state(t, config, unhedged)
 }
 
-// failing begins a sentence if one call in a hundred or more failed lately.
+// failing begins a sentence if at least one recent call in a hundred failed.
 func failing(r stats.Recent) string {
 	if r.Failed == 0 || 100*r.Failed < r.Calls {
 		return ""
@@ -49,7 +49,7 @@ func failing(r stats.Recent) string {
 // enough is the number of recent hedges, sent or held back, from which on their shares are looked at.
 const enough = 10
 
-// busy reports whether this process lately lacked the processor time for most of its hedges.
+// busy reports whether this process recently lacked the processor time for most of its hedges.
 func busy(r stats.Recent) bool { return r.ClientBusy >= enough && r.ClientBusy > r.Hedges }
 
 // mostly reports whether nine in ten hedges, or more, went to a used backend.

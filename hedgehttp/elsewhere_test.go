@@ -213,7 +213,7 @@ func TestWithHedgeRequest_FailsAsItsHedgeIsDue(t *testing.T) {
 }
 
 // TestRule02_A404OfAnotherDestination has a answer late, and b, where the hedges go, with a status that
-// from a would answer the request. Neither b's 404, nor that of another path of a, is about a's resource.
+// from a would answer the request. Neither b's 404, nor a 404 of another path of a, is about a's resource.
 func TestRule02_A404OfAnotherDestination(t *testing.T) {
 	json := http.Header{"Content-Type": {"application/json"}}
 	for _, tc := range []struct {

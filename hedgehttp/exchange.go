@@ -116,7 +116,7 @@ func (a *attempt) unhedged() (*http.Response, error) {
 	return a.res, a.err
 }
 
-// own makes the caller's request that of the response. The response of a loser must not have it: a
+// own makes the caller's request the response's. The response of a loser must not have it: a
 // function of WithFirstByte may read it after RoundTrip has returned.
 func (a *attempt) own() {
 	if a.res != nil && a.res.Request == a.req && !a.made {

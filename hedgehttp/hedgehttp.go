@@ -183,5 +183,6 @@ func (t *transport) subscribes(req *http.Request) bool {
 		return false
 	}
 	accept := strings.ToLower(req.Header.Get("Accept"))
-	return accept != "" && slices.ContainsFunc(eventTypes, func(events string) bool { return strings.Contains(accept, events) })
+	return accept != "" &&
+		slices.ContainsFunc(eventTypes, func(events string) bool { return strings.Contains(accept, events) })
 }

@@ -115,7 +115,8 @@ func TestShed_HTTP(t *testing.T) {
 }
 
 // TestTransport_SameBackend: hedges to the address of their primary are counted, and shown on the page.
-// Transports of hedges or of all attempts may choose another address. The server answers hedges alone, which are sent when it has their primary.
+// Transports of hedges or of all attempts may choose another address. The server answers hedges alone,
+// which are sent when it has their primary.
 func TestTransport_SameBackend(t *testing.T) {
 	for _, tc := range []struct {
 		name         string

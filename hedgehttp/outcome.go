@@ -88,7 +88,8 @@ func (a *attempt) judge() {
 	has := func(m meaning) bool { return m.from <= res.StatusCode && res.StatusCode <= m.to }
 	m := meanings[slices.IndexFunc(meanings, has)]
 	a.end = answer{decides: m.code == codes.NotFound && !a.made} // a request of WithHedgeRequest names another resource
-	if m.code == codes.NotFound && settings.IsRPC(a.req) && !strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
+	if m.code == codes.NotFound && settings.IsRPC(a.req) &&
+		!strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
 		m.code = codes.Unimplemented // the path is the method's; in JSON, Twirp and Connect have a status
 	}
 	if m.code != codes.OK {

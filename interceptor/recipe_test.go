@@ -17,7 +17,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// stalling is a server of which the first attempt at a call takes an hour.
+// stalling is a server that takes an hour for the first attempt at a call.
 type stalling struct {
 	testpb.UnimplementedTestServiceServer
 	attempts atomic.Int64

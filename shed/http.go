@@ -42,7 +42,7 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 }
 
 // httpHedge is the response of a hedge that is in flight. Its own methods change nothing for a handler
-// that calls them by package io or by [http.ResponseController]; asServed adds those of the server.
+// that calls them by package io or by [http.ResponseController]; asServed adds the server's.
 type httpHedge struct {
 	http.ResponseWriter
 	leave func()
@@ -103,7 +103,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// asServed returns the response with those of the optional methods that the server's has.
+// asServed returns the response with the optional methods that the server's has.
 func (h *httpHedge) asServed() http.ResponseWriter {
 	const flushes, hijacks, pushes, notifies = 1, 2, 4, 8
 	can := 0

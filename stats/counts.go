@@ -39,7 +39,8 @@ type Counts struct {
 
 	// The counts from UnknownOption to PassedThrough are reasons for not sending a hedge. A count of calls
 	// rises when a call begins. A count of hedges rises when a hedge is due, at most once per hedge
-	// and reason. A hedge in BudgetExhausted, NotReady, Guarded, ResetsSpent or ClientBusy is held back: it is retried while its call lasts.
+	// and reason. A hedge in BudgetExhausted, NotReady, Guarded, ResetsSpent or ClientBusy is held back:
+	// it is retried while its call lasts.
 
 	// UnknownOption is the number of calls that cannot be hedged because the type of a call option
 	// embeds an option of gRPC other than grpc.EmptyCallOption: attempts could not share it.

@@ -15,7 +15,7 @@ type Method struct {
 	// Names are the target and the method in metrics. They are empty before the first call.
 	Names Names
 	Counts
-	// Recent is what callers got lately.
+	// Recent has the recent outcomes of callers.
 	Recent Recent
 	Learned
 	// Classes are the latencies and delays of the classes of requests, sorted by name; nil without
@@ -44,7 +44,7 @@ type Method struct {
 	PausedBy string
 }
 
-// Recent is what the callers of a method got lately.
+// Recent has the recent outcomes of the callers of a method.
 type Recent struct {
 	// Counts are the counts of the time Over: the last one or two minutes, or longer if the method
 	// was not called in between.

@@ -62,7 +62,7 @@ func earlyHeaders(delay time.Duration) []testserver.Plan {
 	return plans
 }
 
-// watch has weak pointers to what a stream might keep, by what it is.
+// watch has weak pointers to all that a stream might keep, by kind.
 type watch struct {
 	mu   sync.Mutex
 	kept map[string][]func() bool
@@ -220,7 +220,7 @@ func openTakes(t *testing.T, hedges, winner int, late bool) float64 {
 	return float64(after-before) / streams
 }
 
-// openAndForget opens a stream, and receives its first message if the scene says so.
+// openAndForget opens a stream, and receives its first message if the scene has a receiver.
 func openAndForget(t *testing.T, client testpb.TestServiceClient, id uint64, header, unasked, undecided bool,
 ) grpc.ServerStreamingClient[testpb.Reply] {
 	st := open(t.Context(), t, client, &testpb.Request{Id: id, Payload: make([]byte, 1000)})

@@ -299,7 +299,8 @@ func (s *sending) Trailer() metadata.MD {
 // first one: its stream goes on, so its trailer is not asked for.
 func TestSingleRequest_SecondAsAHedgeSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(delivers(30*ms), slow())})
+		cluster := testserver.StartT(t,
+			testserver.Config{InMemory: true, Script: testserver.ByNumber(delivers(30*ms), slow())})
 		hold, attempts := make(chan struct{}), 0
 		var early atomic.Int64
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithSingleRequest("/*/BidiStream"), hedge.WithMaxHedges(1))
@@ -320,7 +321,8 @@ func TestSingleRequest_SecondAsAHedgeSends(t *testing.T) {
 		close(hold)
 		reader.Wait()
 		if err != nil || !slices.Equal(got, []uint32{0, 0}) || attempts != 2 || early.Load() > 0 {
-			t.Errorf("answers of %v, %d attempts, error %v; %d trailers of a stream that had not ended", got, attempts, err, early.Load())
+			t.Errorf("answers of %v, %d attempts, error %v; %d trailers of a stream that had not ended",
+				got, attempts, err, early.Load())
 		}
 	})
 }

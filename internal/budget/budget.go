@@ -114,7 +114,7 @@ func (b *Bucket) add(share int64) {
 	b.held += added - repaid
 }
 
-// Calls returns the number of all calls so far. It never falls, and does not depend on the share.
+// Calls returns the number of calls. It never falls, and does not depend on the share.
 func (b *Bucket) Calls() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

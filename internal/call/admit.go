@@ -37,7 +37,9 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
-	d := due{Call: c, claim: &c.of()[n].claim, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar}
+	d := due{
+		Call: c, claim: &c.of()[n].claim, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar,
+	}
 	d.slow = soFar.Rejected == 0 && !soFar.Failover
 	d.rescue = isOnlyHope(soFar, n) && isCut(soFar)
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
@@ -114,7 +116,7 @@ func early(d *due) (race.Event, stats.Reason) {
 	if d.busy {
 		return d.holdBack(stats.ClientBusy)
 	}
-	// The call was not drawn. Its latency shows what hedges save.
+	// The call was not drawn. Its latency shows the gain of hedges.
 	if until := time.Duration(d.turn) * min(draw(d.Call, d.age), d.settings.Latest); d.slow && d.age < until {
 		return race.Event{Kind: race.HeldBack, Until: until}, stats.NotDrawn
 	}

@@ -137,7 +137,7 @@ func (c *Call) Place(request any, replayable func(any) bool) {
 	c.Record.SetRequest(request, replayable)
 }
 
-// HedgeConn counts an HTTP hedge whose connection leads to the remote address of its primary's.
+// HedgeConn counts an HTTP hedge if its connection has the remote address of its primary's.
 func (c *Call) HedgeConn(primary, hedge net.Conn) {
 	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
 		c.method.Counters.SameBackend.Add(1)

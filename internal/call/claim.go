@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// attempts is what a call keeps of each of its attempts, by number: nil until its first hedge is due.
+// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
 type attempts [race.MaxAttempts]struct {
 	to      *destination // nil: the call's own
 	claim   claim
@@ -23,7 +23,7 @@ func (c *Call) of() *attempts {
 	return c.attempts
 }
 
-// claim is what a hedge has taken from the limits: a reset at the call's target and at the hedge's
+// claim has a hedge's share of the limits: a reset at the call's target and at the hedge's
 // destination, because the loser may be at either, and its price. A claim ends exactly once: a hedge that
 // was sent uses it up, and settle gives it back for one that was not sent, or was turned away.
 type claim struct {

@@ -153,7 +153,7 @@ func (l *life) due() {
 
 // TestClaim_EveryOrder goes through every order of events of a call with two hedges, at its own target and
 // elsewhere: its hedges are admitted, sent or not, turned away, fail, win or lose. At the end, each budget
-// and each limit of resets lacks what the hedges that were sent have used up, and nothing else.
+// and each limit of resets lacks the resets of the hedges that were sent, and nothing else.
 func TestClaim_EveryOrder(t *testing.T) {
 	for _, to := range []string{"", "dns:///elsewhere"} {
 		var path, width []int // the choices, and the number of possibilities of each
@@ -184,7 +184,7 @@ func TestClaim_EveryOrder(t *testing.T) {
 	}
 }
 
-// claimed runs one life, and checks what it has taken.
+// claimed runs one life, and checks the balance of the limits.
 func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 	s := hedgetest.All(t, hedge.WithMaxHedges(2), hedge.WithHedgeLimit(20, time.Hour), hedge.WithGuard(false),
 		hedge.WithMethodOptions(method, hedge.WithBudgetPercent(100)))

@@ -116,8 +116,8 @@ func (d *ended) tellBackend() {
 	}
 }
 
-// tellMethod records what the caller got: a failure, or an answer and its latency. learned reports
-// whether the learner has the latency of the primary as that of an answer.
+// tellMethod records the caller's outcome: a failure, or an answer and its latency. learned reports
+// whether the learner has the latency of the primary as an answer's.
 func (d *ended) tellMethod(learned bool) {
 	c := d.call
 	switch {
@@ -348,7 +348,7 @@ func countFailure(c *Call, n int, e race.Event) {
 }
 
 // learn teaches the method and the class the latencies of the call's attempts. It reports whether it
-// has taught them the latency of the primary, as that of an answer.
+// has taught them the latency of the primary as an answer's.
 func (d *ended) learn() (answered bool) {
 	c := d.call
 	if !c.Learns || c.untaught {

@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Judge implements [race.Policy]. What an end means is decided here, once: the race, the throttle, the
+// Judge implements [race.Policy]. The meaning of an end is decided here, once: the race, the throttle, the
 // guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	e := c.Failure(n, end.Err, end.Trailer)
@@ -68,7 +68,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// verdict returns what the status of attempt n means. Package hedgehttp translates statuses of HTTP.
+// verdict returns the meaning of the status of attempt n. Package hedgehttp translates statuses of HTTP.
 //
 //	status                              End       besides
 //	OK                                  OK        Answers

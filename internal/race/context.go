@@ -14,7 +14,7 @@ import (
 
 // Context is the only context of an attempt: [Of] finds it in each context that is derived from it. It
 // embeds the context that ends with the attempt, so that package context needs no goroutine for
-// a child. The caller of Begin sets that of a primary, and of a call that is not hedged.
+// a child. The caller of Begin sets it for a primary, and for a call that is not hedged.
 type Context struct {
 	context.Context
 

@@ -11,7 +11,7 @@ type Policy interface {
 	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to now, valid
 	// during the call. Calls of Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *Report) Event
-	// Judge decides what the end of attempt n means, and returns an event of the kind Ended. It is called
+	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is called
 	// once for an attempt, on the attempt's goroutine, and the call waits for it while the race is
 	// undecided, as open reports. It is not called for a primary's success unless Rules.Judged is set.
 	Judge(n int, end End, open bool) Event

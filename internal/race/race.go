@@ -232,7 +232,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	return true
 }
 
-// GiveUp ends a race whose primary has ended, as the end of the caller's deadline does: hedges in
+// GiveUp ends a race after the end of its primary, as the end of the caller's deadline does: hedges in
 // flight are canceled. Once the race is decided, GiveUp is a no-op. It must be called after a hedge
 // was prepared, and may be called on any goroutine.
 func (r *Race) GiveUp() { r.ensureRunner().handle(Event{Kind: CallerGone}, context.DeadlineExceeded) }

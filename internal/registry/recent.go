@@ -16,7 +16,7 @@ const (
 	markEvery = time.Minute
 )
 
-// recent tracks what the callers of a method got lately. Calls that teach the learner cost nothing
+// recent tracks the recent outcomes of the callers of a method. Calls that teach the learner cost nothing
 // here: their latencies are in its window, and it causes the samples.
 type recent struct {
 	due atomic.Int64 // the next sample, after the registry's origin
@@ -146,7 +146,7 @@ func (m *Method) tail(now time.Time, counts *stats.Counts) time.Duration {
 	return p99
 }
 
-// recently returns what callers got lately, given the counts of now.
+// recently returns the recent outcomes of callers, given the current counts.
 func (m *Method) recently(now time.Time, counts *stats.Counts) stats.Recent {
 	m.sample(now)
 	h := &m.recent

@@ -235,7 +235,7 @@ func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
 	return stats.NoReason
 }
 
-// Update replaces the configuration for calls that begin afterwards, and reports what has changed.
+// Update replaces the configuration for calls that begin afterwards, and reports the changes.
 // options are the texts of the options that made c. Once a method is known, another window or bound on
 // methods is an error.
 func (r *Registry) Update(c settings.Config, options []string) error {

@@ -30,7 +30,7 @@ const (
 	PushbackTrailer = "grpc-retry-pushback-ms"
 )
 
-// Marks returns a context with only the outgoing metadata of ctx, marked as those of hedge n of a call.
+// Marks returns a context with only the outgoing metadata of ctx, marked for hedge n of a call.
 // primaryInFlight reports whether the call's primary is in flight.
 func Marks(ctx context.Context, n int, primaryInFlight bool) context.Context {
 	md := metadata.Join(unmarked(ctx), metadata.Pairs(AttemptsHeader, strconv.Itoa(n)))

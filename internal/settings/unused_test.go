@@ -7,7 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// TestUnused has patterns of which some match nothing in use.
+// TestUnused has patterns. Some match nothing in use.
 func TestUnused(t *testing.T) {
 	c := settings.Config{
 		ReadOnly:    []string{"/shop.Catalog/*", "/shop.Catlog/*", "/shop.Items/Gat", "/other.Svc/*", "/shop.Items/[GL]*"},

@@ -16,7 +16,7 @@ import (
 //go:embed testdata/hedge_test.go
 var transport string
 
-// needs is the version of Go to whose tests the edits apply.
+// needs is the version of Go with tests to which the edits apply.
 const needs = "go1.26"
 
 // edits are the lines that the overlay adds: each after the first line, and before the second one.

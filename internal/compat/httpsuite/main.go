@@ -3,7 +3,7 @@
 // A third mode, passing, has a RoundTripper that only passes requests on, for comparison: net/http
 // serves its own transport better than others.
 //
-// The tests are those of the Go toolchain in use. Nothing is copied: the program compiles package
+// The tests belong to the Go toolchain in use. Nothing is copied: the program compiles package
 // net/http with an overlay of the test files that it changes. In the modes passing and untuned
 // only the tests may fail that fail with any RoundTripper but net/http's own. known.txt lists these and
 // the tests that fail with hedges after 5 ms, each with the reason why the failure is right: package

@@ -56,7 +56,7 @@ type incident struct {
 	alert string // the only one; "": none
 }
 
-// attempt returns what an attempt of a call takes, and its error. usually is the latency of a target
+// attempt returns the latency of an attempt of a call, and its error. usually is the latency of a target
 // with stragglers.
 type attempt func(id int, hedge bool, usually time.Duration) (time.Duration, error)
 

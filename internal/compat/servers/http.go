@@ -51,7 +51,7 @@ func (l Load) RunHTTP(ctx context.Context, addresses []string, dial dialer, budg
 	return result, nil
 }
 
-// get sends a request, whose reply must have its id.
+// get sends a request. The reply must have its id.
 func (l Load) get(ctx context.Context, rt http.RoundTripper, url string, id uint64) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestLoad_RunHTTP has a server that is slow at each fiftieth request, and answers request 7 with
-// another id. Both clients count what they get.
+// another id. Both clients count their replies.
 func TestLoad_RunHTTP(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("Id")

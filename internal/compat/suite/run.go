@@ -16,7 +16,7 @@ type result struct {
 	all            int // passed tests and subtests
 	skipped, left  int
 	output         map[string]string // of failed tests
-	hedges         string            // what the tests printed about hedges
+	hedges         string            // the lines of the tests about hedges
 	crashed        string            // the end of the output, if the tests did not run to theirs
 	running        []string          // the tests that ran then
 }
@@ -186,7 +186,7 @@ func (t *Tests) one(name string) string {
 	return parts[0]
 }
 
-// isOne reports whether the name is that of a test, not of a subtest or of Parent.
+// isOne reports whether the name belongs to a test, not to a subtest or to Parent.
 func (t *Tests) isOne(name string) bool { return t.one(name) == name && name != t.Parent }
 
 // outputOf is what one test printed.
