@@ -28,22 +28,40 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// pipes is a listener in memory: it accepts the connections sent to it.
-type pipes chan net.Conn
+// pipes is a listener in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
 
 func (p pipes) Accept() (net.Conn, error) {
-	if conn, ok := <-p; ok {
+	select {
+	case conn := <-p.conns:
 		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
 	}
-	return nil, net.ErrClosed
 }
-func (p pipes) Close() error { close(p); return nil }
+
+// dial connects to the listener. A transport may dial for a canceled request after a test has ended.
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, its := net.Pipe()
+	select {
+	case p.conns <- its:
+		return ours, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error { close(p.closed); return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // inMemory returns a transport to a server that answers attempt n of all requests, 0 being the
 // first, with attempts[n].
 func inMemory(t *testing.T, http2 bool, attempts ...http.HandlerFunc) *http.Transport {
-	listener, protocols, sent := make(pipes), new(http.Protocols), new(atomic.Int64)
+	listener := pipes{make(chan net.Conn), make(chan struct{})}
+	protocols, sent := new(http.Protocols), new(atomic.Int64)
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
 	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,11 +75,7 @@ func inMemory(t *testing.T, http2 bool, attempts ...http.HandlerFunc) *http.Tran
 		}
 	})}
 	go server.Serve(listener)
-	base := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		ours, its := net.Pipe()
-		listener <- its
-		return ours, nil
-	}}
+	base := &http.Transport{Protocols: protocols, DialContext: listener.dial}
 	t.Cleanup(func() {
 		base.CloseIdleConnections()
 		server.Close()
