@@ -90,7 +90,7 @@ var counters = []struct{ name, unit, what string }{
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The current age at which a call gets its first hedge."},
 	{"tail", "s", "The p99 of the latencies that callers got within the window."},
-	{"tail.unhedged", "s", "The p99 latency without hedging, an estimate from primaries."},
+	{"tail.unhedged", "s", "The p99 latency without hedging, an estimate from slow calls that were not hedged."},
 	{"tail.predicted", "s", "The p99 latency with hedging, as the trigger predicts it."},
 	{"gain.unhedged", "s", "The p99 latency of the control group."},
 	{"gain.unhedged.low", "s", "The lower bound of the 95% confidence interval of gain.unhedged."},

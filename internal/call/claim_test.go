@@ -153,7 +153,7 @@ func (l *life) due() {
 
 // TestClaim_EveryOrder goes through every order of events of a call with two hedges, at its own target and
 // elsewhere: its hedges are admitted, sent or not, turned away, fail, win or lose. At the end, each budget
-// and each limit of resets lacks the resets of the hedges that were sent, and nothing else.
+// lacks the tokens, and each limit the resets, of the hedges that were sent, and nothing else.
 func TestClaim_EveryOrder(t *testing.T) {
 	for _, to := range []string{"", "dns:///elsewhere"} {
 		var path, width []int // the choices, and the number of possibilities of each
