@@ -38,7 +38,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{
-		Call: c, claim: &c.of()[n].claim, to: c.toward(n, now), n: n, turn: turn, now: now, age: now.Sub(c.Start), race: soFar,
+		Call: c, claim: &c.ensureAttempts()[n].claim, to: c.toward(n, now), n: n, turn: turn,
+		now: now, age: now.Sub(c.Start), race: soFar,
 	}
 	d.slow = soFar.Rejected == 0 && !soFar.Failover
 	d.rescue = isOnlyHope(soFar, n) && isCut(soFar)
@@ -143,8 +144,8 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	return admit()
 }
 
-// told returns the ages until which the destination of the hedge wants no attempt of the call: the end
-// of its pushbacks, and one delay after it turned a hedge away.
+// told returns the ages until which the destination of the hedge wants no attempt of the call: by its
+// pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) told() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
 		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {
@@ -170,7 +171,8 @@ func (d *due) noteLate() {
 	}
 }
 
-// unpaid has the limits that do not cover the hedge. consider then releases the other limits.
+// unpaid has the limits that do not cover the hedge. If one does not, consider settles the claim on the
+// others.
 func unpaid(d *due) (race.Event, stats.Reason) {
 	s, m, claim := d.settings, d.to.method, d.claim
 	// Hedges use up a rate limit.

@@ -54,7 +54,7 @@ func (c *Call) toward(n int, now time.Time) *destination {
 	}
 	of := c.elsewhere(n)
 	var to *destination
-	for _, a := range c.of()[:n] {
+	for _, a := range c.ensureAttempts()[:n] {
 		if a.to != nil && a.to.target == of.Target && a.to.Conn == of.Conn {
 			to = a.to
 		}

@@ -15,17 +15,18 @@ type attempts [race.MaxAttempts]struct {
 	counted bool // its failure was counted
 }
 
-// of returns the attempts of the call, which Admit and the end of the call change.
-func (c *Call) of() *attempts {
+// ensureAttempts returns the attempts of the call. The first call makes them. It is called before the
+// race, by Admit and at the end of the race, which do not overlap.
+func (c *Call) ensureAttempts() *attempts {
 	if c.attempts == nil {
 		c.attempts = new(attempts)
 	}
 	return c.attempts
 }
 
-// claim has a hedge's share of the limits: a reset at the call's target and at the hedge's
-// destination, because the loser may be at either, and its price. A claim ends exactly once: a hedge that
-// was sent uses it up, and settle gives it back for one that was not sent, or was turned away.
+// claim is a hedge's share of the limits: its price, and a reset at the call's target and at the hedge's
+// destination, because the loser may be at either. A claim ends exactly once. If the hedge is sent, the
+// claim is spent; if it is not sent, or is turned away, settle gives the claim back.
 type claim struct {
 	resets [2]*guard.Resets
 	paid   [2]*budget.Bucket
@@ -63,8 +64,8 @@ func (k *claim) pay(p payment, now time.Time, keep float64, rescue bool) bool {
 	return true
 }
 
-// settle gives everything back that the claim has, but for a tenth of the price of a hedge that its server
-// turned away.
+// settle gives the claim back. Of a hedge that its server turned away, the budgets keep a tenth of the
+// price.
 func (k *claim) settle(turnedAway bool) {
 	for i := range 2 {
 		if r := k.resets[i]; r != nil {
@@ -86,8 +87,9 @@ func (c *Call) settleUnsent(sent int) {
 	}
 }
 
-// payment is the budgets that pay for the hedges of a call: the method's, nil without a rule that gives
-// it one, and the target's. Both are nil if hedges cost nothing: such calls must not pay for other hedges.
+// payment has the budgets that pay for the hedges of a call: the method's, or nil if no rule gives the
+// method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not pay for
+// other hedges.
 type payment struct{ buckets [2]*budget.Bucket }
 
 // earn adds the share of a call to the budgets.

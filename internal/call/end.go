@@ -319,7 +319,7 @@ func traceRace(c *Call, r *race.Report) {
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || c.of()[n].counted || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || c.ensureAttempts()[n].counted || goneBefore(c, r, n) {
 			continue
 		}
 		c.attempts[n].counted = true

@@ -16,10 +16,10 @@ const (
 	maxUnused = 5
 )
 
-// reportOnce reports, once, the patterns that match nothing in use when most methods have been called. It
-// is called about once a minute.
-func (r *Registry) reportOnce(at time.Duration) {
-	if at > settled && !r.looked.Swap(true) {
+// reportUnusedOnce reports the patterns that match nothing in use, once, when most methods have been
+// called. It is called about once a minute.
+func (r *Registry) reportUnusedOnce(at time.Duration) {
+	if at > settled && !r.reportedUnused.Swap(true) {
 		r.reportUnused(r.Config(), nil)
 	}
 }
