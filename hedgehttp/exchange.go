@@ -28,7 +28,7 @@ type exchange struct {
 	primary attempt
 	hedges  []*attempt
 	next    *attempt        // the hedge that WithHedgeRequest has made, until it is sent
-	again   bool            // the request may be sent again: see send
+	again   bool            // send may send the request a second time
 	may     call.HTTPOption // see begin
 	open    atomic.Bool     // the primary has the headers of a stream, and no answer yet
 
@@ -294,9 +294,8 @@ type copied struct {
 	of *http.Response
 }
 
-// free adds waits or raced to the attempt's notes, and reports whether it has both. Then free reads the
-// response ahead, because the transport may limit its connections, and a hedge may wait for that of the
-// attempt.
+// free adds waits or raced to the attempt's notes, and reports whether they have both. If so, free reads
+// the response ahead: if the transport limits its connections, a hedge may wait for the attempt's.
 func (a *attempt) free(note int32) (both bool) {
 	was := a.notes.Or(note)
 	if both = was|note == waits|raced; both && was != waits|raced && a.isCopied() {
@@ -319,8 +318,8 @@ const (
 )
 
 // send sends the request through rt and waits for the response. If package net/http cancels a loser
-// as its response arrives, it may fail the next request on that connection, with the loser's cause.
-// Such a request is sent again if it may be.
+// as its response arrives, it may fail the next request on that connection, with the loser's cause. If
+// again is set, send then sends its request again.
 func (a *attempt) send(rt http.RoundTripper) {
 	defer a.arrival.Or(returned)
 	a.res, a.err = rt.RoundTrip(a.req)
@@ -341,9 +340,9 @@ const (
 
 func (a *attempt) responseBegins() { a.arrival.Or(begun) }
 
-// lose cancels the attempt, but a loser whose response begins to arrive a moment later: package net/http
-// may put its connection into the pool before it notices the end of the context, and would then fail the
-// next request on it.
+// lose cancels the attempt. If it is a loser and its response has begun to arrive, lose cancels it after
+// arrives: package net/http may put the connection into the pool before it notices the end of the
+// context, and would then fail the next request on it.
 func (a *attempt) lose(cause error, cancel context.CancelCauseFunc) {
 	if cause == rpc.ErrLost && a.arrival.Load() == begun {
 		time.AfterFunc(arrives, func() { cancel(cause) })
@@ -352,7 +351,7 @@ func (a *attempt) lose(cause error, cancel context.CancelCauseFunc) {
 	cancel(cause)
 }
 
-// arrives is the time in which the headers of a response that has begun arrive.
+// arrives is the time that the headers of a response take once they have begun to arrive.
 const arrives = time.Millisecond
 
 // settle is called when the answer is known, and for a loser. The second call closes the response.

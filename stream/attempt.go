@@ -97,7 +97,7 @@ func (m *streamAttempt) awaitGoal() error {
 		}
 		// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
 		// message, if a retry interceptor below this one has opened another stream. Headers from another
-		// destination may come before its refusal: see call.Failure.
+		// destination may come before its refusal, which ends no call: see rule 2 in docs/rules.md.
 	}
 	if m.recvErr == nil {
 		if m.into == nil {

@@ -126,14 +126,14 @@ func (k *contest) begin(into any) (was any) {
 // conclude takes the outcome of the race. was is the content of into before the race.
 func (k *contest) conclude(out race.Result, winner *streamAttempt, into, was any) {
 	c := k.stream
-	// Otherwise the message is to come.
+	// If the headers of the primary ended an untouched race, the first message ends the call later.
 	if err := out.Err; out.Untouched && (err != nil || c.primary.goal == firstMessage) {
 		c.end(call.Completion{Err: err, Age: c.age(), AskedAt: k.askedAt, Trailer: out.Trailer})
 	}
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
 	}
-	if winner != &c.primary || into != nil { // it lost, or is the caller's
+	if winner != &c.primary || into != nil { // the primary lost, or the message is the caller's
 		c.primary.into = nil
 	}
 	switch {
@@ -185,7 +185,7 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.phase = settled
 	finish := m.results.Choose(false)
 	c.chosen.Store(m)
-	if m != &c.primary { // whose stream would stay in memory until this one ends
+	if m != &c.primary { // the primary's stream would stay in memory until the hedge's ends
 		c.primary.ClientStream, c.primary.results = m.ClientStream, nil
 	}
 	c.kept.Swap(nil).Free() // after the store, see keep; no hedge is being prepared

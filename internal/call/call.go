@@ -24,9 +24,9 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// An interceptor calls Begin, then Inspect with the request. If Hedged is set, it races attempts by
-// the Plan, with the Call as the race's policy, and the race calls Ended. The interceptor must call
-// End after an untouched race, and for a call without a race.
+// A door (an interceptor, hedgehttp or hedge.Do) calls Begin, then Inspect with the request. If Hedged
+// is set, it races attempts by the Plan, with the Call as the race's policy, and the race calls Ended.
+// The door must call End after an untouched race, and for a call without a race.
 type Call struct {
 	Context     context.Context
 	destination // of the primary, and of hedges without one of their own

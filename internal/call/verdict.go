@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// Judge implements [race.Policy]. The meaning of an end is decided here, once: the race, the throttle, the
+// Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle, the
 // guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	e := c.Failure(n, end.Err, end.Trailer)
@@ -59,7 +59,8 @@ func (c *Call) accepts(end race.End) bool {
 	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
 
-// Failure is verdict, and tells the limit of resets at the attempt's destination of a failure.
+// Failure is verdict. It also reports a failure to the limit of resets at the attempt's destination: see
+// [race.Event].Cut.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	e := c.verdict(n, err, trailer)
 	if !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now()) {
@@ -68,7 +69,8 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// verdict returns the meaning of the status of attempt n. Package hedgehttp translates statuses of HTTP.
+// verdict returns the meaning of the status of attempt n. Package hedgehttp translates HTTP statuses
+// before.
 //
 //	status                              End       besides
 //	OK                                  OK        Answers

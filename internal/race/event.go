@@ -152,6 +152,7 @@ type Report struct {
 	Attempts [MaxAttempts]AttemptReport // the primary at 0, hedge n at n; zero beyond Hedges
 }
 
+// AttemptReport is the record of one attempt.
 type AttemptReport struct {
 	SentAt time.Duration
 	// Event is how the attempt ended before the report was delivered, at EndedAt and with Err, a status

@@ -11,9 +11,10 @@ type Policy interface {
 	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to now, valid
 	// during the call. Calls of Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *Report) Event
-	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is called
-	// once for an attempt, on the attempt's goroutine, and the call waits for it while the race is
-	// undecided, as open reports. It is not called for a primary's success unless Rules.Judged is set.
+	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is
+	// called once for an attempt, on the attempt's goroutine. open reports whether the race is
+	// undecided; the call then waits for Judge. It is not called for a primary's success unless
+	// Rules.Judged is set.
 	Judge(n int, end End, open bool) Event
 	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
 	// [Result.Untouched] is set. The report is valid during the call.

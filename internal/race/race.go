@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
+// Plan is the plan of one race: its rules, and when its first hedge is due.
 type Plan struct {
 	Rules
 	// Start is the time at which the call began. All ages count from it.
@@ -195,7 +196,7 @@ func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
 		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}, report: &Report{}}
 		x.hedges[0] = &hedge{cancel: r.cancelPrimary}
-		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // begin has armed the timer
+		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // Begin has armed the timer
 		x.report.Attempts[0].SentAt = r.plan.From
 		r.runner = x
 	}
@@ -232,7 +233,7 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	return true
 }
 
-// GiveUp ends a race after the end of its primary, as the end of the caller's deadline does: hedges in
+// GiveUp ends a race in which the primary has ended, as the end of the caller's deadline does: hedges in
 // flight are canceled. Once the race is decided, GiveUp is a no-op. It must be called after a hedge
 // was prepared, and may be called on any goroutine.
 func (r *Race) GiveUp() { r.ensureRunner().handle(Event{Kind: CallerGone}, context.DeadlineExceeded) }

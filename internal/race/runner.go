@@ -80,7 +80,7 @@ func (x *runner) checkCaller() {
 	if !x.machine.decided && !x.machine.gone {
 		cancel = x.step(Event{Kind: CallerGone}, err).Cancel
 	}
-	if cancel != 0 { // Commit is on another goroutine than the call, which must not return meanwhile
+	if cancel != 0 { // the call must not return before: Commit may run on another goroutine
 		x.guests++
 		defer x.leave()
 	}

@@ -16,8 +16,8 @@ const (
 	markEvery = time.Minute
 )
 
-// recent tracks the recent outcomes of the callers of a method. Calls that teach the learner cost nothing
-// here: their latencies are in its window, and it causes the samples.
+// recent tracks the recent outcomes of the callers of a method. Calls that teach the learner cost
+// nothing here: the learner's window has their latencies, and the learner causes the samples.
 type recent struct {
 	due atomic.Int64 // the next sample, after the registry's origin
 	// untaught has the latencies that callers got and the learner's window lacks: of calls that a
@@ -38,8 +38,9 @@ type mark struct {
 // Sample describes a method at a moment, and since the sample before.
 type Sample struct {
 	At time.Time `json:"at"`
-	// Tail is stats.Recent.P99, and Unhedged an estimate without hedging. They are 0 if no call was
-	// answered lately, and Unhedged if none taught its latency.
+	// Tail is stats.Recent.P99; 0 if no call was answered within the window. Unhedged is the p99 of
+	// primaries, where a primary that was cut short counts with its age; 0 without a primary that
+	// answered.
 	Tail, Unhedged time.Duration
 	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate, and Failed the
 	// share of failed calls. Known reports whether there was a call since.
