@@ -63,7 +63,7 @@ func TestHandler_Formats(t *testing.T) {
 		s := hedgetest.All(t)
 		h := debug.Handler(s)
 		for range 110 {
-			calls(t, s, "dns:///shop:443", "/shop.Items/Get", 40)
+			calls(t, s, "dns:///shop:443", "/shop.Items/Get", 400)
 			time.Sleep(7 * time.Second)
 		}
 		row := s.Methods()[0]
@@ -93,12 +93,16 @@ func TestHandler_Formats(t *testing.T) {
 			t.Errorf("%d samples, the first %v ago", len(m.History), time.Since(m.History[0].At))
 		}
 		for _, sample := range m.History[1:] {
-			if sample.Tail == 0 || sample.Unhedged == 0 || sample.Load < 0 || sample.Load > 0.2 {
-				t.Errorf("the history has %+v, want both tails, and a load up to .2", sample)
+			if sample.Tail == 0 || sample.Load < 0 || sample.Load > 0.2 {
+				t.Errorf("the history has %+v, want a tail, and a load up to .2", sample)
 			}
 		}
+		// Without hedging p99 is 64 ms. Primaries alone, some of them cut short, show 20.
+		if last := m.History[len(m.History)-1]; last.Unhedged < 50*ms || last.Unhedged > 80*ms {
+			t.Errorf("the curve without hedging ends at %v, want 50 to 80 ms", last.Unhedged)
+		}
 		says(t, get(h, "", "*/*").Body.String(), // as curl asks
-			"\ndns:///shop:443\n\n  /shop.Items/Get\n    "+m.Sentence+"\n", "calls ", "4,400")
+			"\ndns:///shop:443\n\n  /shop.Items/Get\n    "+m.Sentence+"\n", "calls ", "44,000")
 		html := get(h, "", "text/html,application/xhtml+xml,*/*;q=0.8").Body.String()
 		if strings.Count(html, "<polyline") < 4 || !strings.Contains(html, m.Sentence) ||
 			strings.Contains(html, "http://") || strings.Contains(html, "https://") {

@@ -38,9 +38,8 @@ type mark struct {
 // Sample describes a method at a moment, and since the sample before.
 type Sample struct {
 	At time.Time `json:"at"`
-	// Tail is stats.Recent.P99; 0 if no call was answered within the window. Unhedged is the p99 of
-	// primaries, where a primary that was cut short counts with its age; 0 without a primary that
-	// answered.
+	// Tail is stats.Recent.P99, and Unhedged is stats.Choice.UnhedgedTail. They are 0 if no call was
+	// answered within the window, and Unhedged if it is unknown or no primary answered.
 	Tail, Unhedged time.Duration
 	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate, and Failed the
 	// share of failed calls. Known reports whether there was a call since.
@@ -122,8 +121,8 @@ func (m *Method) keep(now time.Time, s *stats.Counts) {
 	before := &h.rows[samples-1]
 	row := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway, failed: s.Failed}
 	row.Tail = m.tail(now, s)
-	if row.Tail > 0 && m.Learner.Answered(now, nil).Total() > 0 {
-		row.Unhedged, _ = m.Learner.Snapshot(now).Quantile(0.99)
+	if e := m.Learner.Estimate(); row.Tail > 0 && e != nil && e.Choice != nil && m.Learner.Answered(now, nil).Total() > 0 {
+		row.Unhedged = e.Choice.UnhedgedTail
 	}
 	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
 		more := stats.Counts{Calls: row.calls - before.calls, Hedges: row.hedges - before.hedges,
