@@ -359,10 +359,10 @@ func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 	s := hedgetest.All(t)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
-	for ; r.Dropped < 3; r.Dropped++ {
+	for dropped := range 3 {
 		admitted := c.Admit(1, 1, &r).Kind == race.Admitted
 		if tokens := s.Methods()[0].Tokens; !admitted || tokens >= 1 {
-			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", r.Dropped, admitted, tokens)
+			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", dropped, admitted, tokens)
 		}
 	}
 	r.Attempts[0] = race.AttemptReport{Event: race.Event{Kind: race.Ended}, EndedAt: ms}

@@ -136,9 +136,6 @@ type Report struct {
 	TurnedAway int // hedges that their servers turned away before the decision: see [Event.TurnedAway]
 	Failovers  int // hedges that were due because another attempt had failed
 	Rejected   int // attempts that ended with a rejected answer
-	// Dropped counts hedges admitted but not sent: the race was over, or the request could not be
-	// copied.
-	Dropped int
 	// Failover means that the hedge that Admit considers is due because an attempt failed: see
 	// [Event].Failover.
 	Failover bool

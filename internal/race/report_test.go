@@ -34,9 +34,6 @@ func reports(h history) (r, recorded race.Report) {
 				r.Failovers++
 			}
 		}
-		if o.a.Drop > 0 {
-			r.Dropped++
-		}
 		r.NotReplayable = r.NotReplayable || o.e.Kind == race.NotReplayable
 		if o.e.Kind == race.CallerGone && !f.decided {
 			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled

@@ -141,9 +141,6 @@ func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Dura
 			r.Failovers++
 		}
 	}
-	if a.Drop > 0 {
-		r.Dropped++
-	}
 	if a.Decided {
 		r.DecidedAt, r.Winner = now, int(a.Winner)
 		for n := range r.Hedges + 1 {
