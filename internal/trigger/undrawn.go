@@ -12,7 +12,7 @@ import (
 
 const (
 	lateBy        = 16   // age at which a withheld hedge is sent, in ages at which it was withheld
-	withheld      = 0.1  // share of due hedges of a busy method that are withheld at first
+	withheld      = 1e-3 // share of a busy method's calls of which the hedge is withheld at first
 	busy          = 3000 // calls per window of a busy method
 	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
 	enoughUndrawn = 30   // undrawn calls known, from which on no hedge is withheld
@@ -83,12 +83,12 @@ func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, to time.Duration
 // withholds returns the share of due hedges to withhold: none while hedges do not change the tail, and
 // fewer the rarer calls are, because a client of few calls would lose much and learn little.
 func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) float64 {
-	if due < 1-reported {
+	if due < 1-reported || known >= enoughUndrawn {
 		return 0
 	}
 	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
 	rate := min(float64(l.schedule.learned.Load())/windows/busy, 1)
-	return withheld * rate * rate * max(1-float64(known)/enoughUndrawn, 0)
+	return withheld / due * rate * rate
 }
 
 // unhedged is the latency of calls without hedging.
