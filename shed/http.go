@@ -77,22 +77,22 @@ const sniffed = 512
 // Unwrap is for [http.ResponseController].
 func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
-// Optional methods of a server's response. A handler that asks for one learns what its client's
-// connection can do.
-type (
-	flusher struct {
-		http.Flusher
-		of http.ResponseWriter
-	}
-	hijacker struct {
-		http.Hijacker
-		leave func()
-	}
-	notifier interface{ CloseNotify() <-chan bool }
-)
-
 // FlushError is for [http.ResponseController].
-func (f flusher) FlushError() error { return http.NewResponseController(f.of).Flush() }
+func (h *httpHedge) FlushError() error { return http.NewResponseController(h.ResponseWriter).Flush() }
+
+// CloseNotify implements http.CloseNotifier, which is deprecated, but which gin expects.
+func (h *httpHedge) CloseNotify() <-chan bool {
+	if server, ok := h.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return server.CloseNotify()
+	}
+	return make(chan bool)
+}
+
+// hijacker is the connection of a hedge, which is not in flight once the connection is hijacked.
+type hijacker struct {
+	http.Hijacker
+	leave func()
+}
 
 // Hijack implements [http.Hijacker].
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -103,117 +103,29 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// asServed returns the response with the optional methods that the server's has.
+// asServed returns the response as a [http.Flusher] and a [http.Hijacker] if the server's is one: a
+// handler that asks for one learns what its client's connection can do.
 func (h *httpHedge) asServed() http.ResponseWriter {
-	const flushes, hijacks, pushes, notifies = 1, 2, 4, 8
-	can := 0
-	has := func(ok bool, bit int) {
-		if ok {
-			can |= bit
-		}
-	}
-	f, ok := h.ResponseWriter.(http.Flusher)
-	has(ok, flushes)
-	c, ok := h.ResponseWriter.(http.Hijacker)
-	has(ok, hijacks)
-	push, ok := h.ResponseWriter.(http.Pusher)
-	has(ok, pushes)
-	gone, ok := h.ResponseWriter.(notifier)
-	has(ok, notifies)
-	flush, hijack := flusher{f, h.ResponseWriter}, hijacker{c, h.leave}
-	switch can {
+	flush, flushes := h.ResponseWriter.(http.Flusher)
+	conn, hijacks := h.ResponseWriter.(http.Hijacker)
+	hijack := hijacker{conn, h.leave}
+	switch {
+	case flushes && hijacks:
+		return struct {
+			*httpHedge
+			http.Flusher
+			hijacker
+		}{h, flush, hijack}
 	case flushes:
 		return struct {
 			*httpHedge
-			flusher
+			http.Flusher
 		}{h, flush}
 	case hijacks:
 		return struct {
 			*httpHedge
 			hijacker
 		}{h, hijack}
-	case flushes | hijacks:
-		return struct {
-			*httpHedge
-			flusher
-			hijacker
-		}{h, flush, hijack}
-	case pushes:
-		return struct {
-			*httpHedge
-			http.Pusher
-		}{h, push}
-	case flushes | pushes:
-		return struct {
-			*httpHedge
-			flusher
-			http.Pusher
-		}{h, flush, push}
-	case hijacks | pushes:
-		return struct {
-			*httpHedge
-			hijacker
-			http.Pusher
-		}{h, hijack, push}
-	case flushes | hijacks | pushes:
-		return struct {
-			*httpHedge
-			flusher
-			hijacker
-			http.Pusher
-		}{h, flush, hijack, push}
-	case notifies:
-		return struct {
-			*httpHedge
-			notifier
-		}{h, gone}
-	case flushes | notifies:
-		return struct {
-			*httpHedge
-			flusher
-			notifier
-		}{h, flush, gone}
-	case hijacks | notifies:
-		return struct {
-			*httpHedge
-			hijacker
-			notifier
-		}{h, hijack, gone}
-	case flushes | hijacks | notifies:
-		return struct {
-			*httpHedge
-			flusher
-			hijacker
-			notifier
-		}{h, flush, hijack, gone}
-	case pushes | notifies:
-		return struct {
-			*httpHedge
-			http.Pusher
-			notifier
-		}{h, push, gone}
-	case flushes | pushes | notifies:
-		return struct {
-			*httpHedge
-			flusher
-			http.Pusher
-			notifier
-		}{h, flush, push, gone}
-	case hijacks | pushes | notifies:
-		return struct {
-			*httpHedge
-			hijacker
-			http.Pusher
-			notifier
-		}{h, hijack, push, gone}
-	case flushes | hijacks | pushes | notifies:
-		return struct {
-			*httpHedge
-			flusher
-			hijacker
-			http.Pusher
-			notifier
-		}{h, flush, hijack, push, gone}
 	}
 	return h
 }
