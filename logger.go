@@ -27,7 +27,7 @@ import (
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //	WARN  too many methods            target, limit
-//	WARN  pattern unused              pattern, nearest
+//	WARN  pattern unused              pattern
 //	INFO  hedging paused              by
 //	INFO  hedging resumed
 //	INFO  options updated             added, removed

@@ -130,7 +130,7 @@ type view struct {
 	Recent        stats.Counts  `json:"recent"` // the sum of stats.Method.Recent: Calls and Failed only
 	Methods       []row         `json:"methods"`
 	// Unused are the patterns of the options that match nothing in use, ten at most.
-	Unused []settings.Unused `json:"unused,omitempty"`
+	Unused []string `json:"unused,omitempty"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
 	NotShown int64  `json:"not_shown"`
 	Filter   string `json:"filter,omitempty"`

@@ -36,7 +36,7 @@ func TestLogger_Changes(t *testing.T) {
 			{"a wrong pattern", update(reads("/shop.Catlog/*")), []string{
 				`level=INFO msg="options updated" added="[WithReadOnlyMethods(\"/shop.Catlog/*\")]" ` +
 					`removed="[WithReadOnlyMethods(\"/shop.Catalog/*\")]"`,
-				`level=WARN msg="pattern unused" pattern=/shop.Catlog/* nearest=/shop.Catalog/Get`}},
+				`level=WARN msg="pattern unused" pattern=/shop.Catlog/*`}},
 			{"the same", update(reads("/shop.Catlog/*")), nil},
 			{"other options", update(reads("/shop.Catlog/*"), hedge.WithOff(true), hedge.WithBudgetPercent(5)), []string{
 				`level=INFO msg="options updated" added="[WithOff(true) WithBudgetPercent(5)]"`}},
@@ -75,7 +75,7 @@ func TestLogger_UnusedPatterns(t *testing.T) {
 			hedgetest.Call(t, s, target, "/shop.Items/Get", ms)
 			time.Sleep(time.Minute)
 		}
-		const want = `level=WARN msg="pattern unused" pattern=/shop.Items/Gte nearest=/shop.Items/Get`
+		const want = `level=WARN msg="pattern unused" pattern=/shop.Items/Gte`
 		if got := strings.Join(l.lines(), "\n"); got != want {
 			t.Errorf("logged\n%s\nwant\n%s", got, want)
 		}

@@ -58,26 +58,20 @@ func (r *Registry) reportUnused(c, old *settings.Config) {
 	if len(c.Traces) == 0 {
 		return
 	}
-	n := 0
-	for _, u := range r.Unused() {
-		if old != nil && old.HasPattern(u.Pattern) {
-			continue
-		}
-		if n++; n > maxUnused {
-			break
-		}
-		attrs := []any{"pattern", u.Pattern}
-		if u.Nearest != "" {
-			attrs = append(attrs, "nearest", u.Nearest)
-		}
+	unused := r.Unused()
+	if old != nil {
+		before := old.Patterns()
+		unused = slices.DeleteFunc(unused, func(p string) bool { return slices.Contains(before, p) })
+	}
+	for _, p := range unused[:min(len(unused), maxUnused)] {
 		settings.Emit(c.Traces, settings.Record{Level: slog.LevelWarn, Message: "pattern unused",
-			Attrs: attrs})
+			Attrs: []any{"pattern", p}})
 	}
 }
 
 // Unused returns the patterns of the configuration in force that match nothing in use; nil before the
 // first call.
-func (r *Registry) Unused() []settings.Unused {
+func (r *Registry) Unused() []string {
 	if !r.Made() {
 		return nil
 	}

@@ -174,3 +174,36 @@ func (c *Config) apply(rules []Rule) *Config {
 	}
 	return &with
 }
+
+// Unused returns the patterns that match none of the methods, given as pairs of target and method, and
+// the patterns of targets that match none of their targets.
+func (c *Config) Unused(methods [][2]string) []string {
+	used, targets := map[string]bool{}, map[string]bool{}
+	for _, m := range methods {
+		targets[m[0]] = true
+		n := parseName(m[1], IsHTTP(m[0]))
+		for p := range c.Index.near(n.path(n.samples[0])) {
+			used[p.text] = used[p.text] || p.covers(n)
+		}
+	}
+	for target := range targets {
+		for _, rule := range c.TargetRules {
+			used[rule.Pattern] = used[rule.Pattern] || matchName(rule.Pattern, target)
+		}
+	}
+	return slices.DeleteFunc(c.Patterns(), func(p string) bool { return used[p] })
+}
+
+// Patterns returns the patterns of all options, sorted, each once.
+func (c *Config) Patterns() (all []string) {
+	for _, patterns := range c.Index.byPrefix {
+		for _, p := range patterns {
+			all = append(all, p.text)
+		}
+	}
+	for _, rule := range c.TargetRules {
+		all = append(all, rule.Pattern)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

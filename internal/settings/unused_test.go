@@ -21,10 +21,8 @@ func TestUnused(t *testing.T) {
 	}
 	got := c.Unused([][2]string{{"dns:///shop:443", "/shop.Catalog/Get"}, {"dns:///shop:443", "/shop.Items/Get"},
 		{"dns:///shop:443", "/shop.Items/List"}, {"http://shop", "GET /items/{id}"}})
-	want := []settings.Unused{{"/other.Svc/*", ""}, {"/shop.Catlog/*", "/shop.Catalog/Get"},
-		{"/shop.Items/Gat", "/shop.Items/Get"}, {"/shop.Items/Lst", "/shop.Items/List"},
-		{"/shop.Items/Put", "/shop.Items/Get"}, {"GET /itms/{id}", "GET /items/{id}"},
-		{"dns:///shpo:443", "dns:///shop:443"}}
+	want := []string{"/other.Svc/*", "/shop.Catlog/*", "/shop.Items/Gat", "/shop.Items/Lst", "/shop.Items/Put",
+		"GET /itms/{id}", "dns:///shpo:443"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
