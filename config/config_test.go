@@ -134,8 +134,6 @@ func TestParse_Errors(t *testing.T) {
 		{`{"trigger": {"fixed": "1s", "percentile": 0.5}}`, "(line 1:29)"},
 		{`{"trigger": {"fixed": "soon"}}`, `trigger.fixed: "soon" is not a duration`},
 		{`{"warmup": {"calls": 3, "delay": ""}}`, `warmup.delay: "" is not a duration`},
-		{`{"serviceConfig": {"a": ` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
-			"WithServiceConfig: JSON: must not be nested deeper than 100 levels"},
 		{`{"hedgeLimit": {"per": "1m"}}`, "WithHedgeLimit(0, 1m0s)"},
 		{`{"methods": "/s/M"}`, "(line 1:13)"},
 		{`{"methods": ["Get"]}`, `WithMethods("Get")`},

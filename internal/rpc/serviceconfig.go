@@ -78,15 +78,8 @@ type (
 	}
 )
 
-// maxDepth bounds the nesting of a service config: the time and memory to read one grow with its
-// square.
-const maxDepth = 100
-
 // ParseServiceConfig reads a service config. An error names the method, the field and the value.
 func ParseServiceConfig(js string) (*ServiceConfig, error) {
-	if depth(js) > maxDepth {
-		return nil, fmt.Errorf("JSON: must not be nested deeper than %d levels", maxDepth)
-	}
 	var raw rawConfig
 	err := json.Unmarshal([]byte(js), &raw)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // which names a type of this package
@@ -111,26 +104,6 @@ func ParseServiceConfig(js string) (*ServiceConfig, error) {
 		return nil, err
 	}
 	return c, conn.Close() // a client without calls has not connected
-}
-
-// depth returns the number of levels of objects and lists.
-func depth(js string) (deepest int) {
-	level, text := 0, false
-	for i := 0; i < len(js); i++ {
-		switch c := js[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			level++
-			deepest = max(deepest, level)
-		case c == '}' || c == ']':
-			level--
-		}
-	}
-	return deepest
 }
 
 func (c *ServiceConfig) add(m rawMethod) error {
