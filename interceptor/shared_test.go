@@ -98,7 +98,7 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 		form   func(header *metadata.MD) grpc.CallOption
 		hedged bool
 	}{
-		{name: "pointer", hedged: true,
+		{name: "pointer",
 			form: func(h *metadata.MD) grpc.CallOption { return &grpc.HeaderCallOption{HeaderAddr: h} }},
 		{name: "embedded header",
 			form: func(h *metadata.MD) grpc.CallOption { return headerInside{grpc.HeaderCallOption{HeaderAddr: h}} }},

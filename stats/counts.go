@@ -42,8 +42,8 @@ type Counts struct {
 	// and reason. A hedge in BudgetExhausted, NotReady, Guarded, ResetsSpent or ClientBusy is held back:
 	// it is retried while its call lasts.
 
-	// UnknownOption is the number of calls that cannot be hedged because the type of a call option
-	// embeds an option of gRPC other than grpc.EmptyCallOption: attempts could not share it.
+	// UnknownOption is the number of calls that cannot be hedged because a call option points to an
+	// option of gRPC, or its type embeds one other than grpc.EmptyCallOption: attempts could not share it.
 	UnknownOption int64
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64

@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -16,7 +17,7 @@ import (
 type Options struct {
 	Codec *Codec // that the options choose; nil for gRPC's own
 
-	// Unknown means that attempts cannot share an option: see [form].
+	// Unknown means that attempts cannot share an option: see isKnown.
 	Unknown bool
 	// Writes means that an option writes to a variable, or is an OnFinish.
 	Writes bool
@@ -37,12 +38,9 @@ type variable struct {
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
 	o := Options{caller: slices.Clip(opts)}
-	for i := range opts {
-		var known bool
-		if opts[i], known = plain(opts[i]); !known {
-			o.Unknown = true
-		}
-		switch opt := opts[i].(type) {
+	for _, opt := range opts {
+		o.Unknown = o.Unknown || !isKnown(opt)
+		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
 			o.take(variable{header: *opt.HeaderAddr})
 		case grpc.TrailerCallOption:
@@ -224,4 +222,57 @@ func (r *Results) fill(variables []variable) {
 			next++
 		}
 	}
+}
+
+var (
+	callOption  = reflect.TypeFor[grpc.CallOption]()
+	emptyOption = reflect.TypeFor[grpc.EmptyCallOption]()
+
+	known sync.Map // reflect.Type → whether attempts can share options of the type
+)
+
+// isKnown reports whether attempts can share an option: one of gRPC's own, or one without an effect in
+// gRPC. gRPC calls unexported methods of an option, so a type of another package must embed an option.
+// If it embeds grpc.EmptyCallOption, gRPC does nothing with it. Any other embedded option has an effect
+// that hedging cannot see: it may write to the caller's memory, or choose a codec.
+func isKnown(opt grpc.CallOption) bool {
+	switch opt.(type) {
+	case nil: // gRPC panics
+		return false
+	case grpc.StaticMethodCallOption, grpc.FailFastCallOption, grpc.MaxRecvMsgSizeCallOption,
+		grpc.MaxSendMsgSizeCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption: // usual: saves the lookup
+		return true
+	}
+	t := reflect.TypeOf(opt)
+	if is, ok := known.Load(t); ok {
+		return is.(bool)
+	}
+	is := isOwn(t) || isEmpty(t, 0)
+	known.Store(t, is)
+	return is
+}
+
+func isOwn(t reflect.Type) bool { return t.PkgPath() == emptyOption.PkgPath() }
+
+// isEmpty reports whether all options that a struct, or the struct that a pointer points to, embeds
+// are grpc.EmptyCallOption or embed only that. It follows at most eight levels: a type may embed a
+// pointer to itself.
+func isEmpty(t reflect.Type, level int) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == emptyOption {
+		return true
+	}
+	if t.Kind() != reflect.Struct || isOwn(t) || level > 8 {
+		return false
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		isOption := f.Anonymous && (f.Type.Implements(callOption) || reflect.PointerTo(f.Type).Implements(callOption))
+		if isOption && !isEmpty(f.Type, level+1) {
+			return false
+		}
+	}
+	return true
 }
