@@ -3,7 +3,6 @@ package balancer_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -69,31 +68,9 @@ func connect(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler,
 	return testpb.NewTestServiceClient(conn)
 }
 
-// kind makes a call of one reply.
-type kind func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
-	opts ...grpc.CallOption) (*testpb.Reply, error)
+type kind hedgetest.Kind
 
-var unary kind = func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
-	opts ...grpc.CallOption) (*testpb.Reply, error) {
-	return c.Unary(ctx, req, opts...)
-}
-
-var stream kind = func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request,
-	opts ...grpc.CallOption) (*testpb.Reply, error) {
-	req.Messages = 1
-	st, err := c.ServerStream(ctx, req, opts...)
-	if err != nil {
-		return nil, err
-	}
-	first, err := st.Recv()
-	for err == nil {
-		_, err = st.Recv()
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return first, err
-}
+var unary, stream kind = hedgetest.Unary, hedgetest.Stream
 
 // must makes a call that may not fail.
 func (k kind) must(t *testing.T, c testpb.TestServiceClient, id uint64, opts ...grpc.CallOption) *testpb.Reply {
@@ -105,10 +82,8 @@ func (k kind) must(t *testing.T, c testpb.TestServiceClient, id uint64, opts ...
 	return reply
 }
 
-// eachKind runs a test with unary calls and with streams, in virtual time.
 func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
-	hedgetest.Run(t, "unary", func(t *testing.T) { test(t, unary) })
-	hedgetest.Run(t, "stream", func(t *testing.T) { test(t, stream) })
+	hedgetest.EachKind(t, func(t *testing.T, k hedgetest.Kind) { test(t, kind(k)) })
 }
 
 // traffic makes the calls of a simulation. The calls may end with one of the codes.

@@ -3,7 +3,6 @@ package shed_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,17 +29,11 @@ func forwarded(ctx context.Context) context.Context {
 // ways are the ways to make a call.
 var ways = map[string]func(context.Context, *hedge.Scheduler, testpb.TestServiceClient, ...grpc.CallOption) error{
 	"unary": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient, opts ...grpc.CallOption) error {
-		_, err := c.Unary(ctx, &testpb.Request{Id: 1}, opts...)
+		_, err := hedgetest.Unary(ctx, c, &testpb.Request{Id: 1}, opts...)
 		return err
 	},
 	"stream": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient, opts ...grpc.CallOption) error {
-		st, err := c.ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1}, opts...)
-		for err == nil {
-			_, err = st.Recv()
-		}
-		if err == io.EOF {
-			err = nil
-		}
+		_, err := hedgetest.Stream(ctx, c, &testpb.Request{Id: 1}, opts...)
 		return err
 	},
 	"Do": func(ctx context.Context, s *hedge.Scheduler, c testpb.TestServiceClient, _ ...grpc.CallOption) error {

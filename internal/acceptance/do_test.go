@@ -117,17 +117,9 @@ func TestRule07_OneLife(t *testing.T) {
 	for range callers {
 		group.Go(func() {
 			for id := next.Add(1); id <= 2*calls || lost.Load() < 10 && id <= 50*calls; id = next.Add(1) {
-				r := &testpb.Request{Id: id, Messages: 2}
-				var reply *testpb.Reply
-				var err error
-				if id%2 > 0 {
-					reply, err = client.Unary(t.Context(), r)
-				} else if st, opened := client.ServerStream(t.Context(), r); opened == nil {
-					for reply, err = st.Recv(); err == nil; { // which is read to its end
-						_, err = st.Recv()
-					}
-				}
-				if err != nil && err != io.EOF || reply == nil || reply.Id != id {
+				call := []hedgetest.Kind{hedgetest.Stream, hedgetest.Unary}[id%2]
+				reply, err := call(t.Context(), client, &testpb.Request{Id: id, Messages: 2})
+				if err != nil || reply.Id != id {
 					t.Errorf("call %d: %v, %v", id, reply, err)
 					return
 				}

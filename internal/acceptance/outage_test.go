@@ -22,11 +22,11 @@ import (
 // whether calls are hedged or only measured.
 func TestRule13_WaitsForAConnectionTeachNothing(t *testing.T) {
 	for _, rate := range []int{20, 2} { // calls a second
-		for _, streamed := range []bool{false, true} {
+		for kind, call := range hedgetest.Kinds {
 			for name, opts := range map[string][]hedge.Option{
 				"hedged": nil, "unhedged": {hedge.WithMaxHedges(0)}} {
-				hedgetest.Run(t, fmt.Sprintf("%s,streamed=%t,%d per second", name, streamed, rate), func(t *testing.T) {
-					c := outageClient{streamed: streamed, gap: time.Second / time.Duration(rate), s: hedgetest.All(t, opts...)}
+				hedgetest.Run(t, fmt.Sprintf("%s,%s,%d per second", name, kind, rate), func(t *testing.T) {
+					c := outageClient{call: call, gap: time.Second / time.Duration(rate), s: hedgetest.All(t, opts...)}
 					c.start(t)
 					c.makeCalls(t, 2*time.Minute)
 					before := c.learned()
@@ -57,11 +57,11 @@ func TestRule13_WaitsForAConnectionTeachNothing(t *testing.T) {
 
 // outageClient makes calls of a server that answers after 3 ms, or 300 ms in 3% of calls.
 type outageClient struct {
-	streamed bool
-	gap      time.Duration
-	s        *hedge.Scheduler
-	cluster  *testserver.Cluster
-	client   testpb.TestServiceClient
+	call    hedgetest.Kind
+	gap     time.Duration
+	s       *hedge.Scheduler
+	cluster *testserver.Cluster
+	client  testpb.TestServiceClient
 
 	calls sync.WaitGroup
 	mu    sync.Mutex
@@ -81,12 +81,8 @@ func (c *outageClient) start(t *testing.T) {
 func (c *outageClient) makeCalls(t *testing.T, lasts time.Duration) {
 	for id := range uint64(lasts / c.gap) {
 		c.calls.Go(func() {
-			began, err := time.Now(), error(nil)
-			if request := (&testpb.Request{Id: id, Messages: 1}); !c.streamed {
-				_, err = c.client.Unary(t.Context(), request)
-			} else if st, opened := c.client.ServerStream(t.Context(), request); opened == nil {
-				_, err = st.Recv()
-			}
+			began := time.Now()
+			_, err := c.call(t.Context(), c.client, &testpb.Request{Id: id})
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.took = append(c.took, time.Since(began)); err != nil {

@@ -3,7 +3,6 @@ package acceptance_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -196,16 +195,7 @@ func (c *client) until(then time.Duration) {
 func ask(conn testpb.TestServiceClient, request *testpb.Request, streamed bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if !streamed {
-		_, err := conn.Unary(ctx, request)
-		return err
-	}
-	s, err := conn.ServerStream(ctx, request)
-	for n := 0; err == nil; n++ {
-		if _, err = s.Recv(); err == io.EOF && n == 1 {
-			return nil
-		}
-	}
+	_, err := map[bool]hedgetest.Kind{false: hedgetest.Unary, true: hedgetest.Stream}[streamed](ctx, conn, request)
 	return err
 }
 

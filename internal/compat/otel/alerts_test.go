@@ -358,7 +358,7 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 			each(250*ms, func(id uint64) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
-				_ = kinds[name[int(id%10/9)*max(1-i, 0)]](ctx, client, id)
+				_ = call(ctx, name[int(id%10/9)*max(1-i, 0)], client, id)
 			})
 		}
 		paused := hedgetest.All(t, b.telemetry(t))

@@ -142,7 +142,7 @@ func TestCounters_TwoSchedulers(t *testing.T) {
 		}
 	}
 	for n := range 3 {
-		if err := kinds["unary"](t.Context(), testpb.NewTestServiceClient(conn), 1); err != nil {
+		if err := call(t.Context(), "unary", testpb.NewTestServiceClient(conn), 1); err != nil {
 			t.Fatal(err)
 		}
 		read(float64(n + 1))

@@ -217,7 +217,7 @@ func (c *caller) cluster(t *testing.T, s *hedge.Scheduler) func(ctx context.Cont
 	return func(ctx context.Context, id int) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		return kinds["unary"](ctx, client, uint64(id))
+		return call(ctx, "unary", client, uint64(id))
 	}
 }
 

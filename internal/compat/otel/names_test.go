@@ -33,7 +33,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), b.telemetry(t))
 		_, client := stragglers(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		for n := range 16_000 {
-			if err := kinds["unary"](t.Context(), client, uint64(n)); err != nil {
+			if err := call(t.Context(), "unary", client, uint64(n)); err != nil {
 				t.Fatal(err)
 			}
 			if n > 6_000 { // before, calls are so many that hedges are withheld

@@ -3,7 +3,6 @@ package otel_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -52,21 +51,10 @@ func (b *backend) byAttempt() map[string]uint64 {
 	return counts
 }
 
-var kinds = map[string]func(context.Context, testpb.TestServiceClient, uint64) error{
-	"unary": func(ctx context.Context, c testpb.TestServiceClient, id uint64) error {
-		_, err := c.Unary(ctx, &testpb.Request{Id: id})
-		return err
-	},
-	"stream": func(ctx context.Context, c testpb.TestServiceClient, id uint64) error {
-		st, err := c.ServerStream(ctx, &testpb.Request{Id: id, Messages: 2})
-		for err == nil {
-			_, err = st.Recv()
-		}
-		if err == io.EOF {
-			return nil
-		}
-		return err
-	},
+// call makes a call of a kind with two messages.
+func call(ctx context.Context, kind string, c testpb.TestServiceClient, id uint64) error {
+	_, err := hedgetest.Kinds[kind](ctx, c, &testpb.Request{Id: id, Messages: 2})
+	return err
 }
 
 // TestOrder makes 300 calls, 24 of them won by a hedge, with the interceptors in the order of
@@ -101,7 +89,7 @@ func TestOrder(t *testing.T) {
 					grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
 			}, wrong},
 	} {
-		for kind, call := range kinds {
+		for kind := range hedgetest.Kinds {
 			t.Run(tc.name+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t,
@@ -117,7 +105,7 @@ func TestOrder(t *testing.T) {
 					testserver.ConnectT(t, conn)
 					synctest.Wait()
 					for id := range uint64(calls) {
-						if err := call(t.Context(), testpb.NewTestServiceClient(conn), id); err != nil {
+						if err := call(t.Context(), kind, testpb.NewTestServiceClient(conn), id); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -221,17 +209,17 @@ func TestOtelgrpc_Failures(t *testing.T) {
 			testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms, Code: grpccodes.Unavailable})})
 		conn := cluster.ClientT(t, b.otelgrpcOptions(s, hedgeotel.TracerProvider(b.tracers))...)
 		testserver.ConnectT(t, conn)
-		for _, call := range kinds { // its hedge fails, and then its caller gives up
+		for kind := range hedgetest.Kinds { // its hedge fails, and then its caller gives up
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			err := call(ctx, testpb.NewTestServiceClient(conn), 1)
+			err := call(ctx, kind, testpb.NewTestServiceClient(conn), 1)
 			cancel()
 			if status.Code(err) != grpccodes.DeadlineExceeded {
 				t.Errorf("the call ends with %v, want its deadline", err)
 			}
 		}
 		synctest.Wait()
-		if n, want := b.traced(), (traced{attempts: 2 * len(kinds), errors: 2 * len(kinds),
-			roots: 2 * len(kinds)}); n != want {
+		if n, want := b.traced(), (traced{attempts: 2 * len(hedgetest.Kinds), errors: 2 * len(hedgetest.Kinds),
+			roots: 2 * len(hedgetest.Kinds)}); n != want {
 			t.Errorf("%+v, want %+v", n, want)
 		}
 	})

@@ -100,7 +100,7 @@ func (b *backend) spanned(t *testing.T, client testpb.TestServiceClient, calls i
 		callers.Go(func() {
 			for n := caller; n < calls; n += 20 {
 				ctx, span := tracer.Start(t.Context(), "request")
-				if err := kinds[map[bool]string{false: "unary", true: "stream"}[n%10 == 0]](ctx, client, uint64(n)); err != nil {
+				if err := call(ctx, map[bool]string{false: "unary", true: "stream"}[n%10 == 0], client, uint64(n)); err != nil {
 					t.Error(err)
 				}
 				span.End()
