@@ -17,15 +17,16 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	claim   *claim
-	to      *destination
-	n, turn int           // see Call.Admit
-	now     time.Time     // at which it is considered
-	age     time.Duration // of the call
-	race    *race.Report  // so far
-	slow    bool          // the hedge is due because the call is slow, not because of another attempt's end
-	busy    bool          // this process is short of processor time, so the answer may lie unread
-	rescue  bool          // without the hedge the call fails, because a connection was cut
+	*attempt // n
+	to       *destination
+	limits   [6]limit
+	n, turn  int           // see Call.Admit
+	now      time.Time     // at which it is considered
+	age      time.Duration // of the call
+	race     *race.Report  // so far
+	slow     bool          // the hedge is due because the call is slow, not because of another attempt's end
+	busy     bool          // this process is short of processor time, so the answer may lie unread
+	rescue   bool          // without the hedge the call fails, because a connection was cut
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
@@ -38,9 +39,10 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{
-		Call: c, claim: &c.ensureAttempts()[n].claim, to: c.toward(n, now), n: n, turn: turn,
+		Call: c, attempt: &c.ensureAttempts()[n], to: c.toward(n, now), n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar,
 	}
+	d.limits = c.limitsOf(d.to)
 	d.slow = soFar.Rejected == 0 && !soFar.Failover
 	d.rescue = isOnlyHope(soFar, n) && isCut(soFar)
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
@@ -72,11 +74,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 			return e, why
 		}
 	}
-	e, why := unpaid(d)
-	if e.Kind != race.Admitted {
-		d.claim.settle(false)
-	}
-	return e, why
+	return d.take(d.limits[1:]) // the limits that do not cover the hedge
 }
 
 // forbidden has the reasons for which the call gets no more hedges.
@@ -88,12 +86,12 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
 	if race.MadeForHedge(d.Context) {
-		d.payment.forfeit()
+		d.budgets.forfeit()
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
-	if d.to.settings.Throttle.Throttles(d.now, d.to != &d.destination) {
-		return refuse(stats.Throttled)
+	if e, why := d.take(d.limits[:1]); e.Kind != race.Admitted {
+		return e, why
 	}
 	// An answer after the median latency would miss the deadline.
 	if deadlineNear(d.Call, d.n, d.now) {
@@ -169,30 +167,6 @@ func (d *due) noteLate() {
 	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
 		settings.Emit(d.settings.Traces, settings.SilenceNotice{Target: last.method.Target.Name, Address: silent})
 	}
-}
-
-// unpaid has the limits that do not cover the hedge. If one does not, consider settles the claim on the
-// others.
-func unpaid(d *due) (race.Event, stats.Reason) {
-	s, m, claim := d.settings, d.to.method, d.claim
-	// Hedges use up a rate limit.
-	if s.Guard && d.payment.buckets[1] != nil && !isOnlyHope(d.race, d.n) &&
-		!m.Guard.Admit(d.now, m.Traffic(), d.n, &d.hedges.ticket) {
-		return d.holdBack(stats.Guarded)
-	}
-	// WithHedgeLimit permits no more, or no reset is left for the loser, which may be the primary or
-	// the hedge. The only attempt in flight makes no loser.
-	if !d.rescue && !claim.takeResets(&d.method.Target.Resets, &m.Target.Resets, d.now) {
-		return d.holdBack(stats.ResetsSpent)
-	}
-	// The budget does not pay. It may borrow to rescue the call.
-	if keep, until := d.keep(); !claim.pay(d.payment, d.now, keep, d.rescue) {
-		if keep > 0 {
-			return holdUntil(min(retryAt(d.age, d.Delay), until)) // a slower call may need the tokens
-		}
-		return d.holdBack(stats.BudgetExhausted)
-	}
-	return admit()
 }
 
 func admit() (race.Event, stats.Reason) { return race.Event{Kind: race.Admitted}, stats.NoReason }

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/control"
-	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
@@ -46,7 +45,7 @@ type Call struct {
 	group    control.Group
 
 	class   *registry.Class // of its request; nil: none
-	payment payment
+	budgets budgets
 	http    *HTTPOption // nil for a gRPC call
 
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
@@ -63,7 +62,6 @@ type Call struct {
 // hedges is the state of a call's hedges.
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
-	ticket   guard.Ticket
 	drawn    bool
 	undrawn  time.Duration // the age at which the call was drawn or not: see draw
 	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
@@ -85,7 +83,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.destination = destination{target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Throttle != nil || s.Failover != 0
-	c.payment = payment{buckets: s.Budgets}
+	c.budgets = s.Budgets
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
@@ -144,7 +142,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 			return
 		}
 		c.why = stats.Warmup
-		c.payment.earn(c.Start, 0)
+		c.budgets.earn(c.Start, 0)
 	}
 }
 
@@ -177,7 +175,7 @@ func learnedDelay(c *Call) bool {
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
-	c.payment.earn(c.Start, c.Delay)
+	c.budgets.earn(c.Start, c.Delay)
 	c.maxHedges = s.MaxHedges
 	if c.estimate != nil {
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)

@@ -2,14 +2,12 @@ package call
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
@@ -67,9 +65,8 @@ func (c *Call) End(e Completion) {
 	if d.Race == nil {
 		d.countUnraced()
 	}
-	d.tellThrottle()
-	if c.settings.Guard && (d.Race != nil || e.Err != nil) {
-		d.reportExhausted()
+	if winner := d.winner(); winner != nil && e.Err == nil {
+		winner.settings.Throttle.Succeeded()
 	}
 	if c.Record != nil {
 		d.tellBackend()
@@ -130,15 +127,15 @@ func (d *ended) tellMethod(learned bool) {
 	}
 }
 
-// tellThrottle counts a success for the throttle of the winner's target.
-func (d *ended) tellThrottle() {
-	to, panicked := &d.call.destination, false
-	if d.Race != nil {
-		to, panicked = d.call.at(d.Race.Winner), d.Race.Panicked
+// winner returns the destination of the attempt that decided the call; nil if it panicked.
+func (d *ended) winner() *destination {
+	switch {
+	case d.Race == nil:
+		return &d.call.destination
+	case d.Race.Panicked:
+		return nil
 	}
-	if t := to.settings.Throttle; t != nil && d.Err == nil && !panicked {
-		t.Succeeded()
-	}
+	return d.call.at(d.Race.Winner)
 }
 
 // ended is a call that has ended.
@@ -168,35 +165,15 @@ func (p *primary) answered() bool {
 	return p.known && (p.err == nil || !p.gone && !p.askedLate && p.answers)
 }
 
-// reportExhausted reports RESOURCE_EXHAUSTED to the guards of the attempts' destinations, except of
-// hedges that the server turned away with a pushback.
-func (d *ended) reportExhausted() {
-	c, r := d.call, d.Race
-	if r == nil {
-		if d.outcome.Exhausted {
-			c.method.Guard.Exhausted(time.Now(), c.method.Traffic(), false)
-		}
-		return
-	}
-	var reported [race.MaxAttempts]*registry.Method
-	for n := range r.Hedges + 1 {
-		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || n > 0 && a.Pushback != race.NoPushback || !a.Exhausted {
-			continue
-		}
-		if m := c.at(n).method; !slices.Contains(reported[:n], m) {
-			reported[n] = m
-			m.Guard.Exhausted(time.Now(), m.Traffic(), n > 0)
-		}
-	}
-}
-
 // countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
 // had.
 func (d *ended) countUnraced() {
 	c := d.call
-	if d.Err != nil && !d.gone && c.TracksFailures {
-		countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
+	if d.Err != nil {
+		if !d.gone && c.TracksFailures {
+			countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
+		}
+		c.tell(heard{Event: d.outcome, over: true})
 	}
 	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
@@ -210,7 +187,7 @@ func (d *ended) countUnraced() {
 		switch {
 		case d.Age <= min(draw(c, c.Delay), c.settings.Latest):
 			s.NotDrawn++
-		case !c.payment.pretend(c.Start.Add(c.Delay)):
+		case !c.budgets.pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++
@@ -265,12 +242,12 @@ func countRace(c *Call, r *race.Report, answered bool) {
 	}
 	hedged := r.Hedges > r.TurnedAway && !r.Panicked
 	answered = answered && hedged
-	good := answered && !r.Attempts[r.Winner].End.IsRejected()
-	won := r.Winner > 0 && good
-	// If the caller gave up, the value of hedges is unknown. A failover that wins shows nothing about
-	// the hedges of slow calls, for which savings are kept.
-	if hedged && (good || !r.GaveUp) && !(won && r.Failovers > 0) {
-		c.payment.hedged(won)
+	won := answered && r.Winner > 0 && !r.Attempts[r.Winner].End.IsRejected()
+	for n := range r.Hedges + 1 {
+		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
+			// A failover that wins shows nothing about the hedges of slow calls.
+			c.tell(heard{Event: a.Event, n: n, race: r, over: true, won: won && n == r.Winner && r.Failovers == 0})
+		}
 	}
 	if answered || r.Rejected > 0 || r.LoserPanics > 0 {
 		c.method.Counters.Update(func(s *stats.Counts) {
@@ -319,10 +296,10 @@ func traceRace(c *Call, r *race.Report) {
 func catchUp(c *Call, r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || c.ensureAttempts()[n].counted || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || c.ensureAttempts()[n].told || goneBefore(c, r, n) {
 			continue
 		}
-		c.attempts[n].counted = true
+		c.attempts[n].told = true
 		countFailure(c, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
@@ -336,12 +313,9 @@ func catchUp(c *Call, r *race.Report) {
 	c.settleUnsent(r.Hedges)
 }
 
-// countFailure counts a failed attempt. For the throttle, a final status is no failure unless the
-// server wants no further attempt.
+// countFailure counts a failed attempt.
 func countFailure(c *Call, n int, e race.Event) {
-	if t := c.at(n).settings.Throttle; t != nil && (e.End == race.NonFatal || e.Pushback == race.PushbackNever) {
-		t.Failed()
-	}
+	c.tell(heard{Event: e, n: n})
 	if e.Pushback != race.NoPushback {
 		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
 	}

@@ -35,21 +35,20 @@ type Guard struct {
 type Traffic struct{ Method, Target float64 }
 
 // Ticket is the number from 0 to 1 that a hedge has drawn. The hedge may be sent if the number is below
-// the share.
+// the share. The zero Ticket has not been drawn.
 type Ticket struct {
-	hedge int
+	drawn bool
 	value float64
 }
 
-// Admit reports whether hedge n of a call may be sent at now. The call keeps the ticket k, so that
-// a hedge that is retried keeps its draw.
-func (m *Guard) Admit(now time.Time, t Traffic, n int, k *Ticket) bool {
+// Admit reports whether a hedge may be sent at now. A hedge that is retried keeps its ticket k.
+func (m *Guard) Admit(now time.Time, t Traffic, k *Ticket) bool {
 	if !m.own.watching.Load() && !m.Target.whole.watching.Load() {
 		return true
 	}
 	share := m.State(now, t).Share
-	if share < 1 && k.hedge != n {
-		*k = Ticket{n, m.tickets.Next()}
+	if share < 1 && !k.drawn {
+		*k = Ticket{true, m.tickets.Next()}
 	}
 	return share >= 1 || k.value < share
 }

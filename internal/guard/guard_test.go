@@ -309,7 +309,7 @@ func TestGuard_Concurrently(t *testing.T) {
 			for n := range 1000 {
 				now := start.Add(time.Duration(n) * second / 10)
 				traffic := guard.Traffic{Method: float64(n), Target: float64(4 * n)}
-				if m.Admit(now, traffic, 1, new(guard.Ticket)) {
+				if m.Admit(now, traffic, new(guard.Ticket)) {
 					m.Sent(now)
 				}
 				m.Exhausted(now, traffic, n%100 == 0)

@@ -112,7 +112,7 @@ func (w *world) call(m *method) {
 // hedge sends a hedge if the guard lets it pass.
 func (w *world) hedge(m *method) bool {
 	w.due++
-	if !m.Admit(w.now, w.traffic(m), 1, new(guard.Ticket)) {
+	if !m.Admit(w.now, w.traffic(m), new(guard.Ticket)) {
 		return false
 	}
 	w.sent++

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -82,6 +83,8 @@ type life struct {
 	flying  []uint8 // attempts in flight
 	used    int     // hedges that were sent and are not turned away
 	away    int     // hedges that were turned away
+	failed  [3]bool // attempts whose failure counts
+	exhaust [3]bool // attempts with a RESOURCE_EXHAUSTED that counts
 	gone    bool
 	over    bool
 	next    func(n int) int
@@ -97,12 +100,14 @@ func (l *life) step(e race.Event) race.Actions {
 	var err error
 	if e.Kind == race.Ended && e.End == race.NonFatal {
 		err = status.Error(codes.Unavailable, "")
+		l.failed[e.Attempt], l.exhaust[e.Attempt] = !decided && !l.gone, !decided && e.Exhausted
 	}
 	a := l.machine.Step(e, l.now)
 	l.report.Note(decided, e, a, err, l.now)
 	if a.Start > 0 {
 		l.used++
 		l.flying = append(l.flying, a.Start)
+		l.Sent(int(a.Start), a.Failover)
 	}
 	l.over = l.over || a.Deliver
 	return a
@@ -114,13 +119,15 @@ func (l *life) ends() {
 	n := l.flying[i]
 	l.flying = slices.Delete(l.flying, i, i+1)
 	e := race.Event{Kind: race.Ended, Attempt: n}
-	switch l.next(4) {
+	switch l.next(5) {
 	case 1:
 		e.End, e.Failover = race.NonFatal, true
 	case 2:
 		e.End, e.Pushback = race.NonFatal, race.PushbackAfter // of a hedge: turned away
 	case 3:
 		e.End = race.Panicked
+	case 4:
+		e.End, e.Exhausted = race.NonFatal, true
 	}
 	l.step(e)
 }
@@ -153,7 +160,8 @@ func (l *life) due() {
 
 // TestClaim_EveryOrder goes through every order of events of a call with two hedges, at its own target and
 // elsewhere: its hedges are admitted, sent or not, turned away, fail, win or lose. At the end, each budget
-// lacks the tokens, and each limit the resets, of the hedges that were sent, and nothing else.
+// lacks the tokens, and each limit the resets, of the hedges that were sent, and nothing else. Each
+// throttle has heard of each failure once, and each guard of one RESOURCE_EXHAUSTED.
 func TestClaim_EveryOrder(t *testing.T) {
 	for _, to := range []string{"", "dns:///elsewhere"} {
 		var path, width []int // the choices, and the number of possibilities of each
@@ -186,8 +194,8 @@ func TestClaim_EveryOrder(t *testing.T) {
 
 // claimed runs one life, and checks the balance of the limits.
 func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
-	s := hedgetest.All(t, hedge.WithMaxHedges(2), hedge.WithHedgeLimit(20, time.Hour), hedge.WithGuard(false),
-		hedge.WithMethodOptions(method, hedge.WithBudgetPercent(100)))
+	s := hedgetest.All(t, hedge.WithMaxHedges(2), hedge.WithHedgeLimit(20, time.Hour),
+		hedgetest.Throttle(10, 0.5), hedge.WithMethodOptions(method, hedge.WithBudgetPercent(100)))
 	r := (*registry.Registry)(s)
 	balance := func() (tokens [2]float64, resets [2]int) {
 		for i, of := range []string{target, "dns:///elsewhere"} {
@@ -253,5 +261,44 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 				l.away, l.report)
 		}
 	}
+	l.checkHeard(t, r, to)
 	return l.used, l.away
+}
+
+// checkHeard checks what the throttles and the guards of the two targets have heard.
+func (l *life) checkHeard(t *testing.T, r *registry.Registry, to string) {
+	now := time.Now()
+	for i, of := range []string{target, "dns:///elsewhere"} {
+		isHere := func(n int) bool { return (n > 0 && to != "") == (i == 1) }
+		m := r.Method(of, method, now)
+		tokens, heard := 10.0, guard.Guard{Target: new(guard.Shared)}
+		for n := 1; n <= l.report.Hedges; n++ {
+			if isHere(n) {
+				heard.Sent(now)
+			}
+		}
+		for told, n := false, 0; n < 3; n++ {
+			if isHere(n) && l.failed[n] {
+				tokens--
+			}
+			if isHere(n) && l.exhaust[n] && !told {
+				told = true
+				heard.Exhausted(now, m.Traffic(), n > 0)
+			}
+		}
+		if isHere(l.report.Winner) && l.report.Err == nil && !l.report.Panicked {
+			tokens = min(tokens+0.5, 10)
+		}
+		if got, _ := m.Settings().Throttle.Tokens(); got != tokens {
+			t.Fatalf("throttle %d has %v tokens, want %v: %+v", i, got, tokens, l.report)
+		}
+		for _, g := range []*guard.Guard{&m.Guard, &heard} { // a failure of a hedge makes all failures so far count
+			g.Sent(now)
+			g.Exhausted(now, m.Traffic(), true)
+		}
+		at := now.Add(6 * time.Second) // the hedges have paused, and the share has begun to grow
+		if got, want := m.Guard.State(at, m.Traffic()).Share, heard.State(at, m.Traffic()).Share; got != want {
+			t.Fatalf("guard %d lets a share of %v pass, want %v: %+v", i, got, want, l.report)
+		}
+	}
 }

@@ -1,0 +1,262 @@
+package call
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// limit holds hedges back by the state of a method or a target: see limitsOf. It keeps nothing for a
+// call.
+type limit interface {
+	// take adds the hedge's share of the limit to the hedge's claim, or returns why the hedge is not
+	// sent. The caller must then settle the claim on the other limits.
+	take(d *due) (race.Event, stats.Reason)
+	// giveBack gives back a share of a hedge that was not sent, or that its server turned away.
+	giveBack(s share, turnedAway bool)
+	// ended is called for the end of an attempt, at the times of heard.
+	ended(h heard)
+}
+
+// limitsOf returns the limits on attempts at a destination, in the order in which a hedge takes from them.
+// The first one is the throttle: see forbidden. The loser of a hedge may be at the call's own target or
+// at the destination, so each needs a reset.
+func (c *Call) limitsOf(to *destination) [6]limit {
+	own, there := &c.method.Target.Resets, &to.method.Target.Resets
+	if there == own {
+		there = nil
+	}
+	return [...]limit{
+		throttle{to.settings.Throttle},
+		guarded{to.method},
+		resets{own},
+		resets{there},
+		bucket{c.budgets[0]},
+		bucket{c.budgets[1]},
+	}
+}
+
+// take takes the shares of a hedge from limits, in their order. If one refuses, take gives the others
+// back.
+func (d *due) take(limits []limit) (race.Event, stats.Reason) {
+	for _, l := range limits {
+		if e, why := l.take(d); e.Kind != race.Admitted {
+			d.claim.settle(false)
+			return e, why
+		}
+	}
+	return admit()
+}
+
+// share is what a hedge has taken from one limit.
+type share struct {
+	of    limit
+	saved bool // a budget paid from its savings
+}
+
+// claim has the shares of one hedge. It ends exactly once: the claim of a hedge that is sent is spent,
+// unless the hedge is turned away; settle ends any other claim.
+type claim []share
+
+func (k *claim) add(s share) {
+	if *k == nil {
+		*k = make(claim, 0, 4)
+	}
+	*k = append(*k, s)
+}
+
+// settle gives the claim back.
+func (k *claim) settle(turnedAway bool) {
+	for _, s := range *k {
+		s.of.giveBack(s, turnedAway)
+	}
+	*k = (*k)[:0]
+}
+
+// heard is the end of attempt n of a call. A limit hears of an attempt that has failed before the next
+// hedge is considered, or at the end of the race. Once the race is over, it hears of each failure and
+// of the winner. It does not hear of attempts that were in flight when another one won.
+type heard struct {
+	race.Event
+	call *Call
+	n    int
+	race *race.Report // nil if the attempt is the only one
+	over bool         // the race is over
+	won  bool         // over: hedge n has answered the call, and no hedge was due because of a failure
+}
+
+// tell tells the limits how an attempt ended.
+func (c *Call) tell(h heard) {
+	h.call = c
+	for _, l := range c.limitsOf(c.at(h.n)) {
+		l.ended(h)
+	}
+}
+
+// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
+type attempts [race.MaxAttempts]attempt
+
+type attempt struct {
+	to     *destination // nil: the call's own
+	claim  claim
+	ticket guard.Ticket
+	told   bool // the limits have heard of its failure
+}
+
+// ensureAttempts returns the attempts of the call. The first call makes them. It is called before the
+// race, by Admit and at the end of the race, which do not overlap.
+func (c *Call) ensureAttempts() *attempts {
+	if c.attempts == nil {
+		c.attempts = new(attempts)
+	}
+	return c.attempts
+}
+
+// settleUnsent settles the claims of hedges that were admitted and not sent, when sent hedges were.
+func (c *Call) settleUnsent(sent int) {
+	if c.attempts != nil {
+		for n := sent + 1; n < race.MaxAttempts; n++ {
+			c.attempts[n].claim.settle(false)
+		}
+	}
+}
+
+// throttle is the throttle of a destination: no hedges while many attempts fail.
+type throttle struct{ *guard.Throttle }
+
+func (t throttle) take(d *due) (race.Event, stats.Reason) {
+	if t.Throttles(d.now, d.to != &d.destination) {
+		return refuse(stats.Throttled)
+	}
+	return admit()
+}
+
+func (throttle) giveBack(share, bool) {}
+
+// ended counts a failure at once. A final status is no failure unless the server wants no further
+// attempt. Call.End counts successes.
+func (t throttle) ended(h heard) {
+	if t.Throttle != nil && !h.over && (h.End == race.NonFatal || h.Pushback == race.PushbackNever) {
+		t.Failed()
+	}
+}
+
+// guarded is the guard of a destination: hedges use up a rate limit. Call.Sent counts the hedges.
+type guarded struct{ *registry.Method }
+
+func (g guarded) take(d *due) (race.Event, stats.Reason) {
+	if d.settings.Guard && d.budgets[1] != nil && !isOnlyHope(d.race, d.n) &&
+		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
+		return d.holdBack(stats.Guarded)
+	}
+	return admit()
+}
+
+func (guarded) giveBack(share, bool) {}
+
+// ended reports RESOURCE_EXHAUSTED once the race is over, because a failure of a hedge alone means more:
+// see [guard.Guard.Exhausted]. Of the attempts at a method, the first one counts.
+func (g guarded) ended(h heard) {
+	if !h.over || !h.call.settings.Guard || !exhausts(h.n, h.Event) {
+		return
+	}
+	for n := range h.n {
+		if a := &h.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && h.call.at(n).method == g.Method {
+			return
+		}
+	}
+	g.Guard.Exhausted(time.Now(), g.Traffic(), h.n > 0)
+}
+
+// exhausts reports whether attempt n ended with RESOURCE_EXHAUSTED, and is not a hedge that its server
+// turned away with a pushback.
+func exhausts(n int, e race.Event) bool {
+	return e.Exhausted && (n == 0 || e.Pushback == race.NoPushback)
+}
+
+// resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections; nil
+// has no limit. The only attempt in flight makes no loser.
+type resets struct{ *guard.Resets }
+
+func (r resets) take(d *due) (race.Event, stats.Reason) {
+	switch {
+	case r.Resets == nil || d.rescue:
+		return admit()
+	case !r.Admit(d.now):
+		return d.holdBack(stats.ResetsSpent)
+	}
+	d.claim.add(share{of: r})
+	return admit()
+}
+
+func (r resets) giveBack(share, bool) { r.Refund() }
+
+// ended does nothing: Call.Failure has recorded the cut, because the verdict depends on it.
+func (resets) ended(heard) {}
+
+// bucket is a budget that pays for hedges; nil takes no price.
+type bucket struct{ *budget.Bucket }
+
+// take takes the price. To rescue a call, the budget may borrow it.
+func (b bucket) take(d *due) (race.Event, stats.Reason) {
+	if b.Bucket == nil {
+		return admit()
+	}
+	keep, until := d.keep()
+	paid, saved := b.Pay(d.now, keep)
+	switch {
+	case paid || d.rescue && b.Borrow(d.now):
+		d.claim.add(share{b, saved})
+		return admit()
+	case keep > 0: // a slower call may need the tokens
+		return holdUntil(min(retryAt(d.age, d.Delay), until))
+	}
+	return d.holdBack(stats.BudgetExhausted)
+}
+
+// giveBack gives the price back; of a hedge that its server turned away, all but a tenth.
+func (b bucket) giveBack(s share, turnedAway bool) { b.Refund(s.saved, turnedAway) }
+
+// ended counts a win, for which savings are kept.
+func (b bucket) ended(h heard) {
+	if b.Bucket != nil && h.won {
+		b.Hedged(true)
+	}
+}
+
+// budgets are the budgets that pay for the hedges of a call: the method's, or nil if no rule gives the
+// method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not pay for
+// other hedges.
+type budgets [2]*budget.Bucket
+
+// earn adds the share of a call to the budgets.
+func (p budgets) earn(now time.Time, delay time.Duration) {
+	for _, b := range p {
+		if b != nil {
+			b.Earn(now, delay)
+		}
+	}
+}
+
+// forfeit takes the share of a call back.
+func (p budgets) forfeit() {
+	for _, b := range p {
+		if b != nil {
+			b.Forfeit()
+		}
+	}
+}
+
+// pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
+// pays.
+func (p budgets) pretend(now time.Time) bool {
+	if p[0] == nil {
+		return true
+	}
+	paid, _ := p[0].Pay(now, 0)
+	return paid
+}
