@@ -131,8 +131,8 @@ func steps(delay string, atOnce bool, n int) string {
 var cannot = map[stats.Reason]string{
 	stats.EarlyHeaders: "callers call Header first, and the headers arrive before the first message. " +
 		"See hedge.WithWaitForMessage.",
-	stats.UnknownOption: "a call option of theirs points to an option of gRPC, or embeds one other than " +
-		"grpc.EmptyCallOption. Pass gRPC's option itself.",
+	stats.UnknownOption: "a call option of theirs embeds an option of gRPC other than grpc.EmptyCallOption, or points " +
+		"to one. Pass gRPC's option itself.",
 	stats.NotReplayable: "their messages are not protobuf messages, or need a codec that hedging cannot use, " +
 		"or their requests exceed 1 MiB. See interceptor.Unary. hedge.Do can hedge them.",
 	stats.DeadlineNear: "their deadlines end before a hedge would answer.",
