@@ -19,14 +19,15 @@ type due struct {
 	*Call
 	*attempt // n
 	to       *destination
-	limits   [6]limit
+	limits   []limit
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
 	race     *race.Report  // so far
 	slow     bool          // the hedge is due because the call is slow, not because of another attempt's end
 	busy     bool          // this process is short of processor time, so the answer may lie unread
-	rescue   bool          // without the hedge the call fails, because a connection was cut
+	onlyHope bool          // without the hedge the call fails, because all its attempts have failed
+	rescue   bool          // onlyHope, and a connection was cut
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
@@ -44,7 +45,8 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	d.limits = c.limitsOf(d.to)
 	d.slow = soFar.Rejected == 0 && !soFar.Failover
-	d.rescue = isOnlyHope(soFar, n) && isCut(soFar)
+	d.onlyHope = isOnlyHope(soFar, n)
+	d.rescue = d.onlyHope && isCut(soFar)
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
 	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
@@ -97,7 +99,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	if deadlineNear(d.Call, d.n, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 // early has the reasons for which the call is to wait longer for the attempts that it has.
@@ -119,7 +121,7 @@ func early(d *due) (race.Event, stats.Reason) {
 	if until := time.Duration(d.turn) * min(draw(d.Call, d.age), d.settings.Latest); d.slow && d.age < until {
 		return race.Event{Kind: race.HeldBack, Until: until}, stats.NotDrawn
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 // unreachable has the reasons for which the destination cannot have the hedge now.
@@ -139,7 +141,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	if !asGRPC && d.age < turnedAway && (away || d.Record != nil && !d.Record.Spare()) {
 		return holdUntil(turnedAway)
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 // told returns the ages until which the destination of the hedge wants no attempt of the call: by its
@@ -169,7 +171,7 @@ func (d *due) noteLate() {
 	}
 }
 
-func admit() (race.Event, stats.Reason) { return race.Event{Kind: race.Admitted}, stats.NoReason }
+var admitted = race.Event{Kind: race.Admitted}
 
 // refuse gives the call no more hedges.
 func refuse(why stats.Reason) (race.Event, stats.Reason) {
@@ -259,24 +261,6 @@ func draw(c *Call, age time.Duration) time.Duration {
 		}
 	}
 	return c.hedges.until
-}
-
-// keep returns the share of the budget's reserve that must remain, and the age at which that share
-// becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice
-// the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
-// them.
-func (d *due) keep() (share float64, until time.Duration) {
-	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Auto {
-		return 0, 0
-	}
-	until = min(2*d.Delay, d.latest())
-	if deadline, ok := d.Context.Deadline(); ok {
-		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n, d.now)-d.Delay/8)
-	}
-	if d.age >= until {
-		return 0, until
-	}
-	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
 }
 
 // isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.

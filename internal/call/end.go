@@ -65,8 +65,8 @@ func (c *Call) End(e Completion) {
 	if d.Race == nil {
 		d.countUnraced()
 	}
-	if winner := d.winner(); winner != nil && e.Err == nil {
-		winner.settings.Throttle.Succeeded()
+	if e.Err == nil {
+		d.tellThrottle()
 	}
 	if c.Record != nil {
 		d.tellBackend()
@@ -127,15 +127,15 @@ func (d *ended) tellMethod(learned bool) {
 	}
 }
 
-// winner returns the destination of the attempt that decided the call; nil if it panicked.
-func (d *ended) winner() *destination {
-	switch {
-	case d.Race == nil:
-		return &d.call.destination
-	case d.Race.Panicked:
-		return nil
+// tellThrottle counts a success for the throttle of the winner's target. For other ends see limit.
+func (d *ended) tellThrottle() {
+	to, panicked := &d.call.destination, false
+	if d.Race != nil {
+		to, panicked = d.call.at(d.Race.Winner), d.Race.Panicked
 	}
-	return d.call.at(d.Race.Winner)
+	if t := to.settings.Throttle; t != nil && !panicked {
+		t.Succeeded()
+	}
 }
 
 // ended is a call that has ended.

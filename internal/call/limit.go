@@ -25,19 +25,18 @@ type limit interface {
 // limitsOf returns the limits on attempts at a destination, in the order in which a hedge takes from them.
 // The first one is the throttle: see forbidden. The loser of a hedge may be at the call's own target or
 // at the destination, so each needs a reset.
-func (c *Call) limitsOf(to *destination) [6]limit {
-	own, there := &c.method.Target.Resets, &to.method.Target.Resets
-	if there == own {
-		there = nil
+func (c *Call) limitsOf(to *destination) []limit {
+	limits := append(make([]limit, 0, 6), throttle{to.settings.Throttle}, guarded{to.method},
+		resets{&c.method.Target.Resets})
+	if there := to.method.Target; there != c.method.Target {
+		limits = append(limits, resets{&there.Resets})
 	}
-	return [...]limit{
-		throttle{to.settings.Throttle},
-		guarded{to.method},
-		resets{own},
-		resets{there},
-		bucket{c.budgets[0]},
-		bucket{c.budgets[1]},
+	for _, b := range c.budgets {
+		if b != nil {
+			limits = append(limits, bucket{b})
+		}
 	}
+	return limits
 }
 
 // take takes the shares of a hedge from limits, in their order. If one refuses, take gives the others
@@ -49,7 +48,7 @@ func (d *due) take(limits []limit) (race.Event, stats.Reason) {
 			return e, why
 		}
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 // share is what a hedge has taken from one limit.
@@ -129,10 +128,10 @@ func (c *Call) settleUnsent(sent int) {
 type throttle struct{ *guard.Throttle }
 
 func (t throttle) take(d *due) (race.Event, stats.Reason) {
-	if t.Throttles(d.now, d.to != &d.destination) {
+	if t.Throttle != nil && t.Throttles(d.now, d.to != &d.destination) {
 		return refuse(stats.Throttled)
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 func (throttle) giveBack(share, bool) {}
@@ -149,11 +148,11 @@ func (t throttle) ended(h heard) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && d.budgets[1] != nil && !isOnlyHope(d.race, d.n) &&
+	if d.settings.Guard && d.budgets[1] != nil && !d.onlyHope &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
-	return admit()
+	return admitted, stats.NoReason
 }
 
 func (guarded) giveBack(share, bool) {}
@@ -178,19 +177,19 @@ func exhausts(n int, e race.Event) bool {
 	return e.Exhausted && (n == 0 || e.Pushback == race.NoPushback)
 }
 
-// resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections; nil
-// has no limit. The only attempt in flight makes no loser.
+// resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections. The
+// only attempt in flight makes no loser.
 type resets struct{ *guard.Resets }
 
 func (r resets) take(d *due) (race.Event, stats.Reason) {
 	switch {
-	case r.Resets == nil || d.rescue:
-		return admit()
+	case d.rescue:
+		return admitted, stats.NoReason
 	case !r.Admit(d.now):
 		return d.holdBack(stats.ResetsSpent)
 	}
 	d.claim.add(share{of: r})
-	return admit()
+	return admitted, stats.NoReason
 }
 
 func (r resets) giveBack(share, bool) { r.Refund() }
@@ -198,20 +197,17 @@ func (r resets) giveBack(share, bool) { r.Refund() }
 // ended does nothing: Call.Failure has recorded the cut, because the verdict depends on it.
 func (resets) ended(heard) {}
 
-// bucket is a budget that pays for hedges; nil takes no price.
+// bucket is a budget that pays for hedges.
 type bucket struct{ *budget.Bucket }
 
 // take takes the price. To rescue a call, the budget may borrow it.
 func (b bucket) take(d *due) (race.Event, stats.Reason) {
-	if b.Bucket == nil {
-		return admit()
-	}
 	keep, until := d.keep()
 	paid, saved := b.Pay(d.now, keep)
 	switch {
 	case paid || d.rescue && b.Borrow(d.now):
 		d.claim.add(share{b, saved})
-		return admit()
+		return admitted, stats.NoReason
 	case keep > 0: // a slower call may need the tokens
 		return holdUntil(min(retryAt(d.age, d.Delay), until))
 	}
@@ -223,9 +219,27 @@ func (b bucket) giveBack(s share, turnedAway bool) { b.Refund(s.saved, turnedAwa
 
 // ended counts a win, for which savings are kept.
 func (b bucket) ended(h heard) {
-	if b.Bucket != nil && h.won {
+	if h.won {
 		b.Hedged(true)
 	}
+}
+
+// keep returns the share of the budget's reserve that must remain, and the age at which that share
+// becomes 0. The first hedge of a plan keeps all of the reserve at the delay, and nothing at twice
+// the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
+// them.
+func (d *due) keep() (share float64, until time.Duration) {
+	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Auto {
+		return 0, 0
+	}
+	until = min(2*d.Delay, d.latest())
+	if deadline, ok := d.Context.Deadline(); ok {
+		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n, d.now)-d.Delay/8)
+	}
+	if d.age >= until {
+		return 0, until
+	}
+	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
 }
 
 // budgets are the budgets that pay for the hedges of a call: the method's, or nil if no rule gives the

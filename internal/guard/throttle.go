@@ -45,11 +45,7 @@ func (t *Throttle) Failed() {
 	t.add(-1000)
 }
 
-func (t *Throttle) Succeeded() {
-	if t != nil {
-		t.add(t.MilliRatio)
-	}
-}
+func (t *Throttle) Succeeded() { t.add(t.MilliRatio) }
 
 func (t *Throttle) add(d int64) {
 	for {
