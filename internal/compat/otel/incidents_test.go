@@ -3,6 +3,7 @@ package otel_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,6 +33,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -67,6 +69,7 @@ var (
 
 	selects = hedge.WithReadOnlyMethods("/shop.Items/*")
 	early   = hedge.WithTrigger(hedge.Percentile(0.94)) // more hedges than the trigger would send
+	late    = hedge.WithTrigger(hedge.Fixed(90 * ms))   // later than stragglers
 )
 
 func always(d time.Duration, err error) attempt {
@@ -76,6 +79,13 @@ func always(d time.Duration, err error) attempt {
 // longer takes more time than usually.
 func longer(d time.Duration) attempt {
 	return func(_ int, _ bool, usually time.Duration) (time.Duration, error) { return usually + d, nil }
+}
+
+// primaries take d; hedges are as usual.
+func primaries(d time.Duration) attempt {
+	return func(_ int, hedge bool, usually time.Duration) (time.Duration, error) {
+		return either(hedge, usually, d), nil
+	}
 }
 
 // hedges take d and end with err; primaries are as usual.
@@ -131,6 +141,12 @@ var incidents = []incident{
 		alert: "HedgingWithoutWins"},
 	{target: "too-many-methods", methods: 60, options: []hedge.Option{hedge.WithMaxMethods(50)},
 		page: "These calls are of methods beyond the limit of WithMaxMethods.", log: `msg="too many methods"`},
+	{target: "dry", options: []hedge.Option{late, hedge.WithBudgetPercent(1)}, attempt: primaries(120 * ms),
+		log: `msg="hedge budget exhausted"`, alert: "HedgingBudgetDry"},
+	{target: "large-budget", options: []hedge.Option{late, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)},
+		attempt: primaries(120 * ms), alert: "HedgingOverBudget"},
+	{target: "resets", options: []hedge.Option{late, hedge.WithBudgetPercent(100), hedge.WithHedgeLimit(2, time.Hour)},
+		attempt: primaries(120 * ms), log: `msg="hedge reset limit reached"`, alert: "HedgingResetsSpent"},
 	{target: "panics", panics: true, alert: "HedgingPanics"},
 	{target: "locks", options: []hedge.Option{hedge.WithControl(20), early, hedge.WithMaxHedges(1)}, locks: true,
 		page:  "% of calls of the last ",
@@ -203,7 +219,7 @@ func (c *caller) unary(s *hedge.Scheduler) func(ctx context.Context, id int) err
 }
 
 // cluster returns a function that makes a call of one of three backends.
-func (c *caller) cluster(t *testing.T, s *hedge.Scheduler) func(ctx context.Context, id int) error {
+func (c *caller) cluster(t *testing.T, s *hedge.Scheduler, b *backend) func(ctx context.Context, id int) error {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true,
 		Script: func(a testserver.Attempt) testserver.Plan {
 			if a.Backend == 0 && c.during() {
@@ -211,7 +227,7 @@ func (c *caller) cluster(t *testing.T, s *hedge.Scheduler) func(ctx context.Cont
 			}
 			return testserver.Plan{Delay: a.Draw(testserver.DistributionT(t, "straggler"))}
 		}})
-	conn := cluster.ClientT(t, append(interceptor.DialOptions(s), otherBackend)...)
+	conn := cluster.ClientT(t, append(hedgeotel.DialOptions(s, b.plugin()), otherBackend)...)
 	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
 	return func(ctx context.Context, id int) error {
@@ -261,7 +277,7 @@ func (in *incident) run(t *testing.T) (o observed) {
 			hedge.WithLogger(slog.New(slog.NewTextHandler(log, nil)))}, in.options...)...)
 		page, c := debug.Handler(s), &caller{incident: in, began: time.Now()}
 		if c.call = c.unary(s); in.silent {
-			c.call = c.cluster(t, s)
+			c.call = c.cluster(t, s, b)
 		}
 		defer runqueue.Replace(func() time.Duration {
 			return either(in.busy && c.during(), 20*ms, 0)
@@ -323,13 +339,10 @@ func reading(scrape, name string) (sum float64, missing bool) {
 var firstSentence = regexp.MustCompile(`\n  /\S+\n    (.*)`)
 
 // TestIncidents has page, log, metrics and alerts report what callers get in each incident, and nothing
-// that is not so. Ten minutes later the page is as before.
+// that is not so. Ten minutes later the page is as before. Every query of the dashboard has an answer. The
+// metrics of HTTP are those of gRPC by other names, with alerts and a dashboard of their own.
 func TestIncidents(t *testing.T) {
 	longtest.Simulation(t)
-	rules, err := os.ReadFile("../../../otel/alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	series, fired := input{}, []string{}
 	t.Logf("| incident | callers: p99, failed of 300 | page | p99 and failures, by metrics | log, records | alert |")
 	for i := range incidents {
@@ -361,6 +374,46 @@ func TestIncidents(t *testing.T) {
 			t.Errorf("%s: ten minutes later the page is\n%s", in.target, o.later)
 		}
 	}
-	ever := `group by (alertname, grpc_target) (max_over_time(ALERTS{alertstate="firing"}[100m]))`
-	series.evaluate(t, string(rules), query{ever, over - 1, fired})
+	forHTTP := strings.NewReplacer("grpc_client", "http_client", "grpc_target", "http_hedge_target", "grpc_method",
+		"http_hedge_method", "grpc_hedge", "http_hedge")
+	renamed := input{}
+	for name, values := range series {
+		renamed[forHTTP.Replace(name)] = values
+	}
+	series.fire(t, "", "grpc_target", fired)
+	fired = slices.DeleteFunc(fired, func(alert string) bool { return strings.Contains(alert, "HedgingBackendSilent") })
+	for i := range fired {
+		fired[i] = forHTTP.Replace(fired[i])
+	}
+	renamed.fire(t, "-http", "http_hedge_target", fired)
+}
+
+// fire expects some alerts, and an answer to every query of the dashboard. The names of both files end with
+// suffix.
+func (in input) fire(t *testing.T, suffix, target string, alerts []string) {
+	t.Helper()
+	rules, err := os.ReadFile("../../../otel/alerts" + suffix + ".yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	text, err := os.ReadFile("../../../otel/dashboard" + suffix + ".json")
+	if err == nil {
+		err = json.Unmarshal(text, &dashboard)
+	}
+	if err != nil || len(dashboard.Panels) == 0 {
+		t.Fatalf("the dashboard has %d panels, %v", len(dashboard.Panels), err)
+	}
+	ever := `group by (alertname, ` + target + `) (max_over_time(ALERTS{alertstate="firing"}[100m]))`
+	queries := []query{{ever, over - 1, alerts}}
+	variables := strings.NewReplacer("$target", ".*", "$method", ".*", "$__rate_interval", "4m")
+	for _, panel := range dashboard.Panels {
+		for _, of := range panel.Targets {
+			expr := "group(count_over_time((" + variables.Replace(of.Expr) + ")[20m:1m]))"
+			queries = append(queries, query{expr, over - 1, []string{"{}"}})
+		}
+	}
+	in.evaluate(t, string(rules), queries...)
 }
