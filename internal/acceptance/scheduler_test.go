@@ -156,6 +156,8 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "in the control group", options: []hedge.Option{learning, hedge.WithControl(100)},
 			want: stats.Counts{Warmup: 1, Control: 1}},
 		{name: "After goes before selection", options: []hedge.Option{list}, call: after, want: learned},
+		{name: "After with no hedges", call: after, options: []hedge.Option{hedge.WithMaxHedges(0)}, want: stats.Counts{}},
+		{name: "After with no budget", call: after, options: []hedge.Option{hedge.WithBudgetPercent(0)}, want: stats.Counts{}},
 		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {

@@ -117,19 +117,6 @@ func TestRule12_SlowCallsKeepTheBurst(t *testing.T) {
 	}
 }
 
-// At a low rate, a token is saved up for, however long that takes.
-func TestSlowTrafficSavesForOneToken(t *testing.T) {
-	b := budget.New(2)
-	b.Spend(at(0))
-	for i := range 100 {
-		now := time.Duration(i) * time.Minute
-		b.Earn(at(now), 0)
-		if paid := b.Spend(at(now)); paid != (i%50 == 49) {
-			t.Errorf("after %d calls Spend = %v", i+1, paid)
-		}
-	}
-}
-
 // TestReserve pays for hedges that keep a share of the reserve, and then for urgent ones. No hedge
 // wins, so savings pay for none and count for none.
 func TestReserve(t *testing.T) {
@@ -187,22 +174,6 @@ func TestTimesInAnyOrder(t *testing.T) {
 			if got := b.Balance(epoch.Add(back + 4*second)); got.Burst < tc.burst[0] || got.Burst > tc.burst[1] ||
 				got.Tokens > got.Burst {
 				t.Errorf("%s: %+v, want a burst of %v", tc.name, got, tc.burst)
-			}
-		}
-	}
-}
-
-// After the share is lowered, even to 0, the tokens last for two seconds. Then one token is left.
-func TestSetPercent_HeldTokensPay(t *testing.T) {
-	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
-		for after, want := range map[time.Duration]int{0: 20, 1500 * time.Millisecond: 20, 3 * time.Second: 1} {
-			b := budget.New(100)
-			earn(b, 20, 0, 1)
-			for _, p := range percents {
-				b.SetPercent(p)
-			}
-			if paid := drain(b, after); paid < want || paid > want+want/20 {
-				t.Errorf("%v percent, after %v: %d hedges, want %d", percents, after, paid, want)
 			}
 		}
 	}

@@ -67,21 +67,6 @@ func TestSavings_Fill(t *testing.T) {
 	}
 }
 
-// TestSavings_NeedHedgesThatWin: savings pay for one hedge for each win, of which two are kept. A loss
-// or a refusal counts for nothing.
-func TestSavings_NeedHedgesThatWin(t *testing.T) {
-	b := saved(1000)
-	for _, won := range []int{0, 1, 0, 2, 10} {
-		for range won {
-			b.Hedged(true)
-		}
-		b.Hedged(false)
-		if got := drainSaved(b, afterTen); got != min(won, 2) {
-			t.Errorf("paid for %d hedges after %d wins", got, won)
-		}
-	}
-}
-
 // TestRule12_StalledHedges has a third of the hedges go to the backend that stalls, and none of
 // them ends. The burst and the savings pay in turn, so that both are used.
 func TestRule12_StalledHedges(t *testing.T) {

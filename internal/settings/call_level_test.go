@@ -112,28 +112,3 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 		}
 	}
 }
-
-// After hedges no call that an option leaves unhedged.
-func TestAfter_DoesNotOverride(t *testing.T) {
-	policy := hedge.WithServiceConfig(
-		`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
-	for _, tc := range []struct {
-		name   string
-		option hedge.Option // nil: a pause
-		delay  time.Duration
-		want   stats.Reason
-	}{
-		{name: "no hedges", option: hedge.WithMaxHedges(0), want: stats.NoHedgesConfigured},
-		{name: "no budget", option: hedge.WithBudgetPercent(0), want: stats.NoHedgesConfigured},
-		{name: "a pause", want: stats.Paused},
-		{name: "a hedgingPolicy", option: policy, delay: 3 * ms, want: stats.NoReason},
-	} {
-		s := hedgetest.All(t, tc.option)
-		if tc.option == nil {
-			s.Pause()
-		}
-		if delay, reason := perCalls[2].begin(s, "/s/M"); delay != tc.delay || reason != tc.want {
-			t.Errorf("%s: delay %v, reason %q; want %v, %q", tc.name, delay, reason, tc.delay, tc.want)
-		}
-	}
-}

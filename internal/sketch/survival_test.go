@@ -37,14 +37,6 @@ func TestSurvivalOfAnswers(t *testing.T) {
 	}
 }
 
-func TestSurvivalOfNothing(t *testing.T) {
-	w := sketch.New(time.Minute)
-	w.Record(at(0), time.Second, false)
-	if s := w.Snapshot(at(0)).Survival(); s != nil {
-		t.Error("a survival function exists although no call was answered")
-	}
-}
-
 func distance(a, b *sketch.Survival) float64 {
 	slower, faster := sketch.Distance(a, b)
 	return max(slower, faster)
@@ -70,38 +62,6 @@ func TestDistance(t *testing.T) {
 		if d := distance(tc.a, tc.b); d != tc.want {
 			t.Errorf("distance %v, want %v", d, tc.want)
 		}
-	}
-}
-
-func TestBetween(t *testing.T) {
-	w := sketch.New(30 * time.Second)
-	for second := range 60 {
-		w.Record(at(time.Duration(second)*time.Second), time.Millisecond, true)
-	}
-	const s = time.Second
-	now := at(59 * s)
-	for _, tt := range []struct {
-		from, at      time.Duration
-		before, since int64
-	}{
-		{from: 0, at: 50 * s, before: 22, since: 10},      // the window reaches back to second 28
-		{from: 40 * s, at: 50 * s, before: 10, since: 10}, // from there on
-		{from: 40 * s, at: 51 * s, before: 10, since: 10}, // a step is two seconds
-		{from: 50 * s, at: 40 * s, since: 10},
-		{from: 0, since: 32},
-		{from: 0, at: 100 * s, before: 32},
-		{from: 59 * s, at: 59 * s, since: 2},
-	} {
-		from, at := w.Mark(at(tt.from)), w.Mark(at(tt.at))
-		before, since := w.Between(now, from, at), w.Between(now, max(from, at), sketch.Latest)
-		b, _ := before.Count()
-		n, _ := since.Count()
-		if b != tt.before || n != tt.since {
-			t.Errorf("from %v at %v: %d before and %d since, want %d and %d", tt.from, tt.at, b, n, tt.before, tt.since)
-		}
-	}
-	if w.Step() != 2*s {
-		t.Errorf("a step is %v", w.Step())
 	}
 }
 

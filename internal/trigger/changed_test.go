@@ -7,7 +7,6 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/testserver/worlds"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
@@ -51,33 +50,6 @@ func TestChanged(t *testing.T) {
 	}
 	if slower, faster := trigger.Changed(observed(usual, 1000, 1), w.Snapshot(now)); slower || faster {
 		t.Errorf("calls that were all cut short show no latency: slower %v, faster %v", slower, faster)
-	}
-}
-
-// An outage and its end are detected from a few calls, however low the rate.
-func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
-	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
-		l, at := manual(config())
-		random := simulation.Generator(1, 1, 1)
-		usual := testserver.DistributionT(t, "straggler")
-		calls := func(n int, plus time.Duration) *trigger.Estimate {
-			for range n {
-				at = at.Add(every)
-				l.EstimateFor(at)
-				d := usual.Draw(random) + plus
-				l.PrimaryEnded(at.Add(d), d, true)
-			}
-			return l.Estimate()
-		}
-		if e := calls(longtest.Size(400, 1500), 0); e.Median > 10*ms {
-			t.Fatalf("every %v: median %v", every, e.Median)
-		}
-		if e := calls(120, time.Second); e.Median < 900*ms {
-			t.Errorf("every %v: median %v after 120 calls of an outage", every, e.Median)
-		}
-		if e := calls(240, 0); e.Median > 10*ms {
-			t.Errorf("every %v: median %v after 240 calls since its end", every, e.Median)
-		}
 	}
 }
 

@@ -129,41 +129,6 @@ func TestFind_NextToTheBest(t *testing.T) {
 	}
 }
 
-// TestFind_LowerEdgeOfAGap has a distribution without calls that end between 20 and 100 ms: a hedge
-// in the gap costs as much as a hedge at 20 ms.
-func TestFind_LowerEdgeOfAGap(t *testing.T) {
-	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Uniform(10*ms, 20*ms)},
-		testserver.Part{Weight: 0.1, Distribution: testserver.Uniform(100*ms, 200*ms)})
-	if plan, _ := trigger.Find(problem(l, 0.25, 2)); plan.Delay > 21*ms {
-		t.Errorf("the delay is %v, the gap begins at 20ms", plan.Delay)
-	}
-}
-
-// TestFind_Calm has latencies that hardly differ. The plan has all hedges, since the first hedge of a
-// stalled call may stall too.
-func TestFind_Calm(t *testing.T) {
-	if plan, _ := trigger.Find(problem(testserver.Uniform(10*ms, 11*ms), 0.10, 3)); plan.Hedges != 3 || plan.Load > .001 {
-		t.Errorf("the plan of calm traffic is %+v, want 3 hedges and no load", plan)
-	}
-}
-
-func TestFind_Nothing(t *testing.T) {
-	good := problem(testserver.Exponential(10*ms), 0.10, 2)
-	for name, change := range map[string]func(*trigger.Problem){
-		"no primaries": func(p *trigger.Problem) { p.Primary = nil },
-		"no hedges":    func(p *trigger.Problem) { p.Hedge = nil },
-		"no load":      func(p *trigger.Problem) { p.Load = 0 },
-		"none allowed": func(p *trigger.Problem) { p.Hedges = 0 },
-		"never":        func(p *trigger.Problem) { p.MinDelay = math.MaxInt64 },
-	} {
-		p := good
-		change(&p)
-		if plan, ok := trigger.Find(p); ok {
-			t.Errorf("%s: there is a plan, %+v", name, plan)
-		}
-	}
-}
-
 // TestFind_AnyDistribution checks that plans are valid for degenerate distributions.
 func TestFind_AnyDistribution(t *testing.T) {
 	for name, l := range map[string]testserver.Distribution{
@@ -263,24 +228,6 @@ func TestFind_Measured(t *testing.T) {
 		}
 		if !ok || !good {
 			t.Errorf("%s: %+v, without them %+v", tc.name, plan, alone)
-		}
-	}
-}
-
-// The age of measured calls is an average of delays at bucket edges. Rounding can move it below the
-// edge.
-func TestFind_MeasuredAtAnEdge(t *testing.T) {
-	l := testserver.Mixture(
-		testserver.Part{Weight: 0.9, Distribution: testserver.Constant(5 * ms)},
-		testserver.Part{Weight: 0.1, Distribution: testserver.Constant(100 * ms)},
-	)
-	p := problem(l, 0.10, 1)
-	edge := sketch.UpperEdge(sketch.Bucket(5 * ms))
-	for _, age := range []time.Duration{edge - 1, edge, edge + 1} {
-		p.Measured = []trigger.HedgedCalls{hedged(l, edge, 300, false)}
-		p.Measured[0].Age = age
-		if plan := p.Predict(trigger.HedgePlan{Delay: edge, Probability: 1, Hedges: 1}); plan.Kept < 0.8 {
-			t.Errorf("at %v: hedges achieve %.2f of what independent hedges save", age, plan.Kept)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package hedgetest has test helpers that need no server: schedulers, their interceptors, and calls
-// without gRPC.
+// Package hedgetest has test helpers that need no server: schedulers, their interceptors, and calls,
+// also without gRPC.
 package hedgetest
 
 import (
