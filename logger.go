@@ -107,9 +107,11 @@ var heldBack = map[stats.Reason]struct {
 // note handles an event of settings.Traces.
 func (j *journal) note(event any) {
 	switch e := event.(type) {
-	case settings.Record:
-		j.log(e.Level, e.Message, e.Attrs...)
 	case settings.Notice:
+		if e.Target == "" {
+			j.log(e.Level, e.Message, e.Attrs...)
+			return
+		}
 		j.begins(stateKey{e.Target, stats.Reason(e.Message), e.Method}, e.Level, e.Message, e.Attrs...)
 	case settings.SilenceNotice:
 		j.heldBack(stateKey{e.Target, silent, ""}) // ends for all backends at once

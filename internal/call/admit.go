@@ -284,7 +284,7 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 	d.method.Counters.HeldBack(why)
 	noteHeldBack(d.Call, d.n, why)
 	if registry.PreventsHedges(why) {
-		d.method.NoteUnhedgeable()
+		d.method.ReportUnhedgeable()
 	}
 	if held {
 		d.hedges.heldBack = why

@@ -306,7 +306,7 @@ func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 		noteHeldBack(c, 1, why)
 		reportUnhedged(c)
 	}
-	c.method.NoteUnhedgeable()
+	c.method.ReportUnhedgeable()
 }
 
 // IsSingleRequest reports whether hedge.WithSingleRequest names a method.

@@ -59,7 +59,7 @@ func (c *Call) End(e Completion) {
 	if e.Early {
 		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
-		c.method.NoteUnhedgeable()
+		c.method.ReportUnhedgeable()
 	}
 	d := c.ending(e, outcome)
 	if d.Race == nil {
@@ -180,7 +180,7 @@ func (d *ended) countUnraced() {
 	}
 	if why := prevented(c); why != stats.NoReason {
 		c.method.Counters.HeldBack(why)
-		c.method.NoteUnhedgeable()
+		c.method.ReportUnhedgeable()
 		return
 	}
 	c.method.Counters.Update(func(s *stats.Counts) { // the first hedge only: it might have answered before the second

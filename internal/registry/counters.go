@@ -1,13 +1,10 @@
 package registry
 
 import (
-	"log/slog"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -55,24 +52,21 @@ func (c *Counters) activity() int64 {
 // Flush moves the counts if the method was removed.
 func (c *Counters) Flush() {
 	if c.left.Load() {
-		c.departed.Update(func(all *stats.Counts) { add(all, c.read(true)) })
+		c.departed.Update(func(all *stats.Counts) { add(all, 1, c.read(true)) })
 	}
 }
 
-// add adds more to a sum. Every field of stats.Counts is a count.
-func add(to *stats.Counts, more stats.Counts) {
+// add adds more, times a factor, to a sum. Every field of stats.Counts is a count.
+func add(to *stats.Counts, factor int64, more stats.Counts) {
 	sum, counts := reflect.ValueOf(to).Elem(), reflect.ValueOf(more)
 	for i := range sum.NumField() {
-		sum.Field(i).SetInt(sum.Field(i).Int() + counts.Field(i).Int())
+		sum.Field(i).SetInt(sum.Field(i).Int() + factor*counts.Field(i).Int())
 	}
 }
 
 // since returns the difference of each count.
 func since(now, before stats.Counts) stats.Counts {
-	counts, less := reflect.ValueOf(&now).Elem(), reflect.ValueOf(before)
-	for i := range counts.NumField() {
-		counts.Field(i).SetInt(counts.Field(i).Int() - less.Field(i).Int())
-	}
+	add(&now, -1, before)
 	return now
 }
 
@@ -119,80 +113,4 @@ var countOf = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
 	stats.NotReplayable:   func(s *stats.Counts) *int64 { return &s.NotReplayable },
 	stats.UnknownOption:   func(s *stats.Counts) *int64 { return &s.UnknownOption },
-}
-
-// prevents lists the reasons that may hold for all calls of a method, without EarlyHeaders.
-var prevents = []stats.Reason{stats.UnknownOption, stats.NotReplayable, stats.DeadlineNear, stats.OfHedge}
-
-// PreventsHedges reports whether a reason may hold for all calls of a method.
-func PreventsHedges(why stats.Reason) bool { return slices.Contains(prevents, why) }
-
-// fewUnhedgeable is the number of late calls below which their reasons are ignored.
-const fewUnhedgeable = 10
-
-// unhedgeable returns the most frequent reason why calls of a method cannot be hedged, or NoReason
-// if most can be. seen is the number of calls that cannot be hedged.
-func unhedgeable(c *stats.Counts, s *settings.Settings) (why stats.Reason, seen int64) {
-	var late, most, early int64
-	for _, reason := range prevents {
-		n := *countOf[reason](c)
-		late += n
-		if n > most || n == most && reason < why {
-			most, why = n, reason
-		}
-	}
-	if late < fewUnhedgeable {
-		late, most, why = 0, 0, stats.NoReason
-	}
-	if !s.WaitsForMessage {
-		early = c.EarlyHeaders
-	}
-	if early > most {
-		why = stats.EarlyHeaders
-	}
-	hedgeable := float64(c.Calls-early) / float64(max(c.Calls, 1))
-	if able := c.Hedged + c.DryRun; late > 0 {
-		hedgeable *= float64(able) / float64(able+late)
-	}
-	if c.Calls == 0 || hedgeable >= 0.5 {
-		why = stats.NoReason
-	}
-	return why, early + late
-}
-
-// NoteUnhedgeable emits a notice, once per method, if most calls of the method cannot be hedged.
-func (m *Method) NoteUnhedgeable() {
-	s := m.Settings()
-	if len(s.Traces) == 0 || m.notedUnhedgeable.Load() {
-		return
-	}
-	c := m.Counters.read(false)
-	if why, seen := unhedgeable(&c, s); why != stats.NoReason && seen >= fewUnhedgeable && !m.notedUnhedgeable.Swap(true) {
-		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "method unhedgeable", Target: m.Target.Name,
-			Method: m.Name, Attrs: []any{"method", m.Name, "reason", string(why)}})
-	}
-}
-
-// SecondRequests measures how often the callers of a bidirectional method send a second message. It
-// may be used concurrently.
-type SecondRequests struct{ level atomic.Int32 }
-
-const (
-	often     = 16 // one stream in this many
-	mostLevel = 10 * often
-)
-
-// Expected reports whether a second message is expected of a stream that begins, and counts the stream.
-func (t *SecondRequests) Expected() bool {
-	level := t.level.Load()
-	if level > 0 {
-		t.level.Add(-1)
-	}
-	return level > 3*often
-}
-
-func (t *SecondRequests) Add() {
-	if t.level.Add(often) > mostLevel {
-		t.level.Store(mostLevel)
-	}
 }

@@ -3,11 +3,38 @@ package registry
 import (
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
 )
+
+const (
+	firstCallsSeen = 100 // of a target, before a notice that none was selected
+	maxSeen        = 10  // methods in the notice
+)
+
+func (t *Target) reportUnselected() {
+	c, why := t.registry.config.Load(), "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
+	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
+		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
+	}
+	if settings.IsHTTP(t.Name) {
+		why = "no option selects a request of the first 100: " + settings.HTTPRule
+	}
+	var methods []string
+	t.methods.Range(func(name, _ any) bool {
+		methods = append(methods, name.(string))
+		return true
+	})
+	slices.Sort(methods)
+	shown := min(len(methods), maxSeen)
+	attrs := []any{"reason", why, "methods", methods[:shown]}
+	if more := len(methods) - shown; more > 0 {
+		attrs = append(attrs, "more", more)
+	}
+	settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "no method selected", Target: t.Name,
+		Attrs: attrs})
+}
 
 const (
 	// settled is the age of a registry at which most of its methods have been called.
@@ -24,35 +51,6 @@ func (r *Registry) reportUnusedOnce(at time.Duration) {
 	}
 }
 
-// reportUpdate reports the texts of options that an update has added and removed, and patterns that old
-// lacks and that match nothing in use.
-func (r *Registry) reportUpdate(old *settings.Config, before, options []string) {
-	added, removed := without(options, before), without(before, options)
-	if len(added)+len(removed) == 0 || len(old.Traces) == 0 {
-		return
-	}
-	record := settings.Record{Level: slog.LevelInfo, Message: "options updated"}
-	if len(added) > 0 {
-		record.Attrs = append(record.Attrs, "added", added)
-	}
-	if len(removed) > 0 {
-		record.Attrs = append(record.Attrs, "removed", removed)
-	}
-	settings.Emit(old.Traces, record)
-	r.reportUnused(r.Config(), old)
-}
-
-// kept are the options that an update keeps, repeated or not.
-var kept = []string{"WithLogger", "WithTrace", "WithTargetName", "WithWindow", "WithMaxMethods"}
-
-// without returns the texts of options that others lacks, except of kept.
-func without(texts, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
-		name, _, _ := strings.Cut(text, "(")
-		return slices.Contains(others, text) || slices.Contains(kept, name)
-	})
-}
-
 // reportUnused reports the patterns that match nothing in use and that old, unless it is nil, lacks.
 func (r *Registry) reportUnused(c, old *settings.Config) {
 	if len(c.Traces) == 0 {
@@ -64,7 +62,7 @@ func (r *Registry) reportUnused(c, old *settings.Config) {
 		unused = slices.DeleteFunc(unused, func(p string) bool { return slices.Contains(before, p) })
 	}
 	for _, p := range unused[:min(len(unused), maxUnused)] {
-		settings.Emit(c.Traces, settings.Record{Level: slog.LevelWarn, Message: "pattern unused",
+		settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "pattern unused",
 			Attrs: []any{"pattern", p}})
 	}
 }

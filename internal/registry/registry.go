@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -13,9 +12,6 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/control"
-	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -108,7 +104,7 @@ func (r *Registry) SetPause(why string) {
 	if !r.Made() || r.pause.Swap(why) == why {
 		return
 	}
-	record := settings.Record{Level: slog.LevelInfo, Message: "hedging resumed"}
+	record := settings.Notice{Level: slog.LevelInfo, Message: "hedging resumed"}
 	if why != "" {
 		record.Message, record.Attrs = "hedging paused", []any{"by", why}
 	}
@@ -209,106 +205,4 @@ func (r *Registry) remove(m *Method) (target bool) {
 		return true
 	}
 	return false
-}
-
-// Unhedged returns the reason why the settings in force hedge no call of the method, as
-// stats.Outcome would have it, or NoReason. counts are the method's: whether an HTTP request is
-// selected depends on the request.
-func (m *Method) Unhedged(counts *stats.Counts) stats.Reason {
-	s := m.Settings()
-	selected := s.Selected
-	if s.HTTP {
-		selected = (s.Selected || !s.Described) && (s.Named || counts.Calls == 0 || counts.NotSelected < counts.Calls)
-	}
-	switch {
-	case s.Off:
-		return stats.SwitchedOff
-	case !selected && !s.Described:
-		return stats.NoDescriptor
-	case !selected:
-		return stats.NotSelected
-	case s.BudgetPercent == 0 || s.MaxHedges == 0:
-		return stats.NoHedgesConfigured
-	case s.Control == 100:
-		return stats.InControlGroup
-	}
-	return stats.NoReason
-}
-
-// Update replaces the configuration for calls that begin afterwards, and reports the changes.
-// options are the texts of the options that made c. Once a method is known, another window or bound on
-// methods is an error.
-func (r *Registry) Update(c settings.Config, options []string) error {
-	r.updating.Lock()
-	old, before := r.config.Load(), r.configured.Options
-	err := r.replace(c)
-	if err == nil {
-		r.configured.Options, r.configured.At, r.refused = options, time.Now(), ""
-	}
-	r.updating.Unlock()
-	if err == nil {
-		r.reportUpdate(old, before, options)
-	}
-	return err
-}
-
-// replace puts c in force. r.updating must be held.
-func (r *Registry) replace(c settings.Config) error {
-	r.mu.Lock()
-	methods, old := r.methods(), r.config.Load()
-	var err error
-	switch {
-	case len(methods) == 0:
-	case c.Window != old.Window:
-		err = fmt.Errorf("hedge: Update: WithWindow(%v): must be %v, as in the first call", c.Window, old.Window)
-	case c.MaxMethods != old.MaxMethods:
-		err = fmt.Errorf("hedge: Update: WithMaxMethods(%d): must be %d, as in the first call", c.MaxMethods, old.MaxMethods)
-	}
-	if err == nil {
-		r.config.Store(&c) // methods that are made from now on have it
-	}
-	r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	for _, m := range methods {
-		if m == r.other.Load() {
-			m.update(offFor(&c))
-		} else {
-			m.update(c.For(m.Target.Name, m.Name))
-		}
-	}
-	return nil
-}
-
-func (m *Method) update(to *settings.Settings) {
-	m.Target.registry.mu.Lock()
-	defer m.Target.registry.mu.Unlock()
-	m.complete(to)
-	m.Learner.Configure(&to.Config.Config)
-	for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
-		c.Learner.Configure(&to.Config.Config)
-	}
-	m.settings.Store(to)
-}
-
-// complete adds the state that belongs to settings of the method, and sets the budget's share and
-// the reset limit of its target. r.mu must be held.
-func (m *Method) complete(s *settings.Settings) {
-	m.Target.Budget.SetPercent(s.Target.BudgetPercent)
-	m.Target.Resets.SetLimit(s.Target.HedgeLimit)
-	m.Target.throttle = guard.ThrottleFor(s.Throttling(), m.Target.throttle)
-	s.Throttle = m.Target.throttle
-	m.groups = control.For(s.Control/100, s.Compared(), m.groups)
-	s.Groups = m.groups
-	if s.OwnBudget || s.DryRun { // a dry run must not take from real hedges
-		if m.own == nil { // otherwise kept across updates under which the method has none
-			m.own = m.Target.registry.newBudget(s.BudgetPercent)
-		}
-		m.own.SetPercent(s.BudgetPercent)
-		s.Budgets[0] = m.own
-	}
-	if s.Budgets[1] = m.Target.Budget; s.Unbudgeted() {
-		s.Budgets = [2]*budget.Bucket{}
-	}
 }

@@ -19,9 +19,9 @@ func (r *Registry) Stats() stats.Counts {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	add(&sum, r.departed.read(false))
+	add(&sum, 1, r.departed.read(false))
 	for _, m := range r.methods() {
-		add(&sum, m.Counters.read(false))
+		add(&sum, 1, m.Counters.read(false))
 	}
 	return sum
 }

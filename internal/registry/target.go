@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +60,7 @@ type Method struct {
 
 	destinations atomic.Pointer[[]string] // see SentTo
 
-	notedUnhedgeable atomic.Bool // see NoteUnhedgeable
+	notedUnhedgeable atomic.Bool // see ReportUnhedgeable
 }
 
 func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
@@ -217,11 +215,6 @@ func (r *Registry) forgetNames() {
 	r.named = 0
 }
 
-const (
-	firstCallsSeen = 100 // of a target, before a notice that none was selected
-	maxSeen        = 10  // methods in the notice
-)
-
 // NoteSelected records whether the options select a call. It emits a notice, once, if they selected
 // none of the first firstCallsSeen calls.
 func (t *Target) NoteSelected(selected bool) {
@@ -230,31 +223,8 @@ func (t *Target) NoteSelected(selected bool) {
 	case selected:
 		t.unselected.Store(firstCallsSeen)
 	case t.unselected.Add(1) == firstCallsSeen:
-		t.noteUnselected()
+		t.reportUnselected()
 	}
-}
-
-func (t *Target) noteUnselected() {
-	c, why := t.registry.config.Load(), "no option selects a method of the first 100 calls: see WithReadOnlyMethods"
-	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
-		why = "no service config has a hedgingPolicy for a method of the first 100 calls"
-	}
-	if settings.IsHTTP(t.Name) {
-		why = "no option selects a request of the first 100: " + settings.HTTPRule
-	}
-	var methods []string
-	t.methods.Range(func(name, _ any) bool {
-		methods = append(methods, name.(string))
-		return true
-	})
-	slices.Sort(methods)
-	shown := min(len(methods), maxSeen)
-	attrs := []any{"reason", why, "methods", methods[:shown]}
-	if more := len(methods) - shown; more > 0 {
-		attrs = append(attrs, "more", more)
-	}
-	settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "no method selected", Target: t.Name,
-		Attrs: attrs})
 }
 
 // Begins returns the settings in force for a call that begins, and whether hedging is paused. It
@@ -291,4 +261,28 @@ func (m *Method) noteNames(conn any, static bool) {
 	}
 	names.Target = strings.ToValidUTF8(names.Target, "\ufffd")
 	m.names.CompareAndSwap(known, &names)
+}
+
+// SecondRequests measures how often the callers of a bidirectional method send a second message. It
+// may be used concurrently.
+type SecondRequests struct{ level atomic.Int32 }
+
+const (
+	often     = 16 // one stream in this many
+	mostLevel = 10 * often
+)
+
+// Expected reports whether a second message is expected of a stream that begins, and counts the stream.
+func (t *SecondRequests) Expected() bool {
+	level := t.level.Load()
+	if level > 0 {
+		t.level.Add(-1)
+	}
+	return level > 3*often
+}
+
+func (t *SecondRequests) Add() {
+	if t.level.Add(often) > mostLevel {
+		t.level.Store(mostLevel)
+	}
 }

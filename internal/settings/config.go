@@ -103,18 +103,12 @@ func Emit[E any](to Traces, event E) {
 // SilenceNotice reports a late call at a backend that has been silent for a while.
 type SilenceNotice struct{ Target, Address string }
 
-// Notice reports a state that does not end, as a log record. The target is an attribute besides Attrs.
+// Notice is a log record. Without a target it reports an event, and is logged each time. With a target,
+// which is an attribute besides Attrs, it reports a state that does not end.
 type Notice struct {
 	Level                   slog.Level
 	Message, Target, Method string // Method: "" for all of the target
 	Attrs                   []any
-}
-
-// Record reports an event that is logged each time.
-type Record struct {
-	Level   slog.Level
-	Message string
-	Attrs   []any
 }
 
 // Settings are a configuration's values for one method of one target, with the state that belongs
