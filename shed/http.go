@@ -2,7 +2,6 @@ package shed
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -41,8 +40,7 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// httpHedge is the response of a hedge that is in flight. Its own methods change nothing for a handler
-// that calls them by package io or by [http.ResponseController]; asServed adds the server's.
+// httpHedge is the response of a hedge that is in flight.
 type httpHedge struct {
 	http.ResponseWriter
 	leave func()
@@ -52,27 +50,6 @@ func (h *httpHedge) Write(p []byte) (int, error) {
 	defer h.leave()
 	return h.ResponseWriter.Write(p)
 }
-
-// WriteString implements [io.StringWriter].
-func (h *httpHedge) WriteString(s string) (int, error) {
-	defer h.leave()
-	return io.WriteString(h.ResponseWriter, s)
-}
-
-// ReadFrom implements [io.ReaderFrom], as responses of HTTP/1 do, which send files without a copy.
-func (h *httpHedge) ReadFrom(r io.Reader) (int64, error) {
-	begun, err := io.CopyN(struct{ io.Writer }{h}, r, sniffed)
-	if err == io.EOF {
-		return begun, nil
-	} else if err != nil {
-		return begun, err
-	}
-	rest, err := io.Copy(h.ResponseWriter, r)
-	return begun + rest, err
-}
-
-// sniffed is the most of a body that [http.DetectContentType] reads.
-const sniffed = 512
 
 // Unwrap is for [http.ResponseController].
 func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }
