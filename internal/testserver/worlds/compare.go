@@ -22,7 +22,7 @@ var (
 	Auto  = Policy{Name: "auto"}
 	Never = Policy{Name: "plain", Quantile: 1}
 
-	// finer are more to compare with in the traffic of services.
+	// finer are more to compare with in the traffic of services and with stateful backends.
 	finer = []Policy{
 		{Name: "p99", Quantile: .99}, {"1.5 medians", 0, 1.5}, {"2 medians", 0, 2}, {"8 medians", 0, 8},
 		{"15 medians", 0, 15}, {"40 medians", 0, 40},
@@ -146,7 +146,7 @@ func (w World) Compare(seeds int) (c Comparison) {
 		names[i] = Never.Name
 	}
 	policies := simpler[1:]
-	if w.Kind == services {
+	if w.Kind == services || w.Kind == states {
 		policies = append(slices.Clone(policies), finer...)
 	}
 	for _, p := range policies {

@@ -74,6 +74,7 @@ type Simulation struct {
 	Calls   []Call
 
 	world    World
+	law      Law
 	seed     uint64
 	config   *trigger.Config
 	known    []*trigger.Estimate // by method, fixed from the first call on; none: learned
@@ -101,11 +102,14 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 		MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 	}
 	s := &Simulation{
-		world: w, seed: seed, config: c, Epoch: time.Unix(1e9, 0), Calls: make([]Call, w.Calls),
+		world: w, law: w.Law, seed: seed, config: c, Epoch: time.Unix(1e9, 0), Calls: make([]Call, w.Calls),
 		random: simulation.Generator(seed, 7, 7),
 		busy:   make([]int, w.Servers.Count), waiting: make([][]event, w.Servers.Count),
 		learners: make([]trigger.Learner, w.Clients*len(w.Medians)),
 		far:      make([]trigger.Learner, w.Clients*len(w.Medians)),
+	}
+	if w.Begin != nil {
+		s.law = w.Begin(seed)
 	}
 	s.known = p.configure(c, w.Medians)
 	s.Learner = &s.learners[0]
@@ -218,7 +222,7 @@ func (s *Simulation) send(c *call, n int) {
 		s.busy[at]++
 		c.served[n] = true
 	}
-	e.at = s.now + s.world.Law(s.seed, c.id, n, s.now)
+	e.at = s.now + s.law(s.seed, c.id, n, s.now)
 	heap.Push(&s.queue, e)
 }
 
@@ -237,7 +241,7 @@ func (s *Simulation) release(c *call, n int) {
 	for len(s.waiting[at]) > 0 {
 		next := s.waiting[at][0]
 		s.waiting[at] = s.waiting[at][1:]
-		if !next.call.over {
+		if !next.call.over || s.world.Servers.Finish {
 			s.send(next.call, next.n)
 			return
 		}

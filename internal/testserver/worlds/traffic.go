@@ -12,6 +12,7 @@ import (
 // all attempts of a call.
 type draw struct {
 	request, own *rand.Rand
+	id           uint64
 	attempt      int
 	backend      int
 	method       int
@@ -38,7 +39,7 @@ func perMethod(n int, method func(seed, id uint64) int, law func(x draw) float64
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		return inMillis(law(draw{
 			request: simulation.Generator(seed, id, -1), own: simulation.Generator(seed, id, attempt),
-			attempt: attempt, backend: Backend(seed, id, attempt, n), method: method(seed, id), at: at,
+			id: id, attempt: attempt, backend: Backend(seed, id, attempt, n), method: method(seed, id), at: at,
 		}))
 	}
 }

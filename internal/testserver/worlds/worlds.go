@@ -15,6 +15,9 @@ type World struct {
 	Kind Kind
 	Law  Law
 
+	// Begin returns the law of one run, in place of Law, if latencies depend on earlier attempts.
+	Begin func(seed uint64) Law
+
 	Rate        float64 // mean calls per second
 	Concurrency int     // callers, each with sequential calls, in place of the rate
 	Gathered    int     // calls in each burst, one burst per Every, in place of the rate
@@ -40,11 +43,12 @@ type World struct {
 	Short bool    // guards every change; other worlds are of the long tier
 }
 
-// Servers is Count servers with the given number of workers each. They may stop canceled work that
-// a worker has begun.
+// Servers is Count servers with the given number of workers each. Canceled work leaves the queue,
+// and a worker that has begun it finishes it.
 type Servers struct {
 	Count, Workers int
-	Stop           bool
+	Stop           bool // canceled work stops
+	Finish         bool // canceled work stays in the queue
 }
 
 // Kind is a part of the table. Worlds of a kind have bounds on the geometric means of their ratios
@@ -63,6 +67,7 @@ var (
 	tuned    = Kind{"targets, tuned", math.Inf(1), Measures{1.05, 1.05, 1.12, 1.6, 1.35, 1.12}}
 	services = Kind{"traffic of services", math.Inf(1), Measures{1.04, 1.07, 1.09, 1.15, 1.2, 1.05}}
 	untuned  = Kind{"targets, others", math.Inf(1), Measures{1.05, 1.05, 1.1, 1.15, 1.35, 1.1}}
+	states   = Kind{"backends with a state", 1.10, Measures{1.14, 1.52, 1.52, 1.36, 1.28, 1.35}}
 )
 
 // All returns the table.
@@ -76,6 +81,10 @@ func All() []World {
 	}
 	for _, w := range traffic {
 		w.Kind = services
+		all = append(all, w)
+	}
+	for _, w := range stateful {
+		w.Kind = states
 		all = append(all, w)
 	}
 	return all
