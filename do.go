@@ -54,8 +54,8 @@ func Do[T any](
 	}
 	d.doAttempt, d.hedges = doAttempt[T]{call: &d.call, fn: attempt}, hedges
 	if len(hedges) > 0 {
-		d.call.GoElsewhere(func(n int) call.Destination {
-			return call.Destination{Target: fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges))}
+		d.call.GoElsewhere(func(n int) (string, call.Conn) {
+			return fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges)), nil
 		}, true)
 	}
 	var cancel context.CancelCauseFunc

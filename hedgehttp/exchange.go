@@ -91,7 +91,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	if x.hedgeRequest != nil {
-		x.call.GoElsewhere(func(int) call.Destination { return call.Destination{Target: x.targetOf(x.next.req.URL)} }, false)
+		x.call.GoElsewhere(func(int) (string, call.Conn) { return x.targetOf(x.next.req.URL), nil }, false)
 	}
 	out := x.race.Run(req.Context(), x.primary.cancel, x.call.Plan(), &x.call, &x.primary)
 	winner = &x.primary

@@ -171,7 +171,7 @@ type unaryCall struct {
 func (u *unary) Primary() race.End {
 	ctx := newContext()
 	ctx.Context = u.ctx
-	u.call.Attempt(ctx, 0, u.registry, u.method)
+	u.call.Leg.Attempt(ctx, u.registry, u.method)
 	defer ctx.Made()
 	end := race.End{Err: u.invoker(ctx, u.method, u.req, u.reply, u.cc, u.opts...), Reply: u.reply}
 	if u.trailer != nil {
@@ -245,9 +245,11 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cc: u.cc, cancel: ctx.Cancel, req: u.copied, reply: u.replies.Make()}
-	if h.to = u.call.Channel(n); h.to != nil {
-		h.cc = h.to.CC
+	h := &unaryHedge{
+		unary: u, leg: u.call.LegOf(n), cc: u.cc, cancel: ctx.Cancel, req: u.copied, reply: u.replies.Make(),
+	}
+	if to := h.leg.Channel(); to != nil {
+		h.cc = to.CC
 	}
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then does Served count
@@ -261,9 +263,8 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 // request is a copy, and it has its own reply and call options.
 type unaryHedge struct {
 	unary      *unary
-	n          int
+	leg        *call.Leg
 	cc         *grpc.ClientConn
-	to         *call.Channel // nil: the connection of the call
 	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
@@ -274,10 +275,11 @@ type unaryHedge struct {
 
 func (h *unaryHedge) Run(ctx *race.Context) race.End {
 	u, end := h.unary, race.End{Reply: h.reply}
-	u.call.Attempt(ctx, h.n, u.registry, u.method)
+	to := h.leg.Channel()
+	h.leg.Attempt(ctx, u.registry, u.method)
 	defer ctx.Made()
-	if h.to != nil {
-		end.Err = h.to.Invoke(ctx, u.method, h.req, h.reply, h.opts...)
+	if to != nil {
+		end.Err = to.Invoke(ctx, u.method, h.req, h.reply, h.opts...)
 	} else {
 		end.Err = u.invoker(ctx, u.method, h.req, h.reply, u.cc, h.opts...)
 	}

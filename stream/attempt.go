@@ -26,11 +26,12 @@ type opener struct {
 	registry *registry.Registry
 }
 
-// open opens attempt n of c under ctx.
-func (o *opener) open(ctx *race.Context, c *call.Call, n int, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	c.Attempt(ctx, n, o.registry, o.method)
+// open opens an attempt under ctx.
+func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	to := leg.Channel()
+	leg.Attempt(ctx, o.registry, o.method)
 	defer ctx.Made()
-	if to := c.Channel(n); to != nil {
+	if to != nil {
 		return to.NewStream(ctx, o.desc, o.method, opts...)
 	}
 	return o.streamer(ctx, o.desc, o.cc, o.method, opts...)
@@ -44,7 +45,7 @@ func (o *opener) open(ctx *race.Context, c *call.Call, n int, opts []grpc.CallOp
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	to      *call.Channel // nil: the connection of the call
+	leg     *call.Leg
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
 	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
@@ -69,7 +70,7 @@ func (m *streamAttempt) open(ctx *race.Context, extra ...grpc.CallOption) (err e
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	m.ClientStream, err = o.open(ctx, &m.stream.call, int(m.n), opts)
+	m.ClientStream, err = o.open(ctx, m.leg, opts)
 	return err
 }
 
@@ -79,7 +80,7 @@ func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
 
 func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	c := m.stream
-	h := &streamAttempt{stream: c, to: c.call.Channel(n), n: uint8(n), goal: m.goal, cancel: ctx.Cancel,
+	h := &streamAttempt{stream: c, leg: c.call.LegOf(n), n: uint8(n), goal: m.goal, cancel: ctx.Cancel,
 		request: c.kept.Load().Message()}
 	if h.request == nil {
 		return nil
@@ -92,7 +93,7 @@ func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 func (m *streamAttempt) awaitGoal() error {
 	if m.goal == responseHeaders {
 		m.header, m.headerErr = m.Header()
-		if m.headerErr != nil || m.header != nil && !m.stream.call.IsElsewhere(int(m.n)) {
+		if m.headerErr != nil || m.header != nil && m.leg.Target == m.stream.call.Target {
 			return m.headerErr
 		}
 		// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
@@ -171,8 +172,8 @@ func (m *streamAttempt) Trailer() (md metadata.MD) {
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
 func (m *streamAttempt) cc() *grpc.ClientConn {
-	if m.to != nil {
-		return m.to.CC
+	if to := m.leg.Channel(); to != nil {
+		return to.CC
 	}
 	return m.stream.opener.cc
 }

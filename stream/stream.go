@@ -58,7 +58,7 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
 			c := call.PassThrough(r, ctx, target, method, conn, opts...)
 			o := opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}
-			return o.open(&race.Context{Context: ctx}, &c, 0, opts)
+			return o.open(&race.Context{Context: ctx}, &c.Leg, opts)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		if desc.ClientStreams {
@@ -87,6 +87,7 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 			c.GoElsewhere(channels.Of, true)
 		}
 		st.call, st.inspects = c, c.Inspects()
+		st.primary.leg = &st.call.Leg
 		st.opener = o
 		if err := st.open(); err != nil {
 			return nil, err
@@ -100,14 +101,15 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts []grpc.CallOption,
 ) (_ grpc.ClientStream, err error) {
 	if !c.Learns && !c.TracksFailures {
-		return o.open(&race.Context{Context: ctx}, c, 0, opts)
+		return o.open(&race.Context{Context: ctx}, &c.Leg, opts)
 	}
 	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged}
 	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
 	st.call, st.inspects = *c, c.Inspects()
+	st.primary.leg = &st.call.Leg
 	st.ctx.Context = ctx
 	st.primary.cancel, st.opener.options = func(error) {}, o.options
-	if st.primary.ClientStream, err = o.open(&st.ctx, c, 0, opts); err != nil {
+	if st.primary.ClientStream, err = o.open(&st.ctx, st.primary.leg, opts); err != nil {
 		st.call.End(call.Completion{Err: err})
 		return nil, err
 	}

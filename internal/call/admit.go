@@ -18,8 +18,7 @@ import (
 type due struct {
 	*Call
 	*attempt // n
-	to       *destination
-	limits   []limit
+	leg      *Leg
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
@@ -40,10 +39,9 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	}
 	now := time.Now()
 	d := due{
-		Call: c, attempt: &c.ensureAttempts()[n], to: c.toward(n, now), n: n, turn: turn,
+		Call: c, attempt: &ensureAttempts(c)[n], leg: chooseLeg(c, n, now), n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar,
 	}
-	d.limits = c.limitsOf(d.to)
 	d.slow = soFar.Rejected == 0 && !soFar.Failover
 	d.onlyHope = isOnlyHope(soFar, n)
 	d.rescue = d.onlyHope && isCut(soFar)
@@ -76,7 +74,7 @@ func (d *due) consider() (race.Event, stats.Reason) {
 			return e, why
 		}
 	}
-	return d.take(d.limits[1:]) // the limits that do not cover the hedge
+	return d.take()
 }
 
 // forbidden has the reasons for which the call gets no more hedges.
@@ -92,7 +90,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
-	if e, why := d.take(d.limits[:1]); e.Kind != race.Admitted {
+	if e, why := (throttle{d.leg.settings.Throttle}).take(d); e.Kind != race.Admitted {
 		return e, why
 	}
 	// An answer after the median latency would miss the deadline.
@@ -126,7 +124,7 @@ func early(d *due) (race.Event, stats.Reason) {
 
 // unreachable has the reasons for which the destination cannot have the hedge now.
 func unreachable(d *due) (race.Event, stats.Reason) {
-	away, asGRPC := d.to != &d.destination, d.settings.AsGRPC
+	away, asGRPC := d.leg != &d.Leg, d.settings.AsGRPC
 	// The destination has pushed back. In gRPC, that delays the hedge for which a failed call waits.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {
@@ -134,7 +132,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
 	}
 	// The connection is not ready.
-	if conn := d.to.Conn; conn != nil && !usable(conn.GetState(), d.race.Failover || away) {
+	if conn := d.leg.Conn; conn != nil && !usable(conn.GetState(), d.race.Failover || away) {
 		return d.holdBack(stats.NotReady)
 	}
 	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
@@ -148,7 +146,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) told() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.at(k).target != d.to.target {
+		if a.Pushback == race.NoPushback || d.LegOf(k).Target != d.leg.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -161,8 +159,8 @@ func (d *due) told() (pushedBack, turnedAway time.Duration) {
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.at(d.n - 1)
-	if e := last.method.Learner.Estimate(); e != nil && last != &d.destination &&
+	last := d.LegOf(d.n - 1)
+	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
 	}
@@ -233,7 +231,7 @@ func deadlineNear(c *Call, n int, now time.Time) bool {
 // it is unknown.
 func median(c *Call, n int, now time.Time) time.Duration {
 	own := cmp.Or(c.Learner().Median(), c.method.Learner.Median())
-	if m := c.at(n).method; m != c.method {
+	if m := c.LegOf(n).method; m != c.method {
 		return m.Learner.MedianHere(now, own)
 	}
 	return own
@@ -289,4 +287,41 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 	if held {
 		d.hedges.heldBack = why
 	}
+}
+
+func traced(c *Call) stats.Call {
+	m := c.method
+	return stats.Call{Context: c.Context, Target: m.Target.Name, Method: m.Name, Names: m.Names()}
+}
+
+// Sent implements [race.Policy]. It counts the hedge, at its destination too.
+func (c *Call) Sent(n int, failover bool) {
+	now, leg := time.Now(), c.LegOf(n)
+	if c.settings.Guard {
+		leg.method.Guard.Sent(now)
+	}
+	if leg.method != c.method {
+		leg.method.Counters.Received.Add(1)
+		leg.method.Counters.Flush()
+		c.method.SentTo(leg.method.Target.Name)
+	}
+	c.settings.Groups.HedgeSent(c.group, now)
+	c.method.Counters.Update(func(s *stats.Counts) {
+		s.Hedges++
+		if failover {
+			s.Failovers++
+		}
+		if n == 1 {
+			s.Hedged++
+		}
+	})
+	if traces := c.settings.Traces; len(traces) > 0 {
+		settings.Emit(traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age(), Destination: leg.method.Target.Name})
+	}
+}
+
+// noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
+func noteHeldBack(c *Call, n int, why stats.Reason) {
+	c.why = why
+	settings.Emit(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }

@@ -128,7 +128,7 @@ func TestAdmit_ADestinationWithoutResets(t *testing.T) {
 		want bool
 	}{{there, true}, {there, false}, {"", true}, {"", false}} {
 		c := begin(t.Context(), s, target, method)
-		c.GoElsewhere(func(int) call.Destination { return call.Destination{Target: tc.to} }, false)
+		c.GoElsewhere(func(int) (string, call.Conn) { return tc.to, nil }, false)
 		if send, _ := hedgetest.Admit(c, 1); send != tc.want {
 			t.Errorf("hedge %d, to %q: admitted: %t", n, tc.to, send)
 		}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/control"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/runqueue"
@@ -27,12 +28,12 @@ import (
 // is set, it races attempts by the Plan, with the Call as the race's policy, and the race calls Ended.
 // The door must call End after an untouched race, and for a call without a race.
 type Call struct {
-	Context     context.Context
-	destination // of the primary, and of hedges without one of their own
-	Start       time.Time
-	Delay       time.Duration // after which the first hedge is due
-	Learns      bool          // its latency is to be learned
-	OffWire     bool          // its attempts do not use the streams of its target's connections
+	Context context.Context
+	Leg     // of the primary, and of hedges without one of their own
+	Start   time.Time
+	Delay   time.Duration // after which the first hedge is due
+	Learns  bool          // its latency is to be learned
+	OffWire bool          // its attempts do not use the streams of its target's connections
 
 	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry
 	// run keeps the call from that.
@@ -52,8 +53,8 @@ type Call struct {
 	maxHedges int               // of the trigger or the policy
 	hedges    hedges
 	attempts  *attempts
-	elsewhere func(n int) Destination // of hedge n; nil: the call's own
-	byHeaders *race.Report            // of a race that headers have decided; the first message is to come
+	elsewhere func(n int) (target string, conn Conn) // see GoElsewhere; nil: no hedge has a leg of its own
+	byHeaders *race.Report                           // of a race that headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
@@ -81,11 +82,14 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	s, paused := m.Begins(conn, o.static)
 	m.Counters.Calls.Add(1)
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
-	c.destination = destination{target: target, Conn: conn, method: m, settings: s}
+	c.Leg = Leg{Target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Throttle != nil || s.Failover != 0
 	c.budgets = s.Budgets
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
+	if !c.Hedged {
+		hide(&c)
+	}
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
 		c.untaught = c.untaught || !isReady(conn)
 	}
@@ -143,6 +147,15 @@ func setMode(c *Call, o options, paused, selected bool) {
 		}
 		c.why = stats.Warmup
 		c.budgets.earn(c.Start, 0)
+	}
+}
+
+// hide lets the child of a policy of package balancer choose the backend if hedging is switched off for
+// the call.
+func hide(c *Call) {
+	switch c.why {
+	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
+		c.Record = place.Hidden
 	}
 }
 
@@ -240,6 +253,13 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 // HeadersDecide reports whether the first headers decide a stream, as in gRPC, and not the first message.
 func (c *Call) HeadersDecide() bool { return c.settings != nil && c.settings.AsGRPC }
 
+// WaitsForMessage reports whether Header of a stream waits for the first message: see
+// hedge.WithWaitForMessage.
+func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
+	s := c.settings
+	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
+}
+
 // Plan returns the plan of the call's race: when hedges are due, and the rules of the race. It must
 // be called after Inspect.
 func (c *Call) Plan() race.Plan {
@@ -336,7 +356,7 @@ func PassThrough(
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
-	c := Call{destination: destination{Conn: conn}}
+	c := Call{Leg: Leg{Conn: conn}}
 	m := r.Method(target, method, time.Now())
 	if m == nil {
 		return c
@@ -349,5 +369,6 @@ func PassThrough(
 	} else if paused {
 		c.why = stats.Paused
 	}
+	hide(&c)
 	return c
 }

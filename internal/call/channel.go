@@ -22,7 +22,7 @@ type Conn interface {
 // Channels are the connections that hedges use in place of their call's own.
 type Channels struct {
 	list []Channel
-	Of   func(n int) Destination // of hedge n: see Call.GoElsewhere
+	Of   func(n int) (target string, conn Conn) // see Call.GoElsewhere
 }
 
 // Channel is one of the connections.
@@ -58,9 +58,9 @@ func ChannelsOf(conns []grpc.ClientConnInterface) *Channels {
 	if len(c.list) == 0 {
 		return nil
 	}
-	c.Of = func(n int) Destination {
+	c.Of = func(n int) (string, Conn) {
 		to := c.at(n)
-		return Destination{to.target, to}
+		return to.target, to
 	}
 	return c
 }

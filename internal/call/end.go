@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/control"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -68,7 +69,7 @@ func (c *Call) End(e Completion) {
 	if e.Err == nil {
 		d.tellThrottle()
 	}
-	if c.Record != nil {
+	if c.Record != nil && c.Record != place.Hidden {
 		d.tellBackend()
 	}
 	d.tellMethod(d.learn())
@@ -129,11 +130,11 @@ func (d *ended) tellMethod(learned bool) {
 
 // tellThrottle counts a success for the throttle of the winner's target. For other ends see limit.
 func (d *ended) tellThrottle() {
-	to, panicked := &d.call.destination, false
+	leg, panicked := &d.call.Leg, false
 	if d.Race != nil {
-		to, panicked = d.call.at(d.Race.Winner), d.Race.Panicked
+		leg, panicked = d.call.LegOf(d.Race.Winner), d.Race.Panicked
 	}
-	if t := to.settings.Throttle; t != nil && !panicked {
+	if t := leg.settings.Throttle; t != nil && !panicked {
 		t.Succeeded()
 	}
 }
@@ -173,7 +174,7 @@ func (d *ended) countUnraced() {
 		if !d.gone && c.TracksFailures {
 			countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
 		}
-		c.tell(heard{Event: d.outcome, over: true})
+		tell(heard{Event: d.outcome, call: c, over: true})
 	}
 	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
@@ -243,12 +244,7 @@ func countRace(c *Call, r *race.Report, answered bool) {
 	hedged := r.Hedges > r.TurnedAway && !r.Panicked
 	answered = answered && hedged
 	won := answered && r.Winner > 0 && !r.Attempts[r.Winner].End.IsRejected()
-	for n := range r.Hedges + 1 {
-		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
-			// A failover that wins shows nothing about the hedges of slow calls.
-			c.tell(heard{Event: a.Event, n: n, race: r, over: true, won: won && n == r.Winner && r.Failovers == 0})
-		}
-	}
+	tellOver(c, r, won)
 	if answered || r.Rejected > 0 || r.LoserPanics > 0 {
 		c.method.Counters.Update(func(s *stats.Counts) {
 			s.LoserPanics += int64(r.LoserPanics)
@@ -289,36 +285,6 @@ func traceRace(c *Call, r *race.Report) {
 	settings.Emit(traces, stats.CallDecided{
 		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
 	})
-}
-
-// catchUp handles the events of the race since its last call: it counts failed attempts, and refunds
-// hedges that were turned away, or admitted and not sent.
-func catchUp(c *Call, r *race.Report) {
-	for n := range r.Hedges + 1 {
-		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || c.ensureAttempts()[n].told || goneBefore(c, r, n) {
-			continue
-		}
-		c.attempts[n].told = true
-		countFailure(c, n, a.Event)
-		switch {
-		case a.TurnedAway(): // the next hedge is due at once
-			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
-			c.settings.Groups.TurnedAway(c.group, time.Now())
-			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
-		case a.Pushback != race.NoPushback:
-			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
-		}
-	}
-	c.settleUnsent(r.Hedges)
-}
-
-// countFailure counts a failed attempt.
-func countFailure(c *Call, n int, e race.Event) {
-	c.tell(heard{Event: e, n: n})
-	if e.Pushback != race.NoPushback {
-		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
-	}
 }
 
 // learn teaches the method and the class the latencies of the call's attempts. It reports whether it
@@ -383,5 +349,45 @@ func (d *ended) learnHedges() {
 		if known && (!answered || answers) {
 			c.Teach(n, func(l, to *trigger.Learner) { l.HedgeEnded(to, time.Now(), latency, answered) })
 		}
+	}
+}
+
+// Teach calls lesson with each learner that learns from the call, the method's and the class's, and
+// with the same one on the leg of attempt n.
+func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
+	to := c.method
+	if n > 0 {
+		to = c.LegOf(n).method
+	}
+	lesson(&c.method.Learner, &to.Learner)
+	if c.class == nil {
+		return
+	}
+	class := c.class
+	if to != c.method {
+		class = to.Class(c.class.Name, c.Start)
+	}
+	lesson(&c.class.Learner, &class.Learner)
+}
+
+// Patience returns how long a primary that has failed waits for the call's hedges, of which n were
+// sent, from now on: twice the longest latency known where they were sent, or the age of the call if
+// that is longer. While too few latencies are known, it is at least a minute.
+func (c *Call) Patience(n int) time.Duration {
+	now, patience := time.Now(), c.Age()
+	for to := range n + 1 {
+		longest, enough := c.LegOf(to).method.Learner.Longest(now)
+		if patience = max(patience, 2*longest); !enough && to > 0 {
+			patience = max(patience, time.Minute)
+		}
+	}
+	return patience
+}
+
+// LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any
+// time, from any goroutine.
+func (c *Call) LoserPanicked() {
+	if c.method != nil {
+		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
 	}
 }

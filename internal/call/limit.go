@@ -10,11 +10,11 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// limit holds hedges back by the state of a method or a target: see limitsOf. It keeps nothing for a
-// call.
+// limit holds hedges back by the state of a method or a target: see limitsOf. It keeps nothing for
+// a call.
 type limit interface {
 	// take adds the hedge's share of the limit to the hedge's claim, or returns why the hedge is not
-	// sent. The caller must then settle the claim on the other limits.
+	// sent.
 	take(d *due) (race.Event, stats.Reason)
 	// giveBack gives back a share of a hedge that was not sent, or that its server turned away.
 	giveBack(s share, turnedAway bool)
@@ -22,13 +22,13 @@ type limit interface {
 	ended(h heard)
 }
 
-// limitsOf returns the limits on attempts at a destination, in the order in which a hedge takes from them.
-// The first one is the throttle: see forbidden. The loser of a hedge may be at the call's own target or
-// at the destination, so each needs a reset.
-func (c *Call) limitsOf(to *destination) []limit {
-	limits := append(make([]limit, 0, 6), throttle{to.settings.Throttle}, guarded{to.method},
+// limitsOf returns the limits on attempts of a leg, in the order in which a hedge takes from them.
+// The first one is the throttle: see forbidden. The loser of a hedge may be at the call's own
+// target or on the leg, so each needs a reset.
+func limitsOf(c *Call, leg *Leg) []limit {
+	limits := append(make([]limit, 0, 6), throttle{leg.settings.Throttle}, guarded{leg.method},
 		resets{&c.method.Target.Resets})
-	if there := to.method.Target; there != c.method.Target {
+	if there := leg.method.Target; there != c.method.Target {
 		limits = append(limits, resets{&there.Resets})
 	}
 	for _, b := range c.budgets {
@@ -39,10 +39,10 @@ func (c *Call) limitsOf(to *destination) []limit {
 	return limits
 }
 
-// take takes the shares of a hedge from limits, in their order. If one refuses, take gives the others
-// back.
-func (d *due) take(limits []limit) (race.Event, stats.Reason) {
-	for _, l := range limits {
+// take takes the hedge's shares of its limits, but for the throttle, which forbidden has asked. If
+// a limit refuses, take gives the shares of the others back.
+func (d *due) take() (race.Event, stats.Reason) {
+	for _, l := range limitsOf(d.Call, d.leg)[1:] {
 		if e, why := l.take(d); e.Kind != race.Admitted {
 			d.claim.settle(false)
 			return e, why
@@ -57,8 +57,8 @@ type share struct {
 	saved bool // a budget paid from its savings
 }
 
-// claim has the shares of one hedge. It ends exactly once: the claim of a hedge that is sent is spent,
-// unless the hedge is turned away; settle ends any other claim.
+// claim has the shares of one hedge. It ends exactly once: the claim of a hedge that is sent is
+// spent, unless the hedge is turned away; settle ends any other claim.
 type claim []share
 
 func (k *claim) add(s share) {
@@ -76,9 +76,9 @@ func (k *claim) settle(turnedAway bool) {
 	*k = (*k)[:0]
 }
 
-// heard is the end of attempt n of a call. A limit hears of an attempt that has failed before the next
-// hedge is considered, or at the end of the race. Once the race is over, it hears of each failure and
-// of the winner. It does not hear of attempts that were in flight when another one won.
+// heard is the end of attempt n of a call. A limit hears of an attempt that has failed before the
+// next hedge is considered, or at the end of the race. Once the race is over, it hears of each
+// failure and of the winner. It does not hear of attempts that were in flight when another one won.
 type heard struct {
 	race.Event
 	call *Call
@@ -89,34 +89,44 @@ type heard struct {
 }
 
 // tell tells the limits how an attempt ended.
-func (c *Call) tell(h heard) {
-	h.call = c
-	for _, l := range c.limitsOf(c.at(h.n)) {
+func tell(h heard) {
+	for _, l := range limitsOf(h.call, h.call.LegOf(h.n)) {
 		l.ended(h)
 	}
 }
 
-// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
-type attempts [race.MaxAttempts]attempt
-
-type attempt struct {
-	to     *destination // nil: the call's own
-	claim  claim
-	ticket guard.Ticket
-	told   bool // the limits have heard of its failure
+// catchUp handles the events of the race since its last call: it counts failed attempts, and
+// refunds hedges that were turned away, or admitted and not sent.
+func catchUp(c *Call, r *race.Report) {
+	for n := range r.Hedges + 1 {
+		a := &r.Attempts[n]
+		if a.Err == nil || a.CutShort || ensureAttempts(c)[n].told || goneBefore(c, r, n) {
+			continue
+		}
+		c.attempts[n].told = true
+		countFailure(c, n, a.Event)
+		switch {
+		case a.TurnedAway(): // the next hedge is due at once
+			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
+			c.settings.Groups.TurnedAway(c.group, time.Now())
+			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
+		case a.Pushback != race.NoPushback:
+			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
+		}
+	}
+	settleUnsent(c, r.Hedges)
 }
 
-// ensureAttempts returns the attempts of the call. The first call makes them. It is called before the
-// race, by Admit and at the end of the race, which do not overlap.
-func (c *Call) ensureAttempts() *attempts {
-	if c.attempts == nil {
-		c.attempts = new(attempts)
+// countFailure counts a failed attempt.
+func countFailure(c *Call, n int, e race.Event) {
+	tell(heard{Event: e, call: c, n: n})
+	if e.Pushback != race.NoPushback {
+		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
 	}
-	return c.attempts
 }
 
 // settleUnsent settles the claims of hedges that were admitted and not sent, when sent hedges were.
-func (c *Call) settleUnsent(sent int) {
+func settleUnsent(c *Call, sent int) {
 	if c.attempts != nil {
 		for n := sent + 1; n < race.MaxAttempts; n++ {
 			c.attempts[n].claim.settle(false)
@@ -124,11 +134,22 @@ func (c *Call) settleUnsent(sent int) {
 	}
 }
 
-// throttle is the throttle of a destination: no hedges while many attempts fail.
+// tellOver tells the limits that a race is over, and whether a hedge has won: of each attempt that
+// failed, and of the winner.
+func tellOver(c *Call, r *race.Report, won bool) {
+	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls
+	for n := range r.Hedges + 1 {
+		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
+			tell(heard{Event: a.Event, call: c, n: n, race: r, over: true, won: won && n == r.Winner})
+		}
+	}
+}
+
+// throttle is the throttle of a leg's target: no hedges while many attempts fail.
 type throttle struct{ *guard.Throttle }
 
 func (t throttle) take(d *due) (race.Event, stats.Reason) {
-	if t.Throttle != nil && t.Throttles(d.now, d.to != &d.destination) {
+	if t.Throttle != nil && t.Throttles(d.now, d.leg != &d.Leg) {
 		return refuse(stats.Throttled)
 	}
 	return admitted, stats.NoReason
@@ -144,7 +165,7 @@ func (t throttle) ended(h heard) {
 	}
 }
 
-// guarded is the guard of a destination: hedges use up a rate limit. Call.Sent counts the hedges.
+// guarded is the guard of a leg's method: hedges use up a rate limit. Call.Sent counts the hedges.
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
@@ -157,28 +178,28 @@ func (g guarded) take(d *due) (race.Event, stats.Reason) {
 
 func (guarded) giveBack(share, bool) {}
 
-// ended reports RESOURCE_EXHAUSTED once the race is over, because a failure of a hedge alone means more:
-// see [guard.Guard.Exhausted]. Of the attempts at a method, the first one counts.
+// ended reports RESOURCE_EXHAUSTED once the race is over, because a failure of a hedge alone means
+// more: see [guard.Guard.Exhausted]. Of the attempts at a method, the first one counts.
 func (g guarded) ended(h heard) {
 	if !h.over || !h.call.settings.Guard || !exhausts(h.n, h.Event) {
 		return
 	}
 	for n := range h.n {
-		if a := &h.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && h.call.at(n).method == g.Method {
+		if a := &h.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && h.call.LegOf(n).method == g.Method {
 			return
 		}
 	}
 	g.Guard.Exhausted(time.Now(), g.Traffic(), h.n > 0)
 }
 
-// exhausts reports whether attempt n ended with RESOURCE_EXHAUSTED, and is not a hedge that its server
-// turned away with a pushback.
+// exhausts reports whether attempt n ended with RESOURCE_EXHAUSTED, and is not a hedge that its
+// server turned away with a pushback.
 func exhausts(n int, e race.Event) bool {
 	return e.Exhausted && (n == 0 || e.Pushback == race.NoPushback)
 }
 
-// resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections. The
-// only attempt in flight makes no loser.
+// resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections.
+// The only attempt in flight makes no loser.
 type resets struct{ *guard.Resets }
 
 func (r resets) take(d *due) (race.Event, stats.Reason) {
@@ -242,9 +263,9 @@ func (d *due) keep() (share float64, until time.Duration) {
 	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
 }
 
-// budgets are the budgets that pay for the hedges of a call: the method's, or nil if no rule gives the
-// method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not pay for
-// other hedges.
+// budgets are the budgets that pay for the hedges of a call: the method's, or nil if no rule gives
+// the method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not
+// pay for other hedges.
 type budgets [2]*budget.Bucket
 
 // earn adds the share of a call to the budgets.

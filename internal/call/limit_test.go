@@ -217,7 +217,7 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 	}
 	l := &life{Call: begin(t.Context(), s, target, method, hedge.After(ms)), next: next, flying: []uint8{0}}
 	if to != "" {
-		l.GoElsewhere(func(int) call.Destination { return call.Destination{Target: to} }, false)
+		l.GoElsewhere(func(int) (string, call.Conn) { return to, nil }, false)
 	}
 	tokens, resets := balance()
 	l.machine, _ = race.NewMachine(l.Plan().Rules, ms)

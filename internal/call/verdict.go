@@ -63,7 +63,7 @@ func (c *Call) accepts(end race.End) bool {
 // [race.Event].Cut.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	e := c.verdict(n, err, trailer)
-	if !c.OffWire && e.End == race.NonFatal && c.at(n).method.Target.Resets.NoteFailure(err, time.Now()) {
+	if !c.OffWire && e.End == race.NonFatal && c.LegOf(n).method.Target.Resets.NoteFailure(err, time.Now()) {
 		e.Failover, e.Cut = true, true
 	}
 	return e
@@ -86,7 +86,7 @@ func (c *Call) verdict(n int, err error, trailer metadata.MD) race.Event {
 	switch {
 	case c.failsOver(err):
 		e.Failover = true
-	case c.settings.Final.HasStatus(err) && !(c.IsElsewhere(n) && ofDestination.HasStatus(err)):
+	case c.settings.Final.HasStatus(err) && !(c.LegOf(n).Target != c.Target && ofDestination.HasStatus(err)):
 		e.End = race.Final
 	}
 	switch wait, pushed := rpc.Pushback(trailer); {

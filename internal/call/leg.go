@@ -1,0 +1,131 @@
+package call
+
+import (
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/trigger"
+)
+
+// Leg is where attempts of a call go, with what holds for them there: the guard of the method, the
+// throttle and the resets of its target, and the silence of its backends. For pushbacks see told.
+// The budget of the call's own target pays for every hedge.
+type Leg struct {
+	Target string        // of the connection; targets with one name of hedge.WithTargetName share a method
+	Conn   Conn          // nil: always ready
+	Record *place.Record // the backends that attempts have used; nil without a policy of package balancer
+
+	method   *registry.Method
+	settings *settings.Settings // in force when the leg was chosen
+}
+
+// GoElsewhere gives each hedge n of a hedged call the leg to a target and a connection, a *Channel
+// or nil, that of(n) returns; "" is the call's own leg. It must be called before the race. If the
+// call is not hedged, it is a no-op. Admit calls of for each hedge that is due. With atOnce,
+// GoElsewhere may call of(1), for plans that are made before the first hedge.
+func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce bool) {
+	if !c.Hedged {
+		return
+	}
+	c.elsewhere = of
+	c.Teach(0, func(l, _ *trigger.Learner) {
+		if l.HedgesGoElsewhere() && atOnce {
+			chooseLeg(c, 1, c.Start)
+		}
+	})
+}
+
+// chooseLeg chooses the leg of hedge n, which is considered at now. Hedges to the same one share
+// it.
+func chooseLeg(c *Call, n int, now time.Time) *Leg {
+	if c.elsewhere == nil {
+		return &c.Leg
+	}
+	target, conn := c.elsewhere(n)
+	var leg *Leg
+	for _, a := range ensureAttempts(c)[:n] {
+		if a.leg != nil && a.leg.Target == target && a.leg.Conn == conn {
+			leg = a.leg
+		}
+	}
+	if leg == nil && target != "" {
+		m := c.method.At(target, now)
+		leg = &Leg{Target: target, Conn: conn, method: m, settings: m.Settings()}
+		if place.Live() {
+			leg.Record = place.New(target, &m.Counters.SameBackend)
+			leg.Record.Share(m.Target.Backends)
+		}
+	}
+	c.attempts[n].leg = leg
+	if n == 1 {
+		c.Teach(n, (*trigger.Learner).HedgesGoTo)
+	}
+	return c.LegOf(n)
+}
+
+// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
+type attempts [race.MaxAttempts]attempt
+
+// attempt is the state of a hedge, or of the primary, of which only told is used.
+type attempt struct {
+	leg    *Leg // nil: the call's own
+	claim  claim
+	ticket guard.Ticket
+	told   bool // the limits have heard of its failure
+}
+
+// ensureAttempts returns the attempts of the call. The first call makes them. It is called before
+// the race, by Admit and at the end of the race, which do not overlap.
+func ensureAttempts(c *Call) *attempts {
+	if c.attempts == nil {
+		c.attempts = new(attempts)
+	}
+	return c.attempts
+}
+
+// LegOf returns the leg of attempt n. A hedge has it once it is admitted. The primary may end while
+// Admit makes c.attempts.
+func (c *Call) LegOf(n int) *Leg {
+	if n == 0 || c.attempts == nil || c.attempts[n].leg == nil {
+		return &c.Leg
+	}
+	return c.attempts[n].leg
+}
+
+// Channel returns the channel of a hedge's leg; nil for the call's own connection.
+func (l *Leg) Channel() *Channel {
+	to, _ := l.Conn.(*Channel)
+	return to
+}
+
+// Attempt sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must
+// be called when it has been made.
+func (l *Leg) Attempt(ctx *race.Context, r *registry.Registry, method string) {
+	conn, _ := l.Conn.(*grpc.ClientConn)
+	ctx.Begin(r, conn, method, l.Channel() != nil, l.Record)
+}
+
+// Place makes a record of the call's picks if the process has a policy of package balancer. It must
+// be called before the race. For request and replayable see [place.Record.SetRequest].
+func (c *Call) Place(request any, replayable func(any) bool) {
+	if c.method == nil || c.Conn == nil || !place.Live() {
+		return
+	}
+	c.Record = place.New(c.Target, &c.method.Counters.SameBackend)
+	c.Record.Share(c.method.Target.Backends)
+	c.Record.SetRequest(request, replayable)
+}
+
+// HedgeConn counts an HTTP hedge if its connection has the remote address of its primary's.
+func (c *Call) HedgeConn(primary, hedge net.Conn) {
+	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
+		c.method.Counters.SameBackend.Add(1)
+	}
+}
