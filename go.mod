@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/DataDog/sketches-go v1.4.8
+	github.com/felixge/httpsnoop v1.1.0
 	github.com/google/go-cmp v0.7.0
 	go.uber.org/atomic v1.11.0
 	go.uber.org/goleak v1.3.0

@@ -2,10 +2,12 @@ package shed
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"sync"
 
+	"github.com/felixge/httpsnoop"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/rpc"
@@ -32,77 +34,54 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 		}
 		defer b.handlerReturned()
 		if spare {
-			h := &httpHedge{ResponseWriter: w, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
-			defer h.leave()
-			w, r = h.asServed(), r.WithContext(rpc.ServesHTTPHedge(r.Context()))
+			leave := sync.OnceFunc(func() { b.inFlight.Add(-1) })
+			defer leave()
+			w, r = asHedge(w, leave), r.WithContext(rpc.ServesHTTPHedge(r.Context()))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// httpHedge is the response of a hedge that is in flight.
-type httpHedge struct {
-	http.ResponseWriter
-	leave func()
+// asHedge returns w as the response of a hedge, with the optional methods that w has. leave is called once the
+// hedge is no longer in flight.
+func asHedge(w http.ResponseWriter, leave func()) (hedge http.ResponseWriter) {
+	hedge = httpsnoop.Wrap(w, httpsnoop.Hooks{
+		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+			return func(p []byte) (int, error) {
+				defer leave()
+				return write(p)
+			}
+		},
+		WriteString: func(write httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) {
+				defer leave()
+				return write(s)
+			}
+		},
+		ReadFrom: func(readFrom httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(r io.Reader) (int64, error) {
+				begun, err := io.CopyN(struct{ io.Writer }{hedge}, r, sniffed)
+				if err == io.EOF {
+					return begun, nil
+				} else if err != nil {
+					return begun, err
+				}
+				rest, err := readFrom(r)
+				return begun + rest, err
+			}
+		},
+		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				conn, rw, err := hijack()
+				if err == nil {
+					leave()
+				}
+				return conn, rw, err
+			}
+		},
+	})
+	return hedge
 }
 
-func (h *httpHedge) Write(p []byte) (int, error) {
-	defer h.leave()
-	return h.ResponseWriter.Write(p)
-}
-
-// Unwrap is for [http.ResponseController].
-func (h *httpHedge) Unwrap() http.ResponseWriter { return h.ResponseWriter }
-
-// FlushError is for [http.ResponseController].
-func (h *httpHedge) FlushError() error { return http.NewResponseController(h.ResponseWriter).Flush() }
-
-// CloseNotify implements http.CloseNotifier, which is deprecated, but which gin expects.
-func (h *httpHedge) CloseNotify() <-chan bool {
-	if server, ok := h.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
-		return server.CloseNotify()
-	}
-	return make(chan bool)
-}
-
-// hijacker is the connection of a hedge, which is not in flight once the connection is hijacked.
-type hijacker struct {
-	http.Hijacker
-	leave func()
-}
-
-// Hijack implements [http.Hijacker].
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := h.Hijacker.Hijack()
-	if err == nil {
-		h.leave()
-	}
-	return conn, rw, err
-}
-
-// asServed returns the response as a [http.Flusher] and a [http.Hijacker] if the server's is one: a
-// handler that asks for one learns what its client's connection can do.
-func (h *httpHedge) asServed() http.ResponseWriter {
-	flush, flushes := h.ResponseWriter.(http.Flusher)
-	conn, hijacks := h.ResponseWriter.(http.Hijacker)
-	hijack := hijacker{conn, h.leave}
-	switch {
-	case flushes && hijacks:
-		return struct {
-			*httpHedge
-			http.Flusher
-			hijacker
-		}{h, flush, hijack}
-	case flushes:
-		return struct {
-			*httpHedge
-			http.Flusher
-		}{h, flush}
-	case hijacks:
-		return struct {
-			*httpHedge
-			hijacker
-		}{h, hijack}
-	}
-	return h
-}
+// sniffed is the most of a body that [http.DetectContentType] reads.
+const sniffed = 512

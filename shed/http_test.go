@@ -105,14 +105,23 @@ func TestHandler_AHedgeAsAnyOther(t *testing.T) {
 	}
 }
 
-// TestHandler_OptionalMethods: a handler that serves a hedge can flush and hijack the response if it can for a
-// primary, and not otherwise.
+// TestHandler_OptionalMethods: a handler that serves a hedge finds the methods that the server's response has for
+// a primary, and no other.
 func TestHandler_OptionalMethods(t *testing.T) {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, flushes := w.(http.Flusher)
 		_, hijacks := w.(http.Hijacker)
+		pusher, pushes := w.(http.Pusher)
+		_, notifies := w.(interface{ CloseNotify() <-chan bool })
+		_, writesStrings := w.(io.StringWriter)
+		_, readsFrom := w.(io.ReaderFrom)
+		pushed := error(nil)
+		if pushes {
+			pushed = pusher.Push("/pushed", nil)
+		}
 		first, err := io.WriteString(w, "")
-		_, _ = fmt.Fprint(w, flushes, hijacks, first, err, http.NewResponseController(w).Flush())
+		flushed := http.NewResponseController(w).Flush()
+		_, _ = fmt.Fprint(w, flushes, hijacks, pushes, notifies, writesStrings, readsFrom, pushed, first, err, flushed)
 	})
 	within := func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "late") }
 	for name, wrap := range map[string]func(http.Handler) http.Handler{
@@ -133,70 +142,5 @@ func TestHandler_OptionalMethods(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// notifier is a response that tells when its client has disconnected.
-type notifier struct {
-	http.ResponseWriter
-	gone chan bool
-}
-
-func (n notifier) CloseNotify() <-chan bool { return n.gone }
-
-// TestHandler_EachSetOfMethods has a response with each set of the methods to flush and to hijack.
-func TestHandler_EachSetOfMethods(t *testing.T) {
-	type (
-		w = http.ResponseWriter
-		f = http.Flusher
-		h = http.Hijacker
-	)
-	methods := func(of w) [2]bool {
-		_, flushes := of.(f)
-		_, hijacks := of.(h)
-		return [2]bool{flushes, hijacks}
-	}
-	gone := make(chan bool, 1)
-	gone <- true
-	seen := map[[2]bool]bool{}
-	for _, of := range []w{
-		notifier{gone: gone},
-		struct {
-			w
-			f
-		}{},
-		struct {
-			w
-			h
-		}{},
-		struct {
-			w
-			f
-			h
-		}{},
-	} {
-		want := methods(of)
-		seen[want] = true
-		req := httptest.NewRequest("GET", "/", nil)
-		req.Header = http.Header{"Hedge-Attempt": {"1"}, "Hedge-Primary-In-Flight": {"1"}}
-		newBound(t, 1).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if got := methods(w); got != want {
-				t.Errorf("a hedge's response can flush, hijack: %v, want %v", got, want)
-			}
-			_, isNotifier := of.(notifier)
-			select {
-			case <-w.(interface{ CloseNotify() <-chan bool }).CloseNotify():
-				if !isNotifier {
-					t.Error("the client of a hedge counts as disconnected")
-				}
-			default:
-				if isNotifier {
-					t.Error("the client of a hedge counts as connected")
-				}
-			}
-		})).ServeHTTP(of, req)
-	}
-	if len(seen) != 4 {
-		t.Errorf("%d sets were tested, want 4", len(seen))
 	}
 }

@@ -1,6 +1,7 @@
 package shed_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,6 +74,17 @@ func TestHandler_OnTheWire(t *testing.T) {
 		}},
 		{name: "a file of no declared type", serve: file(func(w http.ResponseWriter, _ *http.Request, f *os.File) error {
 			_, err := io.Copy(w, f)
+			return err
+		})},
+		{name: "ReadFrom, which HTTP/1 has", serve: file(func(w http.ResponseWriter, r *http.Request, f *os.File) error {
+			from, ok := w.(io.ReaderFrom)
+			if r.ProtoMajor == 1 && !ok {
+				return errors.New("the response of HTTP/1 has no ReadFrom")
+			} else if !ok {
+				_, err := io.CopyN(w, f, 1000)
+				return err
+			}
+			_, err := from.ReadFrom(io.LimitReader(f, 1000))
 			return err
 		})},
 		{name: "a reader that fails", serve: func(w http.ResponseWriter, _ *http.Request) {
