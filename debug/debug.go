@@ -136,6 +136,29 @@ type view struct {
 	Filter   string `json:"filter,omitempty"`
 }
 
+// configuration has the options for the page.
+type configuration struct {
+	Options []string  `json:"options"` // in force; a value that is a Go function is left out
+	Since   time.Time `json:"since"`
+	Refused *refusal  `json:"refused,omitempty"`
+}
+
+// refusal is the last update that was refused.
+type refusal struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+	// Last reports whether no update was accepted after it.
+	Last bool `json:"last"`
+}
+
+func newConfiguration(of registry.Configured) configuration {
+	c := configuration{Options: of.Options, Since: of.At}
+	if of.Refused != nil {
+		c.Refused = &refusal{of.RefusedAt, strings.ReplaceAll(of.Refused.Error(), "\n", "; "), !of.RefusedAt.Before(of.At)}
+	}
+	return c
+}
+
 type row struct {
 	Sentence string            `json:"sentence"`
 	Notes    []string          `json:"notes,omitempty"` // hints for an operator

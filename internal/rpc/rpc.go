@@ -3,9 +3,7 @@
 package rpc
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,70 +16,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// The request metadata keys of hedges, and the trailer key of a server's pushback.
-const (
-	// AttemptsHeader has the number of previous attempts of the call. It is absent on a primary.
-	AttemptsHeader = "grpc-previous-rpc-attempts"
-	// InFlightHeader is 1 for a hedge that was sent while its primary was in flight, so that the
-	// call does not depend on it.
-	InFlightHeader = "hedge-primary-in-flight"
-	// PushbackTrailer sets the delay of the next attempt, in milliseconds. A negative value forbids
-	// further attempts.
-	PushbackTrailer = "grpc-retry-pushback-ms"
-)
-
-// Marks returns a context with only the outgoing metadata of ctx, marked for hedge n of a call.
-// primaryInFlight reports whether the call's primary is in flight.
-func Marks(ctx context.Context, n int, primaryInFlight bool) context.Context {
-	md := metadata.Join(unmarked(ctx), metadata.Pairs(AttemptsHeader, strconv.Itoa(n)))
-	if primaryInFlight {
-		md.Set(InFlightHeader, "1")
-	}
-	return metadata.NewOutgoingContext(context.Background(), md)
-}
-
-// Unmarked returns a context with the outgoing metadata of ctx, without the marks of hedges.
-func Unmarked(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, unmarked(ctx))
-}
-
-func unmarked(ctx context.Context) metadata.MD {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	md.Delete(AttemptsHeader)
-	md.Delete(InFlightHeader)
-	return md
-}
-
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
-// PreviousAttempts is hedge.PreviousAttempts.
-func PreviousAttempts(ctx context.Context) int {
-	values := metadata.ValueFromIncomingContext(ctx, AttemptsHeader)
-	if len(values) == 0 {
-		return 0
-	}
-	// The client's own attempt has the last value. A proxy may have passed on an earlier value.
-	n, err := strconv.Atoi(values[len(values)-1])
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
-}
-
-// PrimaryInFlight reports whether the handler with the context ctx serves a hedge that was sent while its
-// primary was in flight.
-func PrimaryInFlight(ctx context.Context) bool {
-	return PreviousAttempts(ctx) > 0 && isSet(metadata.ValueFromIncomingContext(ctx, InFlightHeader))
-}
-
-// isSet reports whether a mark has a number above 0. A proxy may give each request an empty mark, or a 0.
-func isSet(mark []string) bool {
-	return slices.ContainsFunc(mark, func(value string) bool {
-		n, err := strconv.Atoi(value)
-		return err == nil && n > 0
-	})
-}
+// PushbackTrailer sets the delay of the next attempt, in milliseconds. A negative value forbids
+// further attempts.
+const PushbackTrailer = "grpc-retry-pushback-ms"
 
 // Pushback reads the pushback in a trailer. A negative wait forbids further attempts, as does a
 // value that is not an int32, or more than one value. ok is false if the trailer has no pushback.
