@@ -151,7 +151,8 @@ func TestEarlyHeaders(t *testing.T) {
 				row := s.Methods()[0]
 				c, hedges := row.Choice, map[bool]int64{false: row.Hedges, true: row.DryRun}[dry]
 				if row.P50 == 0 || row.EarlyHeaders != 500 || (hedges == 0) != asks || dry && (row.Forecasts == nil) != asks ||
-					!dry && (c.HeadersFirst != asks || asks && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0)) {
+					!dry && (row.Unhedgeable == stats.EarlyHeaders) != asks ||
+					!dry && asks && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0) {
 					t.Errorf("asks for headers %t: %+v", asks, row)
 				}
 			}

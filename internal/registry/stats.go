@@ -153,6 +153,5 @@ func withdraw(l *stats.Learned, why stats.Reason) {
 		l.Delay, *c = 0, stats.Choice{}
 	case *c != (stats.Choice{}):
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
-		c.HeadersFirst = why == stats.EarlyHeaders
 	}
 }
