@@ -11,83 +11,23 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Stats returns the totals over all methods, including removed ones, in one consistent copy.
-func (r *Registry) Stats() stats.Counts {
-	var sum stats.Counts
-	if r == nil {
-		return sum
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	add(&sum, 1, r.departed.read(false))
-	for _, m := range r.methods() {
-		add(&sum, 1, m.Counters.read(false))
-	}
-	return sum
-}
-
-func (r *Registry) all() []*Method {
-	r.mu.Lock()
-	all := r.methods()
-	r.mu.Unlock()
-	slices.SortFunc(all, func(a, b *Method) int {
-		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))
-	})
-	return all
-}
-
+// Methods returns a row for each method, sorted by target and method.
 func (r *Registry) Methods() []stats.Method {
 	if !r.Made() {
 		return nil
 	}
-	now, methods := time.Now(), r.all()
+	r.mu.Lock()
+	methods := r.methods()
+	r.mu.Unlock()
+	slices.SortFunc(methods, func(a, b *Method) int {
+		return cmp.Or(strings.Compare(a.Target.Name, b.Target.Name), strings.Compare(a.Name, b.Name))
+	})
+	now := time.Now()
 	ready, rows := r.census(methods), make([]stats.Method, 0, len(methods))
 	for _, m := range methods {
 		rows = append(rows, m.stats(now, ready[m.Target.Name]))
 	}
 	return rows
-}
-
-// census returns the ready backends on all connections to the targets of methods, by target name.
-func (r *Registry) census(methods []*Method) map[string]stats.Backends {
-	connections := map[string][]string{}
-	for _, m := range methods {
-		connections[m.Target.Name] = nil
-		if r.config.Load().TargetName == nil {
-			connections[m.Target.Name] = []string{m.Target.Name}
-		}
-	}
-	r.names.Range(func(connection, name any) bool {
-		if all, asked := connections[name.(string)]; asked {
-			connections[name.(string)] = append(all, connection.(string))
-		}
-		return true
-	})
-	ready := map[string]stats.Backends{}
-	for name, all := range connections {
-		ready[name] = place.Count(all...)
-	}
-	return ready
-}
-
-const maxDestinations = 4
-
-// SentTo records that a hedge of the method was sent to another target.
-func (m *Method) SentTo(target string) {
-	for {
-		var names []string
-		known := m.destinations.Load()
-		if known != nil {
-			names = *known
-		}
-		if len(names) == maxDestinations || slices.Contains(names, target) {
-			return
-		}
-		more := append(slices.Clip(names), target)
-		if m.destinations.CompareAndSwap(known, &more) {
-			return
-		}
-	}
 }
 
 func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
@@ -154,4 +94,41 @@ func withdraw(l *stats.Learned, why stats.Reason) {
 	case *c != (stats.Choice{}):
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
 	}
+}
+
+// census returns the ready backends on all connections to the targets of methods, by target name.
+func (r *Registry) census(methods []*Method) map[string]stats.Backends {
+	connections := map[string][]string{}
+	for _, m := range methods {
+		connections[m.Target.Name] = nil
+		if r.config.Load().TargetName == nil {
+			connections[m.Target.Name] = []string{m.Target.Name}
+		}
+	}
+	r.names.Range(func(connection, name any) bool {
+		if all, asked := connections[name.(string)]; asked {
+			connections[name.(string)] = append(all, connection.(string))
+		}
+		return true
+	})
+	ready := map[string]stats.Backends{}
+	for name, all := range connections {
+		ready[name] = place.Count(all...)
+	}
+	return ready
+}
+
+// Stats returns the totals over all methods, including removed ones, in one consistent copy.
+func (r *Registry) Stats() stats.Counts {
+	var sum stats.Counts
+	if r == nil {
+		return sum
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	add(&sum, 1, r.departed.read(false))
+	for _, m := range r.methods() {
+		add(&sum, 1, m.Counters.read(false))
+	}
+	return sum
 }
