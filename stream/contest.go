@@ -163,9 +163,9 @@ func (k *contest) plan() race.Plan {
 	return p
 }
 
-// Ended ends the call with the report of its race. If headers decided it, the first message is still
+// Ended ends the call with the state of its race. If headers decided it, the first message is still
 // to come.
-func (k *contest) Ended(r *race.Report) {
+func (k *contest) Ended(r *race.State) {
 	c := k.stream
 	if c.primary.goal == responseHeaders && r.Err == nil && !r.Panicked {
 		k.EndedByHeaders(r)

@@ -358,14 +358,14 @@ func burstBefore(events []event, now time.Duration, share float64, life time.Dur
 func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 	s := hedgetest.All(t)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-	var r race.Report
+	var r race.State
 	for dropped := range 3 {
 		admitted := c.Admit(1, 1, &r).Kind == race.Admitted
 		if tokens := s.Methods()[0].Tokens; !admitted || tokens >= 1 {
 			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", dropped, admitted, tokens)
 		}
 	}
-	r.Attempts[0] = race.AttemptReport{Event: race.Event{Kind: race.Ended}, EndedAt: ms}
+	r.Attempts[0].Event, r.Attempts[0].EndedAt = race.Event{Kind: race.Ended}, ms
 	c.Ended(&r)
 	if got := s.Methods()[0]; got.Tokens != 1 || got.Hedges != 0 {
 		t.Errorf("%v tokens and %d hedges after the last one was dropped too, want 1 and none", got.Tokens, got.Hedges)
@@ -376,22 +376,22 @@ func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")
 	for name, tc := range map[string]struct {
-		report race.Report
+		state  race.State
 		want   float64
 		pushed int64
 	}{
-		"a failure":                        {race.Report{}, 9, 1},
-		"one that came as the caller left": {race.Report{CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
-		"one before the caller left":       {race.Report{CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
+		"a failure":                        {race.State{}, 9, 1},
+		"one that came as the caller left": {race.State{CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
+		"one before the caller left":       {race.State{CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
 	} {
 		s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
 		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-		tc.report.Err = unavailable
-		tc.report.Attempts[0] = race.AttemptReport{EndedAt: ms, Err: unavailable,
-			Event: race.Event{Kind: race.Ended, End: race.NonFatal, Pushback: race.PushbackAfter}}
-		c.Admit(1, 1, &tc.report)
+		primary := &tc.state.Attempts[0]
+		tc.state.Err, primary.EndedAt = unavailable, ms
+		primary.Event = race.Event{Kind: race.Ended, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
+		c.Admit(1, 1, &tc.state)
 		due := s.Methods()[0].ThrottleTokens
-		c.Ended(&tc.report)
+		c.Ended(&tc.state)
 		if got := s.Methods()[0]; due != tc.want || got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
 			t.Errorf("%s: %v tokens when a hedge is due, and %v at the end; %d pushed back; want %v, %d", name, due,
 				got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)

@@ -2,7 +2,6 @@ package call
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -22,17 +21,15 @@ type due struct {
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
-	race     *race.Report  // so far
-	slow     bool          // the hedge is due because the call is slow, not because of another attempt's end
+	race     *race.State   // so far
+	cause    race.Cause    // of the hedge
 	busy     bool          // this process is short of processor time, so the answer may lie unread
-	onlyHope bool          // without the hedge the call fails, because all its attempts have failed
-	rescue   bool          // onlyHope, and a connection was cut
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
 // hedges that count against the maximum, including hedge n. A hedge that is admitted is paid for; Sent
 // counts it.
-func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
+func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 	catchUp(c, soFar)
 	if !c.Hedged {
 		return race.Event{Kind: race.Refused}
@@ -40,16 +37,13 @@ func (c *Call) Admit(n, turn int, soFar *race.Report) race.Event {
 	now := time.Now()
 	d := due{
 		Call: c, attempt: &ensureAttempts(c)[n], leg: chooseLeg(c, n, now), n: n, turn: turn,
-		now: now, age: now.Sub(c.Start), race: soFar,
+		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
-	d.slow = soFar.Rejected == 0 && !soFar.Failover
-	d.onlyHope = isOnlyHope(soFar, n)
-	d.rescue = d.onlyHope && isCut(soFar)
 	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
-	d.busy = d.slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
+	d.busy = d.cause == race.Slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true
-	} else if d.slow && d.estimate != nil && !soFar.Attempts[n-1].TurnedAway() { // the last attempt is late
+	} else if d.cause == race.Slow && d.estimate != nil && !soFar.Attempts[n-1].TurnedAway() { // the last attempt is late
 		d.noteLate()
 	}
 	e, why := d.consider()
@@ -104,7 +98,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 func early(d *due) (race.Event, stats.Reason) {
 	// The trigger wants no more hedges of a slow call. The hedge is held back forever, or as long as
 	// hedge.NoLaterThan lets it: a refusal would also prevent hedges after rejected answers.
-	if until := d.latest(); d.slow && d.turn > d.maxHedges && d.age < until {
+	if until := d.latest(); d.cause == race.Slow && d.turn > d.maxHedges && d.age < until {
 		return holdUntil(until)
 	}
 	// The backend is silent: the primary gets more time, to show whether it answers.
@@ -116,7 +110,8 @@ func early(d *due) (race.Event, stats.Reason) {
 		return d.holdBack(stats.ClientBusy)
 	}
 	// The call was not drawn. Its latency shows the gain of hedges.
-	if until := time.Duration(d.turn) * min(draw(d.Call, d.age), d.settings.Latest); d.slow && d.age < until {
+	until := time.Duration(d.turn) * min(draw(d.Call, d.age), d.settings.Latest)
+	if d.cause == race.Slow && d.age < until {
 		return race.Event{Kind: race.HeldBack, Until: until}, stats.NotDrawn
 	}
 	return admitted, stats.NoReason
@@ -128,11 +123,11 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	// The destination has pushed back. In gRPC, that delays the hedge for which a failed call waits.
 	pushedBack, turnedAway := d.told()
 	if d.age < pushedBack {
-		waits := asGRPC && d.race.Failover && pushedBack < race.Longest
+		waits := asGRPC && d.cause >= race.Failed && pushedBack < race.Longest
 		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
 	}
 	// The connection is not ready.
-	if conn := d.leg.Conn; conn != nil && !usable(conn.GetState(), d.race.Failover || away) {
+	if conn := d.leg.Conn; conn != nil && !usable(conn.GetState(), d.cause >= race.Failed || away) {
 		return d.holdBack(stats.NotReady)
 	}
 	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
@@ -240,7 +235,7 @@ func median(c *Call, n int, now time.Time) time.Duration {
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than
 // the delay at a silent backend, but at most a quarter of the time between start and deadline.
 func (d *due) patientDelay() time.Duration {
-	if !d.slow || d.turn != 1 || d.estimate == nil {
+	if d.cause != race.Slow || d.turn != 1 || d.estimate == nil {
 		return 0
 	}
 	limit := d.settings.Latest
@@ -259,18 +254,6 @@ func draw(c *Call, age time.Duration) time.Duration {
 		}
 	}
 	return c.hedges.until
-}
-
-// isOnlyHope reports whether a call fails without hedge n, because all its attempts have failed.
-func isOnlyHope(r *race.Report, n int) bool {
-	return !slices.ContainsFunc(r.Attempts[:n], func(a race.AttemptReport) bool {
-		return a.End != race.NonFatal // the End of an attempt in flight is OK, the zero value
-	})
-}
-
-// isCut reports whether the connection of an attempt was cut: see [race.Event].Cut.
-func isCut(r *race.Report) bool {
-	return slices.ContainsFunc(r.Attempts[:], func(a race.AttemptReport) bool { return a.Cut })
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.
@@ -295,7 +278,7 @@ func traced(c *Call) stats.Call {
 }
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
-func (c *Call) Sent(n int, failover bool) {
+func (c *Call) Sent(n int, why race.Cause) {
 	now, leg := time.Now(), c.LegOf(n)
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
@@ -308,7 +291,7 @@ func (c *Call) Sent(n int, failover bool) {
 	c.settings.Groups.HedgeSent(c.group, now)
 	c.method.Counters.Update(func(s *stats.Counts) {
 		s.Hedges++
-		if failover {
+		if why >= race.Failed {
 			s.Failovers++
 		}
 		if n == 1 {

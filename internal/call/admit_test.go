@@ -12,29 +12,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestAdmit_OnlyHope: the guard does not hold back the only hope of a call, which has no other
-// attempt in flight.
-func TestAdmit_OnlyHope(t *testing.T) {
-	failed := race.AttemptReport{Event: race.Event{Kind: race.Ended, End: race.NonFatal}}
-	for _, tc := range []struct {
-		attempts [2]race.AttemptReport
-		n        int
-		want     bool
-	}{
-		{n: 1},
-		{[2]race.AttemptReport{failed}, 1, true},
-		{[2]race.AttemptReport{failed}, 2, false}, // the first hedge is in flight
-		{[2]race.AttemptReport{failed, failed}, 2, true},
-		{[2]race.AttemptReport{{Event: race.Event{Kind: race.Ended, End: race.RejectedStatus}}}, 1, false},
-	} {
-		var r race.Report
-		copy(r.Attempts[:], tc.attempts[:])
-		if got := call.IsOnlyHope(&r, tc.n); got != tc.want {
-			t.Errorf("%+v: the only hope: %t", tc, got)
-		}
-	}
-}
-
 // TestAdmit_ARescueTakesNoReset: the only attempt after a cut makes no loser, so it passes without a
 // reset, and returns none if it is not sent.
 func TestAdmit_ARescueTakesNoReset(t *testing.T) {
@@ -47,16 +24,16 @@ func TestAdmit_ARescueTakesNoReset(t *testing.T) {
 		{want: false},
 	} {
 		c := begin(t.Context(), s, target, method)
-		var r race.Report
+		var r race.State
 		if tc.cut {
-			r.Failover, r.Attempts[0].Event = true, race.Event{Kind: race.Ended, End: race.NonFatal, Failover: true, Cut: true}
+			r.Cause = race.Cut
 		}
 		e := c.Admit(1, 1, &r)
 		if got := e.Kind == race.Admitted; got != tc.want {
 			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)
 		}
 		if tc.dropped {
-			c.Ended(&race.Report{})
+			c.Ended(&race.State{})
 		}
 	}
 }

@@ -54,7 +54,7 @@ type Call struct {
 	hedges    hedges
 	attempts  *attempts
 	elsewhere func(n int) (target string, conn Conn) // see GoElsewhere; nil: no hedge has a leg of its own
-	byHeaders *race.Report                           // of a race that headers have decided; the first message is to come
+	byHeaders *race.State                            // of a race that headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset

@@ -17,7 +17,7 @@ import (
 // Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
 type Completion struct {
-	Race    *race.Report // of a race that Call.End ends; nil without one, and after EndedByHeaders
+	Race    *race.State // of a race that Call.End ends; nil without one, and after EndedByHeaders
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
@@ -35,14 +35,13 @@ type Completion struct {
 const Grace = time.Millisecond
 
 // Ended implements [race.Policy]. The end of the race ends the call.
-func (c *Call) Ended(r *race.Report) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
+func (c *Call) Ended(r *race.State) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
 
-// EndedByHeaders takes the report of a race that response headers decided. End must be called for the
+// EndedByHeaders takes the state of a race that response headers decided. End must be called for the
 // first message, or the end of the stream.
-func (c *Call) EndedByHeaders(r *race.Report) {
+func (c *Call) EndedByHeaders(r *race.State) {
 	countRace(c, r, true)
-	copied := *r // r is valid only now
-	c.byHeaders = &copied
+	c.byHeaders = r
 }
 
 // End counts the end of the call, and learns from it. It must be called once.
@@ -224,9 +223,9 @@ func (d *ended) primaryOfRace() primary {
 	return p
 }
 
-// goneBefore reports whether the caller's context had ended when attempt n ended. A primary that
-// headers have committed ends after the report was made, so goneBefore looks at the context.
-func goneBefore(c *Call, r *race.Report, n int) bool {
+// goneBefore reports whether the caller's context had ended when attempt n ended. The state of a
+// race that headers have decided lacks a later end of the context, so goneBefore looks at the context.
+func goneBefore(c *Call, r *race.State, n int) bool {
 	a := &r.Attempts[n]
 	if r.Committed && n == 0 {
 		return a.Err != nil && c.Context.Err() != nil
@@ -236,7 +235,7 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 
 // countRace counts and reports what happened in a race that has ended, and which attempt won.
 // answered reports whether its outcome is an answer.
-func countRace(c *Call, r *race.Report, answered bool) {
+func countRace(c *Call, r *race.State, answered bool) {
 	catchUp(c, r)
 	if r.NotReplayable {
 		c.NotReplayable()
@@ -261,7 +260,7 @@ func countRace(c *Call, r *race.Report, answered bool) {
 }
 
 // FillOutcome fills in the outcome of hedge.Report for a race that is decided, once.
-func (c *Call) FillOutcome(r *race.Report) {
+func (c *Call) FillOutcome(r *race.State) {
 	if c.report != nil {
 		c.report(stats.Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
@@ -271,7 +270,7 @@ func (c *Call) FillOutcome(r *race.Report) {
 	}
 }
 
-func traceRace(c *Call, r *race.Report) {
+func traceRace(c *Call, r *race.State) {
 	c.FillOutcome(r)
 	traces := c.settings.Traces
 	if r.Hedges == 0 || len(traces) == 0 {

@@ -27,9 +27,9 @@ func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 	} {
 		end := func(c *call.Call, age time.Duration) {
 			err := status.Error(tc.code, "")
-			r := race.Report{Hedges: 1, Err: err, DecidedAt: age, DeliveredAt: age}
+			r := race.State{Hedges: 1, Err: err, DecidedAt: age, DeliveredAt: age}
 			r.CallerGone, r.GaveUp, r.GoneAt = tc.gone, tc.gaveUp, age
-			r.Attempts[0] = race.AttemptReport{EndedAt: age, Event: race.Event{Kind: race.Ended, End: race.NonFatal}, Err: err}
+			r.Attempts[0].EndedAt, r.Attempts[0].Event = age, race.Event{Kind: race.Ended, End: race.NonFatal, Err: err}
 			r.Attempts[1] = r.Attempts[0]
 			r.Attempts[1].SentAt = c.Delay
 			c.Ended(&r)

@@ -83,9 +83,9 @@ type heard struct {
 	race.Event
 	call *Call
 	n    int
-	race *race.Report // nil if the attempt is the only one
-	over bool         // the race is over
-	won  bool         // over: hedge n has answered the call, and no hedge was due because of a failure
+	race *race.State // nil if the attempt is the only one
+	over bool        // the race is over
+	won  bool        // over: hedge n has answered the call, and no hedge was due because of a failure
 }
 
 // tell tells the limits how an attempt ended.
@@ -97,7 +97,7 @@ func tell(h heard) {
 
 // catchUp handles the events of the race since its last call: it counts failed attempts, and
 // refunds hedges that were turned away, or admitted and not sent.
-func catchUp(c *Call, r *race.Report) {
+func catchUp(c *Call, r *race.State) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
 		if a.Err == nil || a.CutShort || ensureAttempts(c)[n].told || goneBefore(c, r, n) {
@@ -136,7 +136,7 @@ func settleUnsent(c *Call, sent int) {
 
 // tellOver tells the limits that a race is over, and whether a hedge has won: of each attempt that
 // failed, and of the winner.
-func tellOver(c *Call, r *race.Report, won bool) {
+func tellOver(c *Call, r *race.State, won bool) {
 	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls
 	for n := range r.Hedges + 1 {
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
@@ -169,7 +169,7 @@ func (t throttle) ended(h heard) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && d.budgets[1] != nil && !d.onlyHope &&
+	if d.settings.Guard && d.budgets[1] != nil && !d.race.OnlyHope() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -204,7 +204,7 @@ type resets struct{ *guard.Resets }
 
 func (r resets) take(d *due) (race.Event, stats.Reason) {
 	switch {
-	case d.rescue:
+	case d.cause == race.Cut:
 		return admitted, stats.NoReason
 	case !r.Admit(d.now):
 		return d.holdBack(stats.ResetsSpent)
@@ -226,7 +226,7 @@ func (b bucket) take(d *due) (race.Event, stats.Reason) {
 	keep, until := d.keep()
 	paid, saved := b.Pay(d.now, keep)
 	switch {
-	case paid || d.rescue && b.Borrow(d.now):
+	case paid || d.cause == race.Cut && b.Borrow(d.now):
 		d.claim.add(share{b, saved})
 		return admitted, stats.NoReason
 	case keep > 0: // a slower call may need the tokens
@@ -250,7 +250,7 @@ func (b bucket) ended(h heard) {
 // the delay, or shortly before the deadline is too near: when tokens are few, the slowest calls get
 // them.
 func (d *due) keep() (share float64, until time.Duration) {
-	if d.n > 1 || !d.slow || d.estimate == nil || !d.settings.Auto {
+	if d.n > 1 || d.cause != race.Slow || d.estimate == nil || !d.settings.Auto {
 		return 0, 0
 	}
 	until = min(2*d.Delay, d.latest())

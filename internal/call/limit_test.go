@@ -31,19 +31,19 @@ func TestPayment_OfARetriedHedge(t *testing.T) {
 		time.Sleep(10 * time.Second) // the burst is one token then, and the rest is saved
 		admit := func(c *call.Call, tokens, saved float64) {
 			t.Helper()
-			e := c.Admit(1, 1, &race.Report{})
+			e := c.Admit(1, 1, &race.State{})
 			if b := s.Methods()[0].Budget; e.Kind != race.Admitted || b.Tokens != tokens || b.Saved != saved {
 				t.Errorf("%+v with %v tokens and %v saved, want a hedge, %v and %v", e, b.Tokens, b.Saved, tokens, saved)
 			}
 		}
 		admit(spender, 0, 4)
 		for range 2 { // savings pay once hedges have won
-			spender.Ended(&race.Report{Hedges: 1, Winner: 1})
+			spender.Ended(&race.State{Hedges: 1, Winner: 1})
 		}
 		admit(c, 0, 3)
 		begin(t.Context(), s, target, method) // earns a token
 		admit(c, 0, 4)
-		c.Ended(&race.Report{})
+		c.Ended(&race.State{})
 		if b := s.Methods()[0].Budget; b.Tokens != 1 || b.Saved != 4 {
 			t.Errorf("%v tokens and %v saved, want 1 and 4", b.Tokens, b.Saved)
 		}
@@ -62,12 +62,12 @@ func TestClaim_IsSettledOnce(t *testing.T) {
 		hedgetest.Admit(begin(t.Context(), s, target, method), 1)
 	}
 	tokens := s.Methods()[0].Tokens
-	if e := c.Admit(1, 1, &race.Report{}); e.Kind != race.Admitted {
+	if e := c.Admit(1, 1, &race.State{}); e.Kind != race.Admitted {
 		t.Fatalf("%+v, want a hedge", e)
 	}
 	c.Hedged = false
-	c.Admit(1, 1, &race.Report{})
-	c.Ended(&race.Report{})
+	c.Admit(1, 1, &race.State{})
+	c.Ended(&race.State{})
 	if left := s.Methods()[0].Tokens; left != tokens {
 		t.Errorf("%v tokens after a hedge that was not sent, want %v", left, tokens)
 	}
@@ -77,8 +77,7 @@ func TestClaim_IsSettledOnce(t *testing.T) {
 // a number below n.
 type life struct {
 	*call.Call
-	machine race.Machine
-	report  race.Report
+	state   race.State
 	now     time.Duration
 	flying  []uint8 // attempts in flight
 	used    int     // hedges that were sent and are not turned away
@@ -92,22 +91,20 @@ type life struct {
 
 func (l *life) step(e race.Event) race.Actions {
 	l.now += ms
-	decided := l.report.DecidedAt > 0
+	decided := l.state.DecidedAt > 0
 	if !decided && !l.gone && e.TurnedAway() {
 		l.used, l.away = l.used-1, l.away+1
 	}
 	l.gone = l.gone || e.Kind == race.CallerGone
-	var err error
 	if e.Kind == race.Ended && e.End == race.NonFatal {
-		err = status.Error(codes.Unavailable, "")
+		e.Err = status.Error(codes.Unavailable, "")
 		l.failed[e.Attempt], l.exhaust[e.Attempt] = !decided && !l.gone, !decided && e.Exhausted
 	}
-	a := l.machine.Step(e, l.now)
-	l.report.Note(decided, e, a, err, l.now)
+	a := l.state.Step(e, l.now)
 	if a.Start > 0 {
 		l.used++
 		l.flying = append(l.flying, a.Start)
-		l.Sent(int(a.Start), a.Failover)
+		l.Sent(int(a.Start), a.Cause)
 	}
 	l.over = l.over || a.Deliver
 	return a
@@ -138,7 +135,7 @@ func (l *life) due() {
 	if a.Ask == 0 {
 		return
 	}
-	soFar := l.report
+	soFar := l.state
 	soFar.Due = l.now
 	e := l.Admit(int(a.Ask), int(a.Turn), &soFar)
 	if e.Kind != race.Admitted {
@@ -220,7 +217,7 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 		l.GoElsewhere(func(int) (string, call.Conn) { return to, nil }, false)
 	}
 	tokens, resets := balance()
-	l.machine, _ = race.NewMachine(l.Plan().Rules, ms)
+	l.state, _ = race.NewState(l.Plan())
 	most := 6
 	if longtest.Long() {
 		most = 8
@@ -243,12 +240,12 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 			l.ends()
 		}
 	}
-	l.Ended(&l.report)
+	l.Ended(&l.state)
 	left, leftResets := balance()
 	for i := range tokens {
 		if lacks := tokens[i] - left[i]; math.Abs(lacks-float64(l.used)-float64(l.away)/10) > 1e-6 {
 			t.Fatalf("bucket %d lacks %v tokens after %d hedges, and %d that were turned away: %+v", i, lacks, l.used,
-				l.away, l.report)
+				l.away, l.state)
 		}
 	}
 	for i := range resets {
@@ -258,7 +255,7 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 		}
 		if lacks := resets[i] - leftResets[i]; lacks != want {
 			t.Fatalf("limit %d lacks %d resets after %d hedges, and %d that were turned away: %+v", i, lacks, l.used,
-				l.away, l.report)
+				l.away, l.state)
 		}
 	}
 	l.checkHeard(t, r, to)
@@ -272,7 +269,7 @@ func (l *life) checkHeard(t *testing.T, r *registry.Registry, to string) {
 		isHere := func(n int) bool { return (n > 0 && to != "") == (i == 1) }
 		m := r.Method(of, method, now)
 		tokens, heard := 10.0, guard.Guard{Target: new(guard.Shared)}
-		for n := 1; n <= l.report.Hedges; n++ {
+		for n := 1; n <= l.state.Hedges; n++ {
 			if isHere(n) {
 				heard.Sent(now)
 			}
@@ -286,11 +283,11 @@ func (l *life) checkHeard(t *testing.T, r *registry.Registry, to string) {
 				heard.Exhausted(now, m.Traffic(), n > 0)
 			}
 		}
-		if isHere(l.report.Winner) && l.report.Err == nil && !l.report.Panicked {
+		if isHere(l.state.Winner) && l.state.Err == nil && !l.state.Panicked {
 			tokens = min(tokens+0.5, 10)
 		}
 		if got, _ := m.Settings().Throttle.Tokens(); got != tokens {
-			t.Fatalf("throttle %d has %v tokens, want %v: %+v", i, got, tokens, l.report)
+			t.Fatalf("throttle %d has %v tokens, want %v: %+v", i, got, tokens, l.state)
 		}
 		for _, g := range []*guard.Guard{&m.Guard, &heard} { // a failure of a hedge makes all failures so far count
 			g.Sent(now)
@@ -298,7 +295,7 @@ func (l *life) checkHeard(t *testing.T, r *registry.Registry, to string) {
 		}
 		at := now.Add(6 * time.Second) // the hedges have paused, and the share has begun to grow
 		if got, want := m.Guard.State(at, m.Traffic()).Share, heard.State(at, m.Traffic()).Share; got != want {
-			t.Fatalf("guard %d lets a share of %v pass, want %v: %+v", i, got, want, l.report)
+			t.Fatalf("guard %d lets a share of %v pass, want %v: %+v", i, got, want, l.state)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestRace_ADeafPrimary(t *testing.T) {
 			e.do = func() error { time.Sleep(50 * ms); return context.DeadlineExceeded }
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
 			synctest.Wait()
-			if r := p.report; r.Hedges != tc.hedges || int(e.ran.Load()) != tc.hedges || !r.CallerGone || r.GoneAt != tc.goneAt {
+			if r := p.final; r.Hedges != tc.hedges || int(e.ran.Load()) != tc.hedges || !r.CallerGone || r.GoneAt != tc.goneAt {
 				t.Errorf("%d hedges, the caller gone at %v, want %d, %v", r.Hedges, r.GoneAt, tc.hedges, tc.goneAt)
 			}
 		})

@@ -29,7 +29,7 @@ func TestRace_CommitAsTheCallerLeaves(t *testing.T) {
 			<-sent
 			for caller.Err() == nil {
 			}
-			r.Commit(func(*race.Report) {})
+			r.Commit(func(*race.State) {})
 		}()
 		go func() {
 			<-sent

@@ -132,7 +132,7 @@ func Unnumbered(ctx context.Context, c *Context) context.Context {
 	return rpc.Unmarked(ctx)
 }
 
-// loan is the caller's context as the parent of the context of hedge n, with the marks of the hedge
+// loan is the caller's context as the parent of the context of a hedge, with the marks of the hedge
 // until it wins. A loser may outlive the call, and the caller may then reuse its context. So once the
 // race is over, a loser does not use the caller's context, and the call waits for uses that have
 // begun. Values that the hedge has read stay available: a stats handler reports the end of an attempt to
@@ -140,7 +140,6 @@ func Unnumbered(ctx context.Context, c *Context) context.Context {
 type loan struct {
 	caller   context.Context
 	x        *runner
-	n        uint8
 	limited  bool // there is a deadline
 	done     <-chan struct{}
 	deadline time.Time
@@ -160,7 +159,7 @@ func (x *runner) hedgeContext(n uint8, primaryInFlight bool) *Context {
 		picks place.Hedge
 	})
 	l := &h.loan
-	l.caller, l.x, l.n, l.done, l.values = x.ctx, x, n, x.ctx.Done(), map[any]any{}
+	l.caller, l.x, l.done, l.values = x.ctx, x, x.ctx.Done(), map[any]any{}
 	l.deadline, l.limited = x.ctx.Deadline()
 	l.marks = rpc.Marks(l, int(n), primaryInFlight)
 	h.Context.Context, l.cancel = context.WithCancelCause(l)
@@ -205,10 +204,10 @@ func (l *loan) ofCaller(key any) (value any) {
 	return value
 }
 
-// use calls f, unless hedge n has lost and the race is over. It reports whether it did.
+// use calls f, unless the hedge has lost and the race is over. It reports whether it did.
 func (l *loan) use(f func()) bool {
 	l.x.mu.Lock()
-	over, won := l.x.over, l.x.machine.decided && l.x.machine.winner == l.n
+	over, won := l.x.over, l.won.Load()
 	if !over {
 		l.x.guests++
 	}
@@ -227,7 +226,7 @@ func (l *loan) use(f func()) bool {
 func (x *runner) enter() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.machine.decided {
+	if x.state.decided {
 		return false
 	}
 	x.guests++

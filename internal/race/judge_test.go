@@ -46,6 +46,16 @@ func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	if ask && a.Turn != before.turns+1 {
 		return fmt.Sprintf("rule 10: turn %d, want %d", a.Turn, before.turns+1)
 	}
+	var cause race.Cause
+	switch {
+	case ask:
+		cause = after.cause
+	case start:
+		cause = before.cause
+	}
+	if a.Cause != cause {
+		return fmt.Sprintf("rule 10: a hedge of cause %d, want %d", a.Cause, cause)
+	}
 	if a.Start > 0 && before.turns >= r.MaxHedges {
 		return "rule 10: more than max hedges"
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// occurrence is one event of a schedule, and the machine's actions for it.
+// occurrence is one event of a schedule, and the actions of the state for it.
 type occurrence struct {
 	e  race.Event
 	at time.Duration
@@ -51,7 +51,7 @@ func describe(e race.Event) string {
 
 // facts is all that the rules may ask about a history, now or after further events. It is made of
 // events and of the hedges that were asked about, sent and dropped; none of it calls the
-// machine. Two schedules with equal facts, and equal machines, have the same future.
+// state. Two schedules with equal facts, and equal states, have the same future.
 type facts struct {
 	inFlight            race.Attempts // sent, and not ended
 	waiting             bool          // the next hedge is being considered
@@ -78,7 +78,9 @@ type undecided struct {
 	stale     bool          // an attempt was rejected, or failed over, since the considered hedge was asked about
 	fails     bool          // an attempt has failed in a way that makes the next hedge due
 	mends     bool          // the next hedge is due because of a failure
-	mending   bool          // the hedge that was asked about was due because of a failure
+	cause     race.Cause    // of the hedge that was asked about last, and not sent
+	cut       bool          // the connection of an attempt was cut
+	hopes     bool          // an attempt has ended otherwise than by a failure
 	kept      race.Attempts // went on after a rejected reply
 }
 
@@ -130,6 +132,7 @@ func (f *facts) noteEnd(r race.Rules, was facts, o occurrence) {
 	if e.Open {
 		f.kept |= 1 << e.Attempt
 	}
+	f.cut, f.hopes = f.cut || e.Cut, f.hopes || e.End != race.NonFatal
 	if e.End == race.RejectedReply && !f.hasReply {
 		f.reply, f.hasReply = e.Attempt, true
 	}
@@ -172,9 +175,9 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	case over && calls:
 		f.mends = true
 	case o.a.Ask > 0:
-		f.mends, f.mending = false, was.mending || was.mends
+		f.mends, f.cause = false, was.because()
 	case o.a.Start > 0:
-		f.mends, f.mending = was.mends && was.calledFor, false
+		f.cause = race.Slow
 	}
 	switch {
 	case again:
@@ -192,6 +195,19 @@ func (f *facts) noteHedge(r race.Rules, was facts, o occurrence) {
 	case o.a.Start > 0 && !was.calledFor:
 		f.dueAt = o.at + r.Delay
 	}
+}
+
+// because is the cause of a hedge that is asked about.
+func (f facts) because() race.Cause {
+	switch {
+	case f.cut && f.inFlight == 0 && !f.hopes:
+		return race.Cut
+	case f.mends || f.cause >= race.Failed:
+		return race.Failed
+	case f.rejected:
+		return race.Rejected
+	}
+	return race.Slow
 }
 
 func (o occurrence) isRejected() bool { return o.e.Kind == race.Ended && o.e.End.IsRejected() }

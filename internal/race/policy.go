@@ -4,26 +4,25 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Policy admits hedges, and takes the report of the race. The race holds no lock while it calls a
+// Policy admits hedges, and takes the final state of the race. The race holds no lock while it calls a
 // method.
 type Policy interface {
 	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
-	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is the report up to now, valid
-	// during the call. Calls of Admit never overlap, and none follows Ended.
-	Admit(n, turn int, soFar *Report) Event
+	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is a copy of the state. Calls of
+	// Admit never overlap, and none follows Ended.
+	Admit(n, turn int, soFar *State) Event
 	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is
 	// called once for an attempt, on the attempt's goroutine. open reports whether the race is
 	// undecided; the call then waits for Judge. It is not called for a primary's success unless
 	// Rules.Judged is set.
 	Judge(n int, end End, open bool) Event
-	// Ended takes the report of the race, on the caller's goroutine. It is called once, but never if
-	// [Result.Untouched] is set. The report is valid during the call.
-	Ended(r *Report)
+	// Ended takes the final state of the race, on the caller's goroutine. It is called once, but never if
+	// [Result.Untouched] is set.
+	Ended(s *State)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
-	// call does not return before Sent does. failover reports whether the hedge was due because another
-	// attempt had failed.
-	Sent(n int, failover bool)
-	// LoserPanicked is called when a loser panics after the report, at any time, on any goroutine.
+	// call does not return before Sent does.
+	Sent(n int, why Cause)
+	// LoserPanicked is called when a loser panics after the delivery, at any time, on any goroutine.
 	LoserPanicked()
 }
 

@@ -20,12 +20,12 @@ type policy struct {
 	failover bool // a failure makes the next hedge due
 	admitted int
 
-	report race.Report
+	final  race.State
 	sent   atomic.Int32
 	losers atomic.Int32
 }
 
-func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
+func (p *policy) Admit(n, _ int, _ *race.State) race.Event {
 	if n > p.hedges {
 		return race.Event{Kind: race.Refused}
 	}
@@ -39,8 +39,8 @@ func (p *policy) Judge(n int, end race.End, _ bool) race.Event {
 	}
 	return e
 }
-func (p *policy) Ended(r *race.Report) { p.report = *r }
-func (p *policy) Sent(int, bool)       { p.sent.Add(1) }
+func (p *policy) Ended(r *race.State)  { p.final = *r }
+func (p *policy) Sent(int, race.Cause) { p.sent.Add(1) }
 func (p *policy) LoserPanicked()       { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
@@ -221,9 +221,9 @@ func TestPreparing(t *testing.T) {
 			synctest.Wait()
 			dropped := p.admitted - int(p.sent.Load())
 			if int(e.ran.Load()) != tc.ran || dropped != tc.dropped || e.preparing != 0 ||
-				p.report.Hedges != int(p.sent.Load()) {
+				p.final.Hedges != int(p.sent.Load()) {
 				t.Errorf("%d hedges ran, %d were admitted and not sent; want %d, %d; the report has %d, the policy %d",
-					e.ran.Load(), dropped, tc.ran, tc.dropped, p.report.Hedges, p.sent.Load())
+					e.ran.Load(), dropped, tc.ran, tc.dropped, p.final.Hedges, p.sent.Load())
 			}
 		})
 	}

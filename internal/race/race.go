@@ -3,18 +3,43 @@
 // decides the call. The others are canceled at that moment, and none of their results reaches the
 // caller.
 //
-// A [Machine] decides a race, without a timer, goroutine or context. A [Race] has these, and does
-// the machine's [Actions]. Most calls need no hedge, and run without a machine. An [Entrant] makes
-// the attempts, each under a [Context]. A [Policy] admits hedges, and takes the [Report] of the race.
+// A [State] is a race as a value, and its record. [State.Step] decides the race, without a timer,
+// goroutine or context. A [Race] has these, and does the [Actions] that Step returns. Most calls need no
+// hedge, and run without a state. An [Entrant] makes the attempts, each under a [Context]. A [Policy]
+// admits hedges, and takes the final state.
 package race
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 )
+
+// Longest is the longest delay, 73 years; a longer one means the same. The sum of three delays and
+// an age does not overflow.
+const Longest = time.Duration(math.MaxInt64 / 4)
+
+// Rules define how a race ends and when it sends hedges. They do not change during a race.
+type Rules struct {
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the
+	// next. A delay above Longest means Longest.
+	Delay time.Duration
+	// MaxHedges is the maximum number of hedges of the call, 0 to the constant MaxHedges. Hedges that
+	// were turned away or cut do not count, unless CountsAll is set.
+	MaxHedges uint8
+	CountsAll bool
+	// HedgeFinal lets a hedge's Final status end the race, as the primary's does. Otherwise a hedge
+	// ends the race only with OK: the "not found" of a second deletion must not replace the OK of
+	// the first.
+	HedgeFinal bool
+	// Judged allows rejected answers. A rejected answer makes the next hedge due at once, and the
+	// race waits for it unless it is held back. Without an OK the outcome is, in this order: the first
+	// rejected reply, an accepted status, the first rejected status.
+	Judged bool
+}
 
 // Plan is the plan of one race: its rules, and when its first hedge is due.
 type Plan struct {
@@ -50,7 +75,7 @@ type Result struct {
 	Err     error       // the deciding attempt's
 	Trailer metadata.MD // the primary's, if Untouched is set
 	// Untouched means that the primary ended before a hedge was due, and its end made none due.
-	// There is no report: the caller of Run must book the primary's end. The Race may run again.
+	// There is no final state: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
 }
 
@@ -66,7 +91,7 @@ type Race struct {
 
 	mu        sync.Mutex
 	timer     *time.Timer // the race's own; nil while it uses the alarm
-	runner    *runner     // nil until the machine is needed
+	runner    *runner     // nil until the race needs a state
 	committed bool        // Commit was called before Run
 	restarted bool        // Restart has set plan.Start
 	untouched bool        // the race is over, with Result.Untouched
@@ -89,7 +114,7 @@ func (r *Race) Decide() (out Result) {
 		}
 		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges
 		// must end.
-		if out = r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked}, nil); out.Winner != nil {
+		if out = r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked}); out.Winner != nil {
 			recover() // the panic is a loser's
 		}
 	}()
@@ -98,11 +123,11 @@ func (r *Race) Decide() (out Result) {
 	if end.Err != nil || r.plan.Judged {
 		e = r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
 	}
-	returned = true
+	e.Err, returned = end.Err, true
 	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
 		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
 	}
-	return r.ensureRunner().primaryEnded(e, end.Err)
+	return r.ensureRunner().primaryEnded(e)
 }
 
 // Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
@@ -141,7 +166,7 @@ func (r *Race) arm() {
 
 // Restart makes the call begin at now: all ages count from then, and the first hedge is due one
 // delay later. It may be called once, on any goroutine, before or during Run. It does nothing and
-// returns false if the race has needed its machine, because a hedge was due or Commit was called.
+// returns false if the race has a state already, because a hedge was due or Commit was called.
 func (r *Race) Restart(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +185,7 @@ func (r *Race) Restart(now time.Time) bool {
 func (r *Race) isOpen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.committed && (r.runner == nil || !r.runner.machine.decided)
+	return !r.committed && (r.runner == nil || !r.runner.state.decided)
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
@@ -194,10 +219,10 @@ func (r *Race) ensureRunner() *runner {
 // ensureRunnerLocked is ensureRunner. r.mu must be held.
 func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
-		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}, report: &Report{}}
+		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
 		x.hedges[0] = &hedge{cancel: r.cancelPrimary}
-		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // Begin has armed the timer
-		x.report.Attempts[0].SentAt = r.plan.From
+		s, _ := NewState(r.plan) // Begin has armed the timer
+		x.state = &s
 		r.runner = x
 	}
 	return r.runner
@@ -206,10 +231,10 @@ func (r *Race) ensureRunnerLocked() *runner {
 // Commit makes the primary win, unless the race is decided or the primary has failed: no further
 // hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
 // call. It returns false once the outcome is delivered, because the policy may be booking that
-// outcome. If it returns true and a hedge was ever due, it first calls decided with the report so
-// far, under the race's lock. Commit may be called on any goroutine, before, during and after Run. It
+// outcome. If it returns true and a hedge was ever due, it first calls decided with the state, under
+// the race's lock. Commit may be called on any goroutine, before, during and after Run. It
 // waits for a hedge that is being prepared.
-func (r *Race) Commit(decided func(*Report)) bool {
+func (r *Race) Commit(decided func(*State)) bool {
 	r.mu.Lock()
 	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
 	r.committed = r.committed || toCome
@@ -220,20 +245,22 @@ func (r *Race) Commit(decided func(*Report)) bool {
 	x := r.ensureRunnerLocked() // in this critical section: the primary's end may make the race untouched
 	r.mu.Unlock()
 	x.checkCaller()
-	x.handle(Event{Kind: Committed}, nil)
+	x.handle(Event{Kind: Committed})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for x.machine.asked {
+	for x.state.asked {
 		x.stepped.Wait()
 	}
-	if x.machine.delivered || !x.machine.decided || x.machine.winner != 0 {
+	if s := x.state; s.delivered || !s.decided || s.Winner != 0 {
 		return false
 	}
-	decided(x.report)
+	decided(x.state)
 	return true
 }
 
 // GiveUp ends a race in which the primary has ended, as the end of the caller's deadline does: hedges in
 // flight are canceled. Once the race is decided, GiveUp is a no-op. It must be called after a hedge
 // was prepared, and may be called on any goroutine.
-func (r *Race) GiveUp() { r.ensureRunner().handle(Event{Kind: CallerGone}, context.DeadlineExceeded) }
+func (r *Race) GiveUp() {
+	r.ensureRunner().handle(Event{Kind: CallerGone, Err: context.DeadlineExceeded})
+}

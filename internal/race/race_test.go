@@ -38,14 +38,14 @@ func TestRace_Concurrently(t *testing.T) {
 				plan.Alarm = &shared
 				out := r.Run(context.Background(), cancel, plan, p, e)
 				if out.Err != nil || stuck && out.Winner == nil {
-					t.Errorf("the outcome is %+v, want a winner; %+v", out, p.report)
+					t.Errorf("the outcome is %+v, want a winner; %+v", out, p.final)
 				}
 				mu.Lock()
 				if out.Untouched {
 					untouched++
 				} else {
 					r = new(race.Race)
-					hedged += p.report.Hedges
+					hedged += p.final.Hedges
 				}
 				mu.Unlock()
 				cancel(nil)
@@ -83,7 +83,7 @@ func TestRace_Commit(t *testing.T) {
 			e.do = func() error {
 				tc.during(&r)
 				told := 0
-				if got := r.Commit(func(so *race.Report) { told += so.Hedges }); got != tc.committed {
+				if got := r.Commit(func(so *race.State) { told += so.Hedges }); got != tc.committed {
 					t.Errorf("Commit: %t", got)
 				}
 				if tc.committed && told != tc.hedges {
@@ -93,9 +93,9 @@ func TestRace_Commit(t *testing.T) {
 				return broken
 			}
 			out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.report.Hedges != tc.hedges ||
-				p.report.Committed != tc.committed {
-				t.Errorf("%+v, report %+v", out, p.report)
+			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.final.Hedges != tc.hedges ||
+				p.final.Committed != tc.committed {
+				t.Errorf("%+v, report %+v", out, p.final)
 			}
 			if r.Commit(nil) {
 				t.Error("Commit after the outcome was delivered")
@@ -128,13 +128,13 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 			defer close(done)
 			close(ready)
 			for range 20 {
-				r.Commit(func(*race.Report) {})
+				r.Commit(func(*race.State) {})
 			}
 		}()
 		<-ready
 		out := r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &p, &entrant{do: func() error { return nil }})
-		if <-done; out.Winner != nil || out.Err != nil || p.report.DecidedAt > time.Hour {
-			t.Fatalf("%+v, report %+v", out, p.report)
+		if <-done; out.Winner != nil || out.Err != nil || p.final.DecidedAt > time.Hour {
+			t.Fatalf("%+v, report %+v", out, p.final)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
 	<-begun
 	mu := race.Mutex(&r)
 	mu.Lock()
-	go func() { defer close(done); r.Commit(func(*race.Report) {}) }()
+	go func() { defer close(done); r.Commit(func(*race.State) {}) }()
 	for n := range 2 * rounds {
 		if runtime.Gosched(); n == rounds {
 			close(end)
@@ -188,7 +188,7 @@ func TestRace_TheCallerGivesUp(t *testing.T) {
 				e.do, e.prepare = func() error { <-ctx.Done(); return nil }, func(int) bool { return false }
 			}
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
-			if r := p.report; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
+			if r := p.final; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
 				t.Errorf("%+v, report %+v", tc, r)
 			}
 		})

@@ -12,27 +12,30 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// runner passes events to the machine of one race and does the machine's actions. The race's mu
-// guards machine, report and guests. It is not held during calls of the policy, the entrant or a
-// context, nor while an attempt runs or is canceled: these run other packages' code.
+// runner passes events to the state of one race, and does the actions that Step returns. The race's mu
+// guards state and guests. It is not held during calls of the policy, the entrant or a context, nor
+// while an attempt runs or is canceled: these run other packages' code.
 //
 // Nothing of the caller's is used once the call may have returned, its context included: see [loan].
 // The call does not return while a hedge is considered, nor while there are guests.
+//
+// After Policy.Ended, hedges is empty and state is spent: a stream that stays open keeps its race.
 type runner struct {
 	*Race
-	machine Machine
-	report  *Report       // final once the outcome is delivered; nil after Policy.Ended
-	done    chan struct{} // closed then
+	state   *State
+	done    chan struct{} // closed when the outcome is delivered: the state is final then
 	stepped sync.Cond     // for Commit and for guests
 	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
 	over    bool          // no loser becomes a guest
 	hedges  [MaxAttempts]*hedge
 }
 
+// spent is the state of every race after Policy.Ended. No event changes it.
+var spent = State{decided: true, delivered: true}
+
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. hedges[0] is the primary, with only cancel set. Once the outcome is delivered, hedges
-// is empty and the report is gone: a stream that stays open keeps its race.
+// that has won. hedges[0] is the primary, with only cancel set.
 type hedge struct {
 	attempt Attempt
 	ctx     *Context
@@ -40,12 +43,11 @@ type hedge struct {
 	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
 
-// handle passes an event to the machine and returns the actions that are left to do. err is the
-// error of an Ended event.
-func (x *runner) handle(e Event, err error) Actions {
+// handle passes an event to the state and returns the actions that are left to do.
+func (x *runner) handle(e Event) Actions {
 	x.mu.Lock()
-	delivered := x.machine.delivered
-	a := x.step(e, err)
+	delivered := x.state.delivered
+	a := x.step(e)
 	var drop context.CancelCauseFunc
 	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
 		drop = x.hedges[a.Drop].cancel
@@ -68,7 +70,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	return a
 }
 
-// checkCaller passes the end of the caller's context to the machine, once. The call must not return
+// checkCaller passes the end of the caller's context to the state, once. The call must not return
 // before checkCaller has.
 func (x *runner) checkCaller() {
 	err := x.ctx.Err()
@@ -77,8 +79,8 @@ func (x *runner) checkCaller() {
 	}
 	x.mu.Lock()
 	var cancel Attempts
-	if !x.machine.decided && !x.machine.gone {
-		cancel = x.step(Event{Kind: CallerGone}, err).Cancel
+	if !x.state.decided && !x.state.CallerGone {
+		cancel = x.step(Event{Kind: CallerGone, Err: err}).Cancel
 	}
 	if cancel != 0 { // the call must not return before: Commit may run on another goroutine
 		x.guests++
@@ -88,15 +90,12 @@ func (x *runner) checkCaller() {
 	x.cancel(cancel)
 }
 
-// step passes one event to the machine, records it, and does the actions that need the lock: it
-// sets the timer, makes a hedge that starts a guest, and signals the delivery. x.mu must be held.
-func (x *runner) step(e Event, err error) Actions {
+// step passes one event to the state, and does the actions that need the lock: it sets the timer, makes
+// a hedge that starts a guest, and signals the delivery. x.mu must be held.
+func (x *runner) step(e Event) Actions {
 	defer x.stepped.Broadcast()
-	now, decided, final := time.Since(x.plan.Start), x.machine.decided, x.machine.delivered
-	a := x.machine.Step(e, now)
-	if !final {
-		x.report.Note(decided, e, a, err, now)
-	}
+	now := time.Since(x.plan.Start)
+	a := x.state.Step(e, now)
 	switch {
 	case a.Arm:
 		x.disarm()
@@ -118,62 +117,6 @@ func (x *runner) step(e Event, err error) Actions {
 	return a
 }
 
-// Note adds an event and the actions that the machine returned for it, at the age now of the
-// call. decided reports whether the race was decided before. err is the error of an Ended event or
-// of the caller's context. Note must not be called after the step that delivered the outcome.
-func (r *Report) Note(decided bool, e Event, a Actions, err error, now time.Duration) {
-	switch e.Kind {
-	case NotReplayable:
-		r.NotReplayable = true
-	case Committed:
-		r.Committed = r.Committed || a.Decided
-	case CallerGone:
-		if !decided && !r.CallerGone {
-			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
-		}
-	case Ended:
-		r.noteEnd(decided, e, err, now)
-	}
-	if a.Start > 0 {
-		r.Hedges++
-		r.Attempts[a.Start].SentAt = now
-		if a.Failover {
-			r.Failovers++
-		}
-	}
-	if a.Decided {
-		r.DecidedAt, r.Winner = now, int(a.Winner)
-		for n := range r.Hedges + 1 {
-			r.Attempts[n].CutShort = n != r.Winner && r.Attempts[n].Kind != Ended
-		}
-	}
-	if a.Deliver {
-		r.DeliveredAt, r.Panicked = now, a.Panic
-		r.Err = r.Attempts[r.Winner].Err
-	}
-}
-
-// noteEnd is Note for an Ended event.
-func (r *Report) noteEnd(decided bool, e Event, err error, now time.Duration) {
-	if decided && e.End == Panicked && int(e.Attempt) != r.Winner {
-		r.LoserPanics++
-	}
-	if int(e.Attempt) > r.Hedges { // it panicked unsent
-		return
-	}
-	if decided {
-		e.Pushback = NoPushback
-	}
-	if e.TurnedAway() {
-		r.TurnedAway++
-	}
-	if e.End.IsRejected() {
-		r.Rejected++
-	}
-	t := &r.Attempts[e.Attempt]
-	t.EndedAt, t.Event, t.Err = now, e, err
-}
-
 // cancel cancels losers. x.mu must not be held.
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
@@ -188,7 +131,7 @@ func (x *runner) due() {
 	if x.plan.Before != nil {
 		x.plan.Before()
 	}
-	a := x.handle(Event{Kind: Due}, nil)
+	a := x.handle(Event{Kind: Due})
 	if a.Ask == 0 {
 		return
 	}
@@ -203,8 +146,8 @@ func (x *runner) due() {
 			}
 			x.checkCaller()
 		}
-		if a = x.handle(e, nil); a.Start > 0 {
-			x.run(h, n, a.Failover)
+		if a = x.handle(e); a.Start > 0 {
+			x.run(h, n, a.Cause)
 		}
 	}, func(crash func()) { x.hedgePanicked(h, n, paid, crash) })
 }
@@ -212,11 +155,10 @@ func (x *runner) due() {
 func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
-	soFar, over := *x.report, x.machine.decided || x.machine.gone
-	soFar.Failover, soFar.Due = a.Failover, x.machine.due
+	soFar := *x.state
 	x.mu.Unlock()
 	switch {
-	case over: // do not pay for a hedge that is not needed
+	case soFar.decided || soFar.CallerGone: // do not pay for a hedge that is not needed
 		return Event{Kind: Refused}
 	case !ok:
 		return Event{Kind: NotReplayable}
@@ -226,7 +168,7 @@ func (x *runner) ask(a Actions) Event {
 
 func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
-	primaryInFlight := x.report.Attempts[0].Kind != Ended
+	primaryInFlight := x.state.Attempts[0].Kind != Ended
 	x.mu.Unlock()
 	h.ctx = x.hedgeContext(n, primaryInFlight)
 	h.cancel = h.ctx.Cancel
@@ -234,8 +176,8 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	return h.attempt != nil
 }
 
-func (x *runner) run(h *hedge, n uint8, failover bool) {
-	x.announce(n, failover)
+func (x *runner) run(h *hedge, n uint8, why Cause) {
+	x.announce(n, why)
 	growStack(int(n))
 	end := h.attempt.Run(h.ctx)
 	open := x.enter()
@@ -243,42 +185,44 @@ func (x *runner) run(h *hedge, n uint8, failover bool) {
 		defer x.leave()
 	}
 	e := x.policy.Judge(int(n), end, open)
-	if open && end.Err != nil {
+	if e.Err = end.Err; open && e.Err != nil {
 		x.checkCaller()
 	}
-	if a := x.handle(e, end.Err); !a.Kept && (!a.Decided || a.Winner != n) {
+	if a := x.handle(e); !a.Kept && (!a.Decided || a.Winner != n) {
 		h.cancel(rpc.ErrLost)
 	}
 }
 
 // announce tells the policy that hedge n, a guest, is sent.
-func (x *runner) announce(n uint8, failover bool) {
+func (x *runner) announce(n uint8, why Cause) {
 	defer x.leave()
-	x.policy.Sent(int(n), failover)
+	x.policy.Sent(int(n), why)
 }
 
-// primaryEnded handles the primary's end, waits for the delivery, passes the report to the policy
+// primaryEnded handles the primary's end, waits for the delivery, passes the state to the policy
 // and returns the result. It runs on the caller's goroutine.
-func (x *runner) primaryEnded(e Event, err error) Result {
-	if err != nil { // a success counts, even if the caller's context has just ended
+func (x *runner) primaryEnded(e Event) Result {
+	if e.Err != nil { // a success counts, even if the caller's context has just ended
 		x.checkCaller()
 	}
-	x.handle(e, err)
+	x.handle(e)
 	x.wait()
-	winner, ended := x.hedges[x.report.Winner], false
+	s := x.state
+	winner, ended := x.hedges[s.Winner], false
 	defer func() {
 		if !ended && winner.cancel != nil { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
 		}
 	}()
-	report := x.report
-	x.policy.Ended(report)
+	x.policy.Ended(s)
 	ended = true
-	x.hedges, x.report = [MaxAttempts]*hedge{}, nil
-	if report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
+	x.mu.Lock()
+	x.hedges, x.state = [MaxAttempts]*hedge{}, &spent
+	x.mu.Unlock()
+	if s.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
 	}
-	return Result{Winner: winner.attempt, Err: report.Err} // the primary's attempt is nil
+	return Result{Winner: winner.attempt, Err: s.Err} // the primary's attempt is nil
 }
 
 // wait waits until the outcome can be delivered and no guest is left, and for the end of the
@@ -341,7 +285,7 @@ func (x *runner) hedgePanicked(h *hedge, n uint8, paid bool, crash func()) {
 	if h.crash = crash; h.cancel != nil {
 		h.cancel(rpc.ErrLost)
 	}
-	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked, Paid: paid}, nil)
+	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked, Paid: paid})
 }
 
 // Panic is the value of a call's panic if a hedge has panicked.

@@ -201,7 +201,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 			finish := func(c *hcall.Call) {
 				if send, _ := hedgetest.Admit(c, 1); send {
 					admitted.Add(1)
-					c.Ended(&race.Report{Winner: 1, Hedges: 1})
+					c.Ended(&race.State{Winner: 1, Hedges: 1})
 				}
 			}
 			for range calls {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -21,36 +22,37 @@ func init() {
 	}
 }
 
-// reports are the report of a schedule that its list of events implies, and the one that the runner
-// makes.
-func reports(h history) (r, recorded race.Report) {
+// recorded returns the record of a schedule that its list of events implies.
+func recorded(h history) (r race.State) {
 	f := begins(h.firstDue)
 	r.Attempts[0].CutShort = true
 	for _, o := range h.list {
-		if o.a.Start > 0 {
+		if n := o.a.Start; n > 0 {
 			r.Hedges++
-			r.Attempts[o.a.Start] = race.AttemptReport{SentAt: o.at, CutShort: true}
-			if f.mending {
+			r.Attempts[n].SentAt, r.Attempts[n].CutShort, r.Attempts[n].Cause = o.at, true, f.cause
+			if f.cause >= race.Failed {
 				r.Failovers++
 			}
 		}
 		r.NotReplayable = r.NotReplayable || o.e.Kind == race.NotReplayable
 		if o.e.Kind == race.CallerGone && !f.decided {
-			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled
+			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, o.e.Err == context.Canceled
 		}
 		if f.decided && o.e.End == race.Panicked && o.e.Attempt != f.winner {
 			r.LoserPanics++
 		}
-		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended && !f.panicsUnsent(o.e) {
-			a.EndedAt, a.Event, a.Err = o.at, o.e, errorOf(o)
+		if a := &r.Attempts[o.e.Attempt]; o.e.Kind == race.Ended {
+			a.EndedAt, a.Event = o.at, o.e
 			if o.isRejected() {
 				r.Rejected++
 			}
 			if a.CutShort = a.CutShort && f.decided; f.decided {
 				a.Pushback = race.NoPushback
 			}
+			if a.TurnedAway() {
+				r.TurnedAway++
+			}
 		}
-		recorded.Note(f.decided, o.e, o.a, errorOf(o), o.at)
 		if f = f.then(h.rules, o); o.a.Decided {
 			r.Winner, r.DecidedAt, r.Committed = int(f.winner), o.at, o.e.Kind == race.Committed
 		}
@@ -59,21 +61,15 @@ func reports(h history) (r, recorded race.Report) {
 			break
 		}
 	}
-	for _, a := range r.Attempts {
-		if a.TurnedAway() {
-			r.TurnedAway++
-		}
-	}
 	r.Attempts[r.Winner].CutShort = false
 	r.Err = r.Attempts[r.Winner].Err
-	return r, recorded
+	return r
 }
 
 // errorOf is the error of an end, or of the caller's context: one in two callers has a deadline.
-func errorOf(o occurrence) error {
-	e := o.e
+func errorOf(e race.Event, now time.Duration) error {
 	if e.Kind == race.CallerGone {
-		return []error{context.Canceled, context.DeadlineExceeded}[o.at%2]
+		return []error{context.Canceled, context.DeadlineExceeded}[now%2]
 	}
 	if e.End == race.Final || e.End == race.NonFatal || e.End == race.RejectedStatus {
 		return errAttempt[e.Attempt]
@@ -81,21 +77,22 @@ func errorOf(o occurrence) error {
 	return nil
 }
 
-// TestReport checks the report of random schedules of up to four hedges, and the rules with them.
-func TestReport(t *testing.T) {
+// TestState_Record checks the record of random schedules of up to four hedges, and the rules with them.
+func TestState_Record(t *testing.T) {
 	seed := rand.Uint64()
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range longtest.Size(1_000, 4_000) {
 		all := variants(uint8(draw.IntN(race.MaxAttempts)))
 		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay, fails: draw.IntN(2) > 0}
 		s.firstDue = s.rules.Delay
-		s.walk(draw)
+		got := s.walk(draw)
 		if s.broken != "" {
 			t.Fatalf("seed %d: %s", seed, s.broken)
 		}
-		want, got := reports(s.so())
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(race.Report{}), cmpopts.EquateErrors()); diff != "" {
-			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
+		diff := cmp.Diff(recorded(s.so()), got, cmpopts.IgnoreUnexported(got), cmpopts.IgnoreFields(got, "Due", "Cause"),
+			cmpopts.EquateErrors())
+		if diff != "" {
+			t.Fatalf("seed %d: the record differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}
 		for n, a := range got.Attempts { // it answered, or was cut short, or neither
 			answered := a.Kind == race.Ended && (a.End == race.OK || a.End == race.RejectedReply)
@@ -106,11 +103,27 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// walk plays one schedule at random.
-func (s *search) walk(draw *rand.Rand) {
-	m, a := race.NewMachine(s.rules, s.firstDue)
-	n := node{m: m, facts: begins(s.firstDue)}
-	n.timer.set(a)
+// TestState_TheOnlyHopeAfterACut has a connection cut, and the hedge that replaces the primary turned away.
+// The next hedge is due at once, and the call fails without it.
+func TestState_TheOnlyHopeAfterACut(t *testing.T) {
+	s, _ := race.NewState(race.Plan{Rules: race.Rules{MaxHedges: 1, Delay: ms}, Due: ms})
+	for n, e := range []race.Event{
+		{Kind: race.Ended, End: race.NonFatal, Failover: true, Cut: true},
+		{Kind: race.Due},
+		{Kind: race.Admitted},
+		{Kind: race.Ended, Attempt: 1, End: race.NonFatal, Pushback: race.PushbackAfter},
+		{Kind: race.Due},
+	} {
+		a := s.Step(e, 0)
+		if asks := e.Kind == race.Due; asks != (a.Ask > 0) || asks && (a.Cause != race.Cut || s.Cause != race.Cut) {
+			t.Errorf("event %d: %+v, want a hedge of cause %d for each Due", n, a, race.Cut)
+		}
+	}
+}
+
+// walk plays one schedule at random, and returns the final state.
+func (s *search) walk(draw *rand.Rand) race.State {
+	n, _ := s.begin()
 	for !n.finished() && s.broken == "" {
 		// Hedges are worth looking at, so that what leads to one comes more often than what ends
 		// the race.
@@ -127,6 +140,9 @@ func (s *search) walk(draw *rand.Rand) {
 			n.now++
 			continue
 		}
-		n = s.step(n, next[draw.IntN(len(next))])
+		e := next[draw.IntN(len(next))]
+		e.Err = errorOf(e, n.now)
+		n = s.step(n, e)
 	}
+	return n.state
 }

@@ -13,7 +13,7 @@ import (
 // there is an instant before a hedge is due, one at which it is due, and one before the next is.
 const delay = 2
 
-// timer is the runner's timer, as the machine has set it.
+// timer is the runner's timer, as the state has set it.
 type timer struct {
 	armed bool
 	at    time.Duration
@@ -28,10 +28,10 @@ func (t *timer) set(a race.Actions) {
 	}
 }
 
-// node is a state of the search: the machine, its surroundings, and the facts of its history that
-// matter to the rules. The future of a node depends on nothing else, so each node is searched once.
+// node is a state of the search: the race's, its surroundings, and the facts of its history that matter
+// to the rules. The future of a node depends on nothing else, so each node is searched once.
 type node struct {
-	m         race.Machine
+	state     race.State
 	now       time.Duration
 	timer     timer
 	late      bool // a timer fired after it was stopped or reset
@@ -64,13 +64,20 @@ func (s *search) so() history { return history{s.rules, s.firstDue, s.history} }
 // run searches, and returns how many schedules there are.
 func (s *search) run() uint64 {
 	s.seen = map[node]uint64{}
-	m, a := race.NewMachine(s.rules, s.firstDue)
-	n := node{m: m, facts: begins(s.firstDue)}
-	n.timer.set(a)
+	n, a := s.begin()
+	n.state = race.Key(n.state)
 	if want := s.rules.MaxHedges > 0; n.timer.armed != want || want && n.timer.at != s.firstDue {
 		s.broken = fmt.Sprintf("rule 10: the race starts with %+v", a)
 	}
 	return s.from(n)
+}
+
+// begin returns the node at which the race begins.
+func (s *search) begin() (node, race.Actions) {
+	state, a := race.NewState(race.Plan{Rules: s.rules, Due: s.firstDue})
+	n := node{state: state, facts: begins(s.firstDue)}
+	n.timer.set(a)
+	return n, a
 }
 
 // from returns how many schedules follow n.
@@ -105,9 +112,12 @@ func (s *search) finish(n node) uint64 {
 	return 1
 }
 
-// after returns how many schedules follow n with e as the next event.
+// after returns how many schedules follow n with e as the next event. What the state only records is
+// something else at each step. So if Step read it, its actions would not always be what the rules want.
 func (s *search) after(n node, e race.Event) uint64 {
+	n.state = race.Scramble(n.state, s.steps)
 	n = s.step(n, e)
+	n.state = race.Key(n.state)
 	schedules := s.from(n)
 	s.history = s.history[:len(s.history)-1]
 	return schedules
@@ -126,8 +136,8 @@ func (s *search) outOfPlace(n node) {
 			e.Kind == race.Committed && n.facts.inFlight.Has(0) && !n.facts.decided:
 			continue
 		}
-		m := n.m
-		if a := m.Step(e, n.now); m != n.m || a.Decided || a.Deliver || a.Ask|a.Start|a.Drop != 0 || a.Cancel != 0 {
+		state := n.state
+		if a := state.Step(e, n.now); state != n.state || a != (race.Actions{}) {
 			s.broken = fmt.Sprintf("rule 1: out of place, %s changed something: %+v\n%v", describe(e), a, s.so())
 		}
 	}
@@ -135,7 +145,7 @@ func (s *search) outOfPlace(n node) {
 
 // step has e happen at n, adds it to the history, and checks the rules.
 func (s *search) step(n node, e race.Event) node {
-	before := n.facts
+	before, was := n.facts, n.state
 	switch {
 	case e.Kind == race.Due && n.timer.armed && n.now >= n.timer.at:
 		n.timer = timer{}
@@ -144,13 +154,19 @@ func (s *search) step(n node, e race.Event) node {
 	}
 	n.committed = n.committed || e.Kind == race.Committed
 	n.left = n.left || e.Kind == race.CallerGone
-	o := occurrence{e, n.now, n.m.Step(e, n.now)}
+	o := occurrence{e, n.now, n.state.Step(e, n.now)}
 	s.steps++
 	n.timer.set(o.a)
 	s.history = append(s.history, o)
 	n.facts = before.then(s.rules, o)
 	if broken := judge(s.rules, before, n.facts, o, n.timer); broken != "" && s.broken == "" {
 		s.broken = fmt.Sprintf("%s\n%v", broken, s.so())
+	}
+	if hope := n.facts.inFlight == 0 && !n.facts.hopes; !n.facts.decided && n.state.OnlyHope() != hope {
+		s.broken = fmt.Sprintf("all attempts have failed: want %t\n%v", hope, s.so())
+	}
+	if before.delivered && (n.state != was || o.a != race.Actions{}) {
+		s.broken = fmt.Sprintf("rule 1: something changed after the delivery\n%v", s.so())
 	}
 	return n
 }
@@ -246,11 +262,11 @@ func variants(hedges uint8) (all []race.Rules) {
 	return all
 }
 
-// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for
+// TestState_EveryInterleaving goes through every schedule of a primary and up to two hedges, for
 // every variant of the rules, and checks the rules on each step of each. Without HEDGE_TESTS=long,
 // two hedges have fewer variants and no timers that fire late. Others have fewer kinds of events,
 // and less time.
-func TestMachine_EveryInterleaving(t *testing.T) {
+func TestState_EveryInterleaving(t *testing.T) {
 	longtest.Computation(t)
 	for _, of := range []struct {
 		name   string
@@ -294,17 +310,18 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 	}
 }
 
-// TestMachine_StepAllocatesNothing plays a race of five attempts.
-func TestMachine_StepAllocatesNothing(t *testing.T) {
+// TestState_StepAllocatesNothing plays a race of five attempts.
+func TestState_StepAllocatesNothing(t *testing.T) {
 	kinds := []race.EventKind{race.Due, race.Admitted}
 	allocs := testing.AllocsPerRun(100, func() {
-		m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxHedges, Delay: delay}, delay)
+		rules := race.Rules{MaxHedges: race.MaxHedges, Delay: delay}
+		s, _ := race.NewState(race.Plan{Rules: rules, Due: delay})
 		for now := time.Duration(delay); now <= delay*race.MaxAttempts; now += delay {
 			for _, k := range kinds {
-				m.Step(race.Event{Kind: k}, now)
+				s.Step(race.Event{Kind: k}, now)
 			}
 		}
-		if a := m.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided ||
+		if a := s.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided ||
 			a.Cancel != 0b01111 {
 			t.Errorf("the last hedge answered: %+v", a)
 		}

@@ -1,3 +1,0 @@
-package call
-
-var IsOnlyHope = isOnlyHope
