@@ -27,7 +27,8 @@ func inLine(free *time.Duration, at time.Duration, work float64) (waits float64)
 // The trigger was not tuned on them.
 var stateful = []World{
 	{
-		Name: "20 queues at 90% load that finish cancelled work", Law: queued, Medians: []float64{20}, Most: 2.5, // hedges delay all calls
+		Name: "20 queues at 90% load that finish cancelled work", Law: queued, Medians: []float64{20},
+		Most:    2.5, // hedges delay all calls
 		Servers: Servers{Count: 20, Workers: 4, Finish: true}, Rate: 2700, Calls: 400_000, Judged: after(60 * second),
 	},
 	{
