@@ -83,42 +83,28 @@ func (r row) TailChart() *chart {
 
 // LoadChart is the extra load of the last ten minutes, and the budget.
 func (r row) LoadChart() *chart {
-	c := &chart{Title: "extra load of the last ten minutes, and the budget"}
-	budget := r.budgetPercent / 100
-	high := c.shares(r, budget, func(s registry.Sample) float64 { return s.Load })
-	if high == 0 {
-		return nil
-	}
-	line := fmt.Sprintf("0,%.1f 100,%.1[1]f", fromTop(budget/high))
-	c.Curves = []curve{{"budget", "budget", []string{line}}}
-	c.add(r, "with", "extra load", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
-	return c
+	return r.shareChart("extra load of the last ten minutes, and the budget", "with", "extra load", r.budgetPercent/100,
+		func(s registry.Sample) float64 { return s.Load })
 }
 
 // FailedChart is the share of failed calls of the last ten minutes, if any failed.
 func (r row) FailedChart() *chart {
-	c := &chart{Title: "share of calls that failed in the last ten minutes"}
-	high := c.shares(r, 0, func(s registry.Sample) float64 { return s.Failed })
-	if high == 0 {
-		return nil
-	}
-	c.add(r, "failed", "failed", func(s registry.Sample) (float64, bool) { return s.Failed / high, s.Known })
-	return c
+	return r.shareChart("share of calls that failed in the last ten minutes", "failed", "failed", 0,
+		func(s registry.Sample) float64 { return s.Failed })
 }
 
-// shares adds the ticks of a scale from 0 to high, which holds least and the known shares of a row. high
-// is 0 if these are 0 or unknown.
-func (c *chart) shares(r row, least float64, share func(registry.Sample) float64) (high float64) {
-	known := false
+// shareChart is a curve of shares, with a line for a budget above 0. It is nil if all are 0 or unknown.
+func (r row) shareChart(title, class, label string, budget float64, share func(registry.Sample) float64) *chart {
+	most, known := budget, false
 	for _, s := range r.History {
 		if s.Known {
-			least, known = max(least, share(s)), true
+			most, known = max(most, share(s)), true
 		}
 	}
-	if !known || least == 0 {
-		return 0
+	if !known || most == 0 {
+		return nil
 	}
-	high = least * 1.2
+	c, high := &chart{Title: title}, most*1.2
 	step := math.Pow(10, math.Floor(math.Log10(high)))
 	if high < 2*step {
 		step /= 2
@@ -126,7 +112,12 @@ func (c *chart) shares(r row, least float64, share func(registry.Sample) float64
 	for at := 0.0; at <= high && at <= 1; at += step {
 		c.YTicks = append(c.YTicks, tick{fromTop(at / high), fmt.Sprintf("%.3g%%", 100*at)})
 	}
-	return high
+	if budget > 0 {
+		line := fmt.Sprintf("0,%.1f 100,%.1[1]f", fromTop(budget/high))
+		c.Curves = []curve{{"budget", "budget", []string{line}}}
+	}
+	c.add(r, class, label, func(s registry.Sample) (float64, bool) { return share(s) / high, s.Known })
+	return c
 }
 
 // roundTimes returns round times from low to high, in nanoseconds, at most about six.
