@@ -102,13 +102,12 @@ func active(t stats.Method, config *settings.Config) string {
 		fmt.Fprintf(&b, "; this holds for %.0f%% of calls", 100*c.Probability)
 	}
 	b.WriteString(".")
+	late := busy(t.Recent) // nothing is learned from late calls
 	if config.Control > 0 && !config.DryRun {
 		fmt.Fprintf(&b, " The control group, %g%% of calls, gets none.", config.Control)
-	} else if t.Recent.P99 > 0 && busy(t.Recent) { // nothing is learned from late calls
-		fmt.Fprintf(&b, " The tail is %s.", short(t.Recent.P99))
-	} else if c.MaxHedges > 0 && t.Recent.P99 > 0 {
+	} else if t.Recent.P99 > 0 && (late || c.MaxHedges > 0) {
 		fmt.Fprintf(&b, " The tail is %s", short(t.Recent.P99))
-		if c.UnhedgedTail > 0 {
+		if c.UnhedgedTail > 0 && !late {
 			fmt.Fprintf(&b, "; without hedging it would be about %s", short(c.UnhedgedTail))
 		}
 		b.WriteString(".")

@@ -107,53 +107,41 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// report reports the value of a gauge.
-type report func(gauge string, value float64)
+// report reports the value of a gauge if it is known.
+type report func(known bool, gauge string, value float64)
 
 // report returns a report under l. Method other has no gauges.
 func (m *metrics) report(to metric.Observer, l *labels) report {
-	return func(gauge string, value float64) {
-		if l.single {
+	return func(known bool, gauge string, value float64) {
+		if known && l.single {
 			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, l.option)
 		}
 	}
 }
 
 func readMethod(m *stats.Method, report report) {
-	if m.Delay > 0 {
-		report("delay", m.Delay.Seconds())
-	}
-	if m.Recent.P99 > 0 {
-		report("tail", m.Recent.P99.Seconds())
-	}
-	if c := &m.Choice; c.Probability > 0 {
-		if c.UnhedgedTail > 0 {
-			report("tail.unhedged", c.UnhedgedTail.Seconds())
-		}
-		report("tail.predicted", c.PredictedTail.Seconds())
-		report("saved", c.Saved)
-	}
-	if g := m.Gain; g != nil && g.Measured {
-		for of, i := range map[string]stats.Interval{"unhedged": g.Unhedged, "hedged": g.Hedged, "saved": g.Saved} {
-			report("gain."+of, i.Value.Seconds())
-			report("gain."+of+".low", i.Low.Seconds())
-			report("gain."+of+".high", i.High.Seconds())
-		}
+	chosen := m.Choice.Probability > 0
+	report(m.Delay > 0, "delay", m.Delay.Seconds())
+	report(m.Recent.P99 > 0, "tail", m.Recent.P99.Seconds())
+	report(chosen && m.Choice.UnhedgedTail > 0, "tail.unhedged", m.Choice.UnhedgedTail.Seconds())
+	report(chosen, "tail.predicted", m.Choice.PredictedTail.Seconds())
+	report(chosen, "saved", m.Choice.Saved)
+	g := cmp.Or(m.Gain, &stats.Gain{})
+	for of, i := range map[string]stats.Interval{"unhedged": g.Unhedged, "hedged": g.Hedged, "saved": g.Saved} {
+		report(g.Measured, "gain."+of, i.Value.Seconds())
+		report(g.Measured, "gain."+of+".low", i.Low.Seconds())
+		report(g.Measured, "gain."+of+".high", i.High.Seconds())
 	}
 }
 
 func readTarget(m *stats.Method, report report) {
-	report("budget.tokens", m.Tokens)
-	if m.ThrottleMax > 0 {
-		report("throttle.tokens", m.ThrottleTokens)
-	}
 	silent := 0
 	for _, s := range m.Silent {
 		silent += s.Connections
 	}
-	if m.Connections > 0 || silent > 0 { // there is a policy
-		report("silent.connections", float64(silent))
-	}
+	report(true, "budget.tokens", m.Tokens)
+	report(m.ThrottleMax > 0, "throttle.tokens", m.ThrottleTokens)
+	report(m.Connections > 0 || silent > 0, "silent.connections", float64(silent)) // there is a policy
 }
 
 // providers has the metrics of each provider, by its address. Schedulers that share a provider
