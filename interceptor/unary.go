@@ -245,12 +245,11 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{
-		unary: u, leg: u.call.LegOf(n), cc: u.cc, cancel: ctx.Cancel, req: u.copied, reply: u.replies.Make(),
-	}
+	h := &unaryHedge{unary: u, leg: u.call.LegOf(n), cc: u.cc, cancel: ctx.Cancel, req: u.copied}
 	if to := h.leg.Channel(); to != nil {
 		h.cc = to.CC
 	}
+	h.reply = u.replies.Make()
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then does Served count
 		own = append(own, grpc.Header(&h.header))

@@ -42,6 +42,9 @@ func limitsOf(c *Call, leg *Leg) []limit {
 // take takes the hedge's shares of its limits, but for the throttle, which forbidden has asked. If
 // a limit refuses, take gives the shares of the others back.
 func (d *due) take() (race.Event, stats.Reason) {
+	if d.claim == nil {
+		d.claim = make(claim, 0, 4)
+	}
 	for _, l := range limitsOf(d.Call, d.leg)[1:] {
 		if e, why := l.take(d); e.Kind != race.Admitted {
 			d.claim.settle(false)
@@ -60,13 +63,6 @@ type share struct {
 // claim has the shares of one hedge. It ends exactly once: the claim of a hedge that is sent is
 // spent, unless the hedge is turned away; settle ends any other claim.
 type claim []share
-
-func (k *claim) add(s share) {
-	if *k == nil {
-		*k = make(claim, 0, 4)
-	}
-	*k = append(*k, s)
-}
 
 // settle gives the claim back.
 func (k *claim) settle(turnedAway bool) {
@@ -209,7 +205,7 @@ func (r resets) take(d *due) (race.Event, stats.Reason) {
 	case !r.Admit(d.now):
 		return d.holdBack(stats.ResetsSpent)
 	}
-	d.claim.add(share{of: r})
+	d.claim = append(d.claim, share{of: r})
 	return admitted, stats.NoReason
 }
 
@@ -227,7 +223,7 @@ func (b bucket) take(d *due) (race.Event, stats.Reason) {
 	paid, saved := b.Pay(d.now, keep)
 	switch {
 	case paid || d.cause == race.Cut && b.Borrow(d.now):
-		d.claim.add(share{b, saved})
+		d.claim = append(d.claim, share{b, saved})
 		return admitted, stats.NoReason
 	case keep > 0: // a slower call may need the tokens
 		return holdUntil(min(retryAt(d.age, d.Delay), until))
