@@ -87,44 +87,42 @@ func TestWithHedgeRequest(t *testing.T) {
 		{name: "no request", a: is(503, 0), hedge: func(int, *http.Request) (*http.Request, error) { return nil, nil },
 			want: "POST /v1 a's body", from: "a", fails: 1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opts := append([]hedge.Option{hedge.WithReadOnlyMethods("/v1/*", "/v1"), hedge.WithFailover()}, tc.opts...)
-				s := hedgetest.New(t, append(opts, hedge.WithWarmup(1<<30, 10*ms))...)
-				client := http.Client{Transport: hedgehttp.Transport(s, providers{"a": tc.a, "b": tc.b},
-					hedgehttp.WithHedgeRequest(tc.hedge))}
-				do := func() *http.Response {
-					req, _ := http.NewRequest("POST", "http://a/v1", strings.NewReader("body"))
-					req.Header.Set("Key", "a's")
-					res, err := client.Do(req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return res
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			opts := append([]hedge.Option{hedge.WithReadOnlyMethods("/v1/*", "/v1"), hedge.WithFailover()}, tc.opts...)
+			s := hedgetest.New(t, append(opts, hedge.WithWarmup(1<<30, 10*ms))...)
+			client := http.Client{Transport: hedgehttp.Transport(s, providers{"a": tc.a, "b": tc.b},
+				hedgehttp.WithHedgeRequest(tc.hedge))}
+			do := func() *http.Response {
+				req, _ := http.NewRequest("POST", "http://a/v1", strings.NewReader("body"))
+				req.Header.Set("Key", "a's")
+				res, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if tc.spent {
-					do().Body.Close()
+				return res
+			}
+			if tc.spent {
+				do().Body.Close()
+			}
+			res := do()
+			body, err := io.ReadAll(res.Body)
+			if res.Body.Close(); string(body) != tc.want || err != nil || res.Request.URL.Host != tc.from {
+				t.Errorf("%q, %v from %v, want %q from %s", body, err, res.Request.URL, tc.want, tc.from)
+			}
+			time.Sleep(time.Minute)
+			if n := open.Swap(0); n != 0 {
+				t.Errorf("%d bodies are open", n)
+			}
+			received := int64(0)
+			for _, m := range s.Methods() {
+				if received += m.Received; m.Received > 0 && m.Target != "http://b" {
+					t.Errorf("%s received a hedge", m.Target)
 				}
-				res := do()
-				body, err := io.ReadAll(res.Body)
-				if res.Body.Close(); string(body) != tc.want || err != nil || res.Request.URL.Host != tc.from {
-					t.Errorf("%q, %v from %v, want %q from %s", body, err, res.Request.URL, tc.want, tc.from)
-				}
-				time.Sleep(time.Minute)
-				if n := open.Swap(0); n != 0 {
-					t.Errorf("%d bodies are open", n)
-				}
-				received := int64(0)
-				for _, m := range s.Methods() {
-					if received += m.Received; m.Received > 0 && m.Target != "http://b" {
-						t.Errorf("%s received a hedge", m.Target)
-					}
-				}
-				if got := s.Stats(); got.NotReplayable != tc.fails || received != tc.sent || got.Hedges != tc.sent {
-					t.Errorf("%d calls not replayable, %d hedges, %d received, want %d, %d", got.NotReplayable, got.Hedges, received,
-						tc.fails, tc.sent)
-				}
-			})
+			}
+			if got := s.Stats(); got.NotReplayable != tc.fails || received != tc.sent || got.Hedges != tc.sent {
+				t.Errorf("%d calls not replayable, %d hedges, %d received, want %d, %d", got.NotReplayable, got.Hedges, received,
+					tc.fails, tc.sent)
+			}
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
@@ -29,33 +28,31 @@ func TestRule03_Failover(t *testing.T) {
 		{name: "500", primary: is(500, 0)},
 		{name: "404", primary: is(404, 0)},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, time.Hour, hedge.WithFailover())
-				get := func(client http.Client) (int, error) {
-					res, err := client.Get("http://example.test/users/1")
-					if err != nil {
-						return 0, err
-					}
-					return res.StatusCode, res.Body.Close()
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, time.Hour, hedge.WithFailover())
+			get := func(client http.Client) (int, error) {
+				res, err := client.Get("http://example.test/users/1")
+				if err != nil {
+					return 0, err
 				}
-				f := &fake{script: script{tc.primary, is(200, 0)}}
-				code, err := get(http.Client{Transport: hedgehttp.Transport(s, f)})
-				time.Sleep(time.Minute)
-				if (code == 200) != tc.mended || f.sent.Load() != 1+s.Stats().Failovers || f.open.Load() != 0 {
-					t.Errorf("a hedged client got %d, %v from %d attempts, want one that is mended: %v; %d bodies are open",
-						code, err, f.sent.Load(), tc.mended, f.open.Load())
-				}
+				return res.StatusCode, res.Body.Close()
+			}
+			f := &fake{script: script{tc.primary, is(200, 0)}}
+			code, err := get(http.Client{Transport: hedgehttp.Transport(s, f)})
+			time.Sleep(time.Minute)
+			if (code == 200) != tc.mended || f.sent.Load() != 1+s.Stats().Failovers || f.open.Load() != 0 {
+				t.Errorf("a hedged client got %d, %v from %d attempts, want one that is mended: %v; %d bodies are open",
+					code, err, f.sent.Load(), tc.mended, f.open.Load())
+			}
 
-				f = &fake{script: f.script}
-				code, err = hedge.Do(t.Context(), s, "t", "/s/Get", func(context.Context) (int, error) {
-					return get(http.Client{Transport: f})
-				})
-				if mended := f.sent.Load() == 2; mended != tc.byDo || err != nil {
-					t.Errorf("hedge.Do returned %d, %v after %d attempts, want one that is mended: %v",
-						code, err, f.sent.Load(), tc.byDo)
-				}
+			f = &fake{script: f.script}
+			code, err = hedge.Do(t.Context(), s, "t", "/s/Get", func(context.Context) (int, error) {
+				return get(http.Client{Transport: f})
 			})
+			if mended := f.sent.Load() == 2; mended != tc.byDo || err != nil {
+				t.Errorf("hedge.Do returned %d, %v after %d attempts, want one that is mended: %v",
+					code, err, f.sent.Load(), tc.byDo)
+			}
 		})
 	}
 }

@@ -93,30 +93,28 @@ func TestRule20_OffTakesEffectBesideAMistake(t *testing.T) {
 		"no method":       nil,
 		"another mistake": hedge.WithMethods("GET"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.New(t, good...)
-				want := func(when string, other, own int64) {
-					t.Helper()
-					for target, want := range map[string]int64{"other": other, "own": own} {
-						if got := hedgesOf(t, s, t.Context(), target, "/s/M"); got != want {
-							t.Errorf("%s: %d hedges to %s, want %d", when, got, target, want)
-						}
+		hedgetest.Run(t, name, func(t *testing.T) {
+			s := hedgetest.New(t, good...)
+			want := func(when string, other, own int64) {
+				t.Helper()
+				for target, want := range map[string]int64{"other": other, "own": own} {
+					if got := hedgesOf(t, s, t.Context(), target, "/s/M"); got != want {
+						t.Errorf("%s: %d hedges to %s, want %d", when, got, target, want)
 					}
 				}
-				want("at first", 2, 1)
-				if err := s.Update(mistake, hedge.WithOff(false)); err == nil {
-					t.Error("the mistake is no error")
-				}
-				want("after a mistake", 2, 1)
-				err := s.Update(mistake, hedge.WithMaxHedges(-1), hedge.WithOff(true))
-				if c := (*registry.Registry)(s).Configured(); err == nil || c.Refused != err || len(c.Options) != len(good)+1 {
-					t.Errorf("the error is %v, recorded as %v, with the options %q", err, c.Refused, c.Options)
-				}
-				want("after a mistake beside WithOff", 0, 0)
-				hedgetest.Update(t, s, good...)
-				want("after an update", 2, 1)
-			})
+			}
+			want("at first", 2, 1)
+			if err := s.Update(mistake, hedge.WithOff(false)); err == nil {
+				t.Error("the mistake is no error")
+			}
+			want("after a mistake", 2, 1)
+			err := s.Update(mistake, hedge.WithMaxHedges(-1), hedge.WithOff(true))
+			if c := (*registry.Registry)(s).Configured(); err == nil || c.Refused != err || len(c.Options) != len(good)+1 {
+				t.Errorf("the error is %v, recorded as %v, with the options %q", err, c.Refused, c.Options)
+			}
+			want("after a mistake beside WithOff", 0, 0)
+			hedgetest.Update(t, s, good...)
+			want("after an update", 2, 1)
 		})
 	}
 }

@@ -90,41 +90,39 @@ func TestOrder(t *testing.T) {
 			}, wrong},
 	} {
 		for kind := range hedgetest.Kinds {
-			t.Run(tc.name+"/"+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t,
-						testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-							if a.Number == 0 && a.ID < hedged {
-								return testserver.Plan{Delay: time.Hour}
-							}
-							return testserver.Plan{Delay: ms}
-						}})
-					s := hedgetest.Fixed(t, 10*ms)
-					b := newBackend(t)
-					conn := cluster.ClientT(t, tc.options(opentelemetry.DialOption(b.plugin()), s)...)
-					testserver.ConnectT(t, conn)
-					synctest.Wait()
-					for id := range uint64(calls) {
-						if err := call(t.Context(), kind, testpb.NewTestServiceClient(conn), id); err != nil {
-							t.Fatal(err)
+			hedgetest.Run(t, tc.name+"/"+kind, func(t *testing.T) {
+				cluster := testserver.StartT(t,
+					testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+						if a.Number == 0 && a.ID < hedged {
+							return testserver.Plan{Delay: time.Hour}
 						}
+						return testserver.Plan{Delay: ms}
+					}})
+				s := hedgetest.Fixed(t, 10*ms)
+				b := newBackend(t)
+				conn := cluster.ClientT(t, tc.options(opentelemetry.DialOption(b.plugin()), s)...)
+				testserver.ConnectT(t, conn)
+				synctest.Wait()
+				for id := range uint64(calls) {
+					if err := call(t.Context(), kind, testpb.NewTestServiceClient(conn), id); err != nil {
+						t.Fatal(err)
 					}
-					synctest.Wait()
-					if seen := cluster.Counts().Attempts; seen != calls+hedged {
-						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
+				}
+				synctest.Wait()
+				if seen := cluster.Counts().Attempts; seen != calls+hedged {
+					t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
+				}
+				got := [3]counts{{}, {}, b.byAttempt()}
+				for _, s := range collect(t, b.reader) {
+					if i := slices.Index([]string{"grpc.client.call.duration", "grpc.client.attempt.duration"}, s.name); i >= 0 {
+						got[i][s.get("grpc.status")] += uint64(s.value)
 					}
-					got := [3]counts{{}, {}, b.byAttempt()}
-					for _, s := range collect(t, b.reader) {
-						if i := slices.Index([]string{"grpc.client.call.duration", "grpc.client.attempt.duration"}, s.name); i >= 0 {
-							got[i][s.get("grpc.status")] += uint64(s.value)
-						}
+				}
+				for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
+					if !maps.Equal(got[i], tc.want[i]) {
+						t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])
 					}
-					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
-						if !maps.Equal(got[i], tc.want[i]) {
-							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])
-						}
-					}
-				})
+				}
 			})
 		}
 	}
