@@ -14,41 +14,37 @@ import (
 const duration = `\d[\d.]*(µs|ms|s)`
 
 // twoRows matches a table of calls without and with hedging.
-func twoRows(header string) []string {
-	return []string{header,
+func twoRows() []string {
+	return []string{
 		`without hedging\s+` + duration + `\s+` + duration,
 		`with hedging\s+` + duration + `\s+` + duration,
 		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
 	}
 }
 
-// outputs has, for each example, what every line of a table or a summary looks like.
+// outputs has, for each example, what every row of a table and every line of a summary looks like.
 var outputs = map[string][]string{
-	"hello":         twoRows(`\s+p50\s+p99`),
-	"tokens":        twoRows(`time to first token\s+p50\s+p99`),
-	"http":          twoRows(`time to first token\s+p50\s+p99`),
-	"serviceconfig": twoRows(`\s+p50\s+p99`),
+	"hello":         twoRows(),
+	"tokens":        twoRows(),
+	"http":          twoRows(),
+	"serviceconfig": twoRows(),
 	"otherbackend": {
-		`\s+p50\s+p99\s+extra load`,
 		`without hedging\s+` + duration + `\s+` + duration + `\s+0\.0%`,
 		`hedges by round_robin\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 		`hedges to another backend\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 	},
 	"regions": {
-		`\s+p50\s+p99\s+failed calls\s+extra load`,
 		`eu stalls\s+without hedging\s+` + duration + `\s+` + duration + `\s+0\s+0%`,
 		`\s+hedges to us\s+` + duration + `\s+` + duration + `\s+0\s+\d+%`,
 		`eu is down\s+without hedging\s+-\s+-\s+500\s+0%`,
 		`\s+hedges to us\s+` + duration + `\s+` + duration + `\s+0\s+100%`,
 	},
 	"providers": {
-		`time to first token\s+p50\s+p99\s+failed calls\s+answered by beta`,
 		`alpha alone\s+` + duration + `\s+` + duration + `\s+[1-9]\d*\s+0`,
 		`alpha, hedges to beta\s+` + duration + `\s+` + duration + `\s+\d+\s+[1-9]\d*`,
 		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
 	},
 	"proxy": {
-		`\s+p50\s+p99`,
 		`gRPC, directly\s+` + duration + `\s+` + duration,
 		`gRPC, through the proxy\s+` + duration + `\s+` + duration,
 		`HTTP, directly\s+` + duration + `\s+` + duration,
@@ -70,7 +66,6 @@ var outputs = map[string][]string{
 		`hedge_won_total\{method="shop.Catalog/Get",target="dns:///shop:443"\} [1-9]\d*`,
 	},
 	"production": {
-		`stage\s+calls\s+p50\s+p99\s+p99 with hedges, predicted\s+hedges\s+would be hedged`,
 		`a mistake\s+800\s+` + duration + `\s+` + duration + `\s+0s\s+0\s+0`,
 		`dry run\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+0\s+[1-9]\d*`,
 		`control 99\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+\d+\s+0`,
@@ -84,7 +79,6 @@ var outputs = map[string][]string{
 		`Hedging is PAUSED\.`,
 	},
 	"shed": {
-		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
 		`busy\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
 	},

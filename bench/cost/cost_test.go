@@ -49,12 +49,3 @@ func TestCost(t *testing.T) {
 		}
 	}
 }
-
-func TestCost_NoServer(t *testing.T) {
-	for _, command := range []string{"false", "no such program"} {
-		c := Cost{Server: []string{command}, Concurrency: []int{1}, Duration: time.Second, Slice: time.Millisecond}
-		if err := c.Run(t.Context(), new(bytes.Buffer), new(bytes.Buffer)); err == nil {
-			t.Errorf("%s: no error", command)
-		}
-	}
-}

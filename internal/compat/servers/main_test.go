@@ -51,19 +51,3 @@ func TestServers_PrintsTheTable(t *testing.T) {
 		}
 	}
 }
-
-func TestServers_BadFlags(t *testing.T) {
-	for _, tc := range []struct{ args, want string }{
-		{"-for 1ms", "-for 1ms, allowed 100ms to 1h"},
-		{"-callers 0", "allowed 1 to 10000"},
-		{"-callers x", "invalid"},
-		{"-budget 0", "allowed above 0 to 400"},
-		{"-budget NaN", "allowed above 0 to 400"},
-		{"here", `unexpected argument "here"`},
-	} {
-		err := program(t.Context(), strings.Fields(tc.args), io.Discard, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.args, err, tc.want)
-		}
-	}
-}
