@@ -141,29 +141,6 @@ func TestNew_Busy(t *testing.T) {
 	}
 }
 
-// TestBound_CanceledWhileWaiting has a primary and a hedge arrive that are canceled: their calls may
-// have waited for a processor. No handler is called.
-func TestBound_CanceledWhileWaiting(t *testing.T) {
-	for _, ctx := range []context.Context{context.Background(), aHedge()} {
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
-		b := newBound(t, 1)
-		_, unary := b.Unary(ctx, nil, nil, nil)
-		streamed := b.Stream(nil, canceled{ctx: ctx}, nil, nil)
-		if status.Code(unary) != codes.Canceled || status.Code(streamed) != codes.Canceled || b.Shed() != 0 {
-			t.Errorf("%v, %v, %d turned away", unary, streamed, b.Shed())
-		}
-	}
-}
-
-// canceled is a stream of a canceled call.
-type canceled struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (c canceled) Context() context.Context { return c.ctx }
-
 // TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
 // primary, h a hedge, H a hedge that is turned away, r a retry, e and 0 a retry through a
 // proxy that gives each call the mark of hedges, and x a call with invalid metadata.
@@ -221,35 +198,6 @@ func TestBound_APanicIsCountedOut(t *testing.T) {
 	}()
 	if b.InFlight() != 0 {
 		t.Errorf("%d in flight", b.InFlight())
-	}
-}
-
-// TestBound_TheLastHopeIsServed has every fifth call fail once. The next attempt is the only
-// one of its call in flight. No more calls fail than without the bound: none.
-func TestBound_TheLastHopeIsServed(t *testing.T) {
-	const name = `"name": [{"service": "hedgetest.TestService"}]`
-	hedges := hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{`+name+
-		`, "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`))
-	for kind, options := range map[string][]grpc.DialOption{
-		"retries of a client that knows nothing of hedging": {grpc.WithDefaultServiceConfig(`{"methodConfig": [{` + name +
-			`, "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2,
-				"retryableStatusCodes": ["UNAVAILABLE"]}}]}`)},
-		"hedges after a failure": hedgetest.Interceptors(hedges),
-	} {
-		hedgetest.Run(t, kind, func(t *testing.T) {
-			b := newBound(t, 0)
-			client := start(t, b, func(a testserver.Attempt) testserver.Plan {
-				if a.ID%5 == 0 && a.Number == 0 {
-					return testserver.Plan{Code: codes.Unavailable}
-				}
-				return testserver.Plan{}
-			}, options...)
-			for id := range uint64(500) {
-				if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil || b.Shed() > 0 {
-					t.Fatalf("call %d: %v, %d attempts were turned away", id, err, b.Shed())
-				}
-			}
-		})
 	}
 }
 
