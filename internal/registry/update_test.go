@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -148,4 +150,78 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAlignment lets no 64-bit value of go.uber.org/atomic be in a struct but as its first field:
+// those are not aligned on 32-bit machines, where using them panics. The types of sync/atomic are.
+func TestAlignment(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var check func(reflect.Type, string, bool)
+	check = func(typ reflect.Type, path string, first bool) {
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+			check(typ.Elem(), path, typ.Kind() != reflect.Array || first)
+			return
+		case reflect.Struct:
+		default:
+			return
+		}
+		if typ.PkgPath() == "go.uber.org/atomic" {
+			switch typ.Name() {
+			case "Int64", "Uint64", "Duration", "Float64":
+				if !first {
+					t.Errorf("%s is a %v, which is not aligned", path, typ)
+				}
+			}
+			return
+		}
+		if key := typ; first {
+			if seen[key] {
+				return
+			}
+			seen[key] = true
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			check(f.Type, path+"."+f.Name, first && i == 0)
+		}
+	}
+	for _, v := range []any{registry.Registry{}, registry.Target{}, registry.Method{}, registry.Class{},
+		call.Call{}, settings.Config{}, settings.Settings{}} {
+		check(reflect.TypeOf(v), reflect.TypeOf(v).Name(), true)
+	}
+}
+
+// A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last
+// delay in force.
+func TestTriggerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		second := func() {
+			for i := range 400 {
+				hedgetest.Call(t, s, target, method, ms+time.Duration(i%200)*ms/100)
+			}
+			synctest.Wait()
+		}
+		second()
+		before := s.Methods()[0]
+		if before.Choice == (stats.Choice{}) || before.TriggerPanics != 0 {
+			t.Fatalf("%+v, want a choice, and no panic yet", before)
+		}
+		undo := registry.MakeTriggerPanic((*registry.Registry)(s))
+		for range 3 {
+			second()
+		}
+		broken := s.Methods()[0]
+		if broken.TriggerPanics < 2 || broken.Choice != before.Choice || s.Stats().TriggerPanics != broken.TriggerPanics {
+			t.Errorf("%+v\nafter %+v", broken, before)
+		}
+		undo()
+		for range 3 {
+			second()
+		}
+		if after := s.Methods()[0]; after.TriggerPanics != broken.TriggerPanics || after.Choice == broken.Choice {
+			t.Errorf("no choice was made since: %+v", after)
+		}
+	})
 }
