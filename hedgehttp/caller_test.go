@@ -104,57 +104,6 @@ func (w *watched) note() {
 func (w *watched) Value(key any) any           { w.note(); return w.Context.Value(key) }
 func (w *watched) Deadline() (time.Time, bool) { w.note(); return w.Context.Deadline() }
 
-// TestTransport_DeadlineDuringAHedgesBody: the end of the caller's deadline ends the body of a hedge's
-// response too, with the error of a plain response.
-func TestTransport_DeadlineDuringAHedgesBody(t *testing.T) {
-	starts := func(w http.ResponseWriter, r *http.Request) {
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}
-	for _, cause := range []error{nil, errors.New("too slow")} {
-		for _, http2 := range []bool{false, true} {
-			hedgetest.Run(t, fmt.Sprintf("HTTP/2 %t cause %v", http2, cause), func(t *testing.T) {
-				var got []error
-				for _, rt := range []http.RoundTripper{
-					inMemory(t, http2, starts),
-					hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), inMemory(t, http2, never, starts)),
-				} {
-					ctx, cancel := context.WithTimeoutCause(t.Context(), 50*ms, cause)
-					defer cancel()
-					req, _ := http.NewRequestWithContext(ctx, "GET", "http://host", nil)
-					res, err := rt.RoundTrip(req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					_, err = io.ReadAll(res.Body)
-					got = append(got, err)
-					res.Body.Close()
-				}
-				if got[0] == nil || got[1] != got[0] {
-					t.Errorf("the body ends with %v, want %v, as a plain one", got[1], got[0])
-				}
-			})
-		}
-	}
-}
-
-// TestTransport_ABodyWithoutAContext: a primary's body that only Close ends delays no hedge's answer.
-func TestTransport_ABodyWithoutAContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := roundTrip(func(req *http.Request) (*http.Response, error) {
-			body, w := io.Pipe()
-			if req.Header.Get("Hedge-Attempt") != "" {
-				go func() { io.WriteString(w, "hedge"); w.Close() }()
-			}
-			return &http.Response{StatusCode: 200, Header: jsonLines(), Body: body, Request: req}, nil
-		})
-		req, _ := http.NewRequestWithContext(t.Context(), "QUERY", "http://host", nil)
-		if got := outcome(t, hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base), req); got != "200 hedge" {
-			t.Errorf("the response is %q, want the hedge's", got)
-		}
-	})
-}
-
 // TestTransport_TrailersOfAWaitingResponse: the trailers of a response that waits for another attempt come
 // when its reader has read the body, as without hedging, although they may be there before.
 func TestTransport_TrailersOfAWaitingResponse(t *testing.T) {

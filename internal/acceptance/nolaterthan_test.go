@@ -2,14 +2,22 @@ package acceptance_test
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -164,4 +172,160 @@ func TestDryRun_NoLaterThan(t *testing.T) {
 			t.Errorf("%d forecasts, want 4", len(m.Forecasts))
 		}
 	})
+}
+
+// law is the latency of an attempt at a provider, at a time since its hour began, and whether it fails.
+type law func(r *rand.Rand, at time.Duration) (took time.Duration, fails bool)
+
+// incidents are an hour of a provider with a median of 600 ms: a brown-out, fast failures, slow starts
+// and a stall.
+func incidents(r *rand.Rand, at time.Duration) (took time.Duration, fails bool) {
+	took, _ = healthy(r, at)
+	u := r.Float64()
+	switch at %= time.Hour; {
+	case at < 6*time.Minute && u < .3:
+		took *= 12
+	case at > 10*time.Minute && at < 14*time.Minute && u < .6:
+		return 50 * ms, true
+	case at > 18*time.Minute && at < 24*time.Minute && u < .2:
+		took += 10 * time.Second
+	case at > 28*time.Minute && at < 29*time.Minute && u < .4:
+		took = 20 * time.Second
+	}
+	return took, false
+}
+
+func healthy(r *rand.Rand, _ time.Duration) (time.Duration, bool) {
+	return time.Duration(600 * float64(ms) * math.Exp(.4*r.NormFloat64())), false
+}
+
+// asked makes calls to provider a, with hedges to b unless it is nil, and returns p99, the share of
+// calls that failed, and the extra attempts a call, both in percent. Failures are retried outside, up
+// to the given number of times.
+func asked(t *testing.T, rate float64, lasts time.Duration, a, b law, retries int, opts ...hedge.Option,
+) (p99 time.Duration, failed, load float64) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := hedgetest.All(t, opts...), time.Now()
+		calls := simulation.Client{Rate: rate, Lasts: lasts, Seed: 1}.Through(t,
+			func(ctx context.Context, id uint64) (err error) {
+				ask := func(l law, which int) func(context.Context) (int, error) {
+					return func(ctx context.Context) (int, error) {
+						r := simulation.Generator(1, id, 10*which+simulation.AttemptOf(ctx))
+						took, fails := l(r, time.Since(began)+time.Duration(which)*30*time.Minute)
+						if n, err := hedgetest.Taking(took)(ctx); err != nil || !fails {
+							return n, err
+						}
+						return 0, status.Error(codes.Unavailable, "down")
+					}
+				}
+				for n := range retries + 1 {
+					var hedges []func(context.Context) (int, error)
+					if b != nil {
+						hedges = append(hedges, ask(b, 1))
+					}
+					if _, err = hedge.Do(ctx, s, "llm", "/llm/Chat", ask(a, 2*n), hedges...); err == nil {
+						return nil
+					}
+				}
+				return err
+			})
+		synctest.Wait()
+		st := s.Stats()
+		p99, failed = calls.Tail(.99), calls.Failed()
+		load = 100 * (float64(st.Calls+st.Hedges)/float64(len(calls)) - 1)
+	})
+	return p99, failed, load
+}
+
+// TestNoLaterThan_TwoProviders compares destinations, failover and NoLaterThan(2s), at budgets of 10, 100
+// and 400%, with the alternatives for one provider.
+func TestNoLaterThan_TwoProviders(t *testing.T) {
+	longtest.Simulation(t)
+	lasts := time.Duration(longtest.Size(1, 8)) * time.Hour
+	show := func(name string, p99 time.Duration, failed, load float64) {
+		t.Logf("%-34s p99 %6.2f s, failed %5.2f%%, load %5.1f%%", name, p99.Seconds(), failed, load)
+	}
+	row := func(name string, b law, retries int, opts ...hedge.Option) (time.Duration, float64, float64) {
+		p99, failed, load := asked(t, 2, lasts, incidents, b, retries, opts...)
+		show(name, p99, failed, load)
+		return p99, failed, load
+	}
+	row("plain", nil, 0, hedge.WithOff(true))
+	row("plain, two retries", nil, 2, hedge.WithOff(true))
+	today, failedToday, _ := row("default", nil, 0)
+	row("Fixed(2s), 400%", nil, 0, hedge.WithTrigger(hedge.Fixed(2*time.Second)), hedge.WithBudgetPercent(400))
+	row("Fixed(2s), 400%, two retries", nil, 2, hedge.WithTrigger(hedge.Fixed(2*time.Second)),
+		hedge.WithBudgetPercent(400))
+	for _, budget := range []float64{10, 100, 400} {
+		p99, failed, load := row(fmt.Sprintf("elsewhere, NoLaterThan(2s), %v%%", budget), incidents, 0, hedge.WithFailover(),
+			hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(2*time.Second))), hedge.WithBudgetPercent(budget))
+		paid := budget >= 100 // for all
+		if load > budget+1 || failed > failedToday ||
+			paid && (float64(p99) > .22*float64(today) || failed > .02 || load > 23) {
+			t.Errorf("a budget of %v%%: p99 %v of %v, %.2f%% failed, load %.1f%%", budget, p99, today, failed, load)
+		}
+	}
+}
+
+// TestFailover_Outages has an outage in the last five of ten minutes: of one of three backends of the
+// primaries' destination, of all three, or of the hedges' destination too. A budget rescues its share of the
+// calls, and sends no more.
+func TestFailover_Outages(t *testing.T) {
+	longtest.Simulation(t)
+	const rate, lasts = 20, 5 * time.Minute
+	run := func(primaries, hedges, budget float64) (failed, load float64) { // shares of attempts that fail
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithFailover(), hedge.WithBudgetPercent(budget), hedge.WithOff(budget == 0))
+			var calls, errs, sent atomic.Int64
+			began := time.Now()
+			simulation.Client{Rate: rate, Lasts: 2 * lasts, Seed: 1}.Through(t, func(ctx context.Context, id uint64) error {
+				out := time.Since(began) >= lasts
+				ask := func(which int, fail float64) func(context.Context) (int, error) {
+					return func(ctx context.Context) (int, error) {
+						r := simulation.Generator(1, id, 10*which+simulation.AttemptOf(ctx))
+						if out {
+							sent.Add(1)
+						}
+						if out && r.Float64() < fail {
+							return 0, status.Error(codes.Unavailable, "down")
+						}
+						took, _ := healthy(r, 0)
+						return hedgetest.Taking(took)(ctx)
+					}
+				}
+				_, err := hedge.Do(ctx, s, "a", "/s/M", ask(0, primaries), ask(1, hedges))
+				if out {
+					calls.Add(1)
+				}
+				if out && err != nil {
+					errs.Add(1)
+				}
+				return err
+			})
+			synctest.Wait()
+			n := float64(calls.Load())
+			failed, load = 100*float64(errs.Load())/n, 100*(float64(sent.Load())/n-1)
+		})
+		return failed, load
+	}
+	for _, o := range []struct {
+		name              string
+		primaries, hedges float64
+	}{
+		{name: "one of three backends", primaries: 1. / 3},
+		{name: "one destination", primaries: 1},
+		{name: "both destinations", primaries: 1, hedges: 1},
+	} {
+		before, _ := run(o.primaries, o.hedges, 0)
+		line := fmt.Sprintf("%-21s | %.1f%%", o.name, before)
+		for _, budget := range []float64{10, 20, 50, 100} {
+			failed, load := run(o.primaries, o.hedges, budget)
+			line += fmt.Sprintf(" | %.1f%%, +%.1f%%", failed, load)
+			if load > budget+1 || o.hedges == 0 && failed > max(before-budget, 0)+1 {
+				t.Errorf("%s: of %.1f%% failed calls a budget of %v%% leaves %.1f%%, with %.1f%% of load", o.name, before, budget,
+					failed, load)
+			}
+		}
+		t.Log(line)
+	}
 }

@@ -126,3 +126,109 @@ func TestDraws(t *testing.T) {
 		}
 	}
 }
+
+// keeping returns a window of 30 s that keeps 150 calls, ten of them in each of its slots at least.
+func keeping() *sketch.Window { return sketch.NewKeeping(30*time.Second, 150) }
+
+// Calls older than the window leave only as newer calls replace them.
+func TestKeeping_AgeAloneRemovesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		every time.Duration
+		calls int
+		pause time.Duration // after the last
+		least int64
+		most  int64
+	}{
+		{name: "few calls", every: time.Second, calls: 100, pause: time.Hour, least: 100, most: 100},
+		{name: "a call every minute", every: time.Minute, calls: 2_000, pause: time.Minute, least: 150, most: 170},
+		{name: "a call a second", every: time.Second, calls: 2_000, pause: time.Hour, least: 150, most: 170},
+		{name: "a hundred calls a second", every: 10 * time.Millisecond, calls: 10_000, least: 3000, most: 3200},
+		{name: "a hundred calls a second, and then none", every: 10 * time.Millisecond, calls: 10_000, pause: time.Hour,
+			least: 150, most: 400},
+		{name: "longer ago than six hours", every: time.Second, calls: 1000, pause: 7 * time.Hour},
+	} {
+		w, now := keeping(), at(0)
+		for range tt.calls {
+			now = now.Add(tt.every)
+			w.Record(now, time.Millisecond, true)
+		}
+		if got := count(w, now.Add(tt.pause)); got < tt.least || got > tt.most {
+			t.Errorf("%s: %d are kept, want %d to %d", tt.name, got, tt.least, tt.most)
+		}
+	}
+}
+
+// TestAnswered has a call in two seconds for an hour, and a slot that holds twenty seconds of them. What
+// was answered in the last 30 s counts, in two windows, and nothing does 33 s after the last call.
+func TestAnswered(t *testing.T) {
+	w, other, now := keeping(), sketch.New(30*time.Second), at(0)
+	for i := range 1800 {
+		now = now.Add(2 * time.Second)
+		w.Record(now, time.Millisecond, true)
+		w.Record(now, time.Minute, false) // a bound is no answer
+		other.Record(now, time.Duration(1+i/1790)*time.Second, true)
+	}
+	got := sketch.Answered(now, w, nil, other)
+	if n := got.Total(); n < 30 || n > 34 {
+		t.Errorf("%d calls were answered, want the 30 of 30 s", n)
+	}
+	for q, want := range map[float64]time.Duration{0.4: time.Millisecond, 0.6: time.Second, 0.9: 2 * time.Second} {
+		if d, _ := got.Quantile(q); d < want*98/100 || d > want*102/100 {
+			t.Errorf("quantile %v is %v, want %v", q, d, want)
+		}
+	}
+	if n := sketch.Answered(now.Add(33*time.Second), w, other).Total(); n != 0 {
+		t.Errorf("%d calls were answered in the last half minute, want none", n)
+	}
+}
+
+// The calls that are kept are the last ones, and the newest of them can be told from the others.
+func TestKeeping_KeepsTheLast(t *testing.T) {
+	for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 17 * time.Second, 3 * time.Minute} {
+		w, now := keeping(), at(0)
+		for i := range 500 {
+			now = now.Add(every)
+			d := time.Millisecond
+			if i >= 490 {
+				d = time.Second
+			}
+			w.Record(now, d, true)
+		}
+		from, _ := w.Newest(now, 0, 16)
+		before, newest := w.Between(now, 0, from), w.Between(now, from, sketch.Latest)
+		if n := newest.Total(); n < 16 || n > 42 {
+			t.Errorf("every %v: the newest are %d", every, n)
+		}
+		if slow, _ := before.Quantile(0.999); slow > 2*time.Millisecond {
+			t.Errorf("every %v: the newest calls lack a slow one", every)
+		}
+		all := w.Snapshot(now)
+		if slow, _ := all.Quantile(1 - 9.0/float64(all.Total())); slow < 900*time.Millisecond {
+			t.Errorf("every %v: slow calls were forgotten", every)
+		}
+	}
+}
+
+// Calls that began together are counted together, though the last of them ends after the window.
+func TestKeeping_RecordByStart(t *testing.T) {
+	for _, longest := range []time.Duration{4 * time.Second, 40 * time.Second} {
+		w, now := keeping(), at(0)
+		w.Mark(now) // sets the origin
+		for burst := range 5 {
+			for i := range time.Duration(100) {
+				took := (i + 1) * longest / 100
+				now = at(time.Duration(burst)*time.Minute + took)
+				w.RecordByStart(now, took, true)
+			}
+		}
+		from, _ := w.Newest(now, 0, 16)
+		d := w.Between(now, from, sketch.Latest)
+		if first := quantile(t, d, 0.01); d.Total() != 100 || off(first, longest/100) > 0.01 {
+			t.Errorf("calls of at most %v: the newest are %d, the first takes %v", longest, d.Total(), first)
+		}
+		if _, to := w.Newest(now, longest, 16); w.Between(now, from, to).Total() > 0 {
+			t.Errorf("calls of at most %v: the newest are complete when the last one ends", longest)
+		}
+	}
+}
