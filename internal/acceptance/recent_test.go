@@ -115,3 +115,15 @@ func TestRecent_AtALowRate(t *testing.T) {
 		}
 	})
 }
+
+// TestRecent_ControlGroup counts the control group and its failures.
+func TestRecent_ControlGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(20*ms)), hedge.WithControl(25))
+		phase{err: status.Error(codes.Unavailable, "down")}.run(t, s)
+		m := s.Stats()
+		if m.Control < 800 || m.Control > 1000 || m.ControlFailed != m.Control || m.Failed != m.Calls {
+			t.Errorf("%+v: want 900 calls in the control group, and all failed", m)
+		}
+	})
+}
