@@ -12,7 +12,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/http/httputil"
@@ -212,10 +211,6 @@ var control = []struct {
 		"application/x-ndjson"), client: sends("GET", none, gzipIsWelcome)},
 	{name: "HEAD of a stream with a Content-Length", serve: serves("", "Content-Type", "text/event-stream",
 		"Content-Length", "12345"), client: sends("HEAD", none)},
-	{name: "early hints", serve: func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusEarlyHints)
-		hello(w, r)
-	}, client: get},
 	{name: "trailers of a request", serve: echo, client: sends("POST", text, length(-1), withTrailer)},
 	{name: "trailers of a hedge's request, set as its body ends", once: true, serve: echo, client: sends("POST", piped,
 		length(-1), with("Hedge-Attempt", "1"), func(r *http.Request) {
@@ -239,8 +234,6 @@ var control = []struct {
 			_, closed := res.Body.Read(make([]byte, 1))
 			return fmt.Sprint(n, err, again, closed != nil)
 		})},
-	{name: "a body that is not read", serve: hello,
-		client: opens(func(res *http.Response, _ func()) string { return res.Status })},
 	{name: "a context that ends during the body", serve: endless,
 		client: opens(func(res *http.Response, cancel func()) string {
 			defer res.Body.Close()
@@ -273,16 +266,6 @@ var control = []struct {
 			return read(res, err) + res.Request.URL.Path
 		}},
 	{name: "a redirect of a body that cannot be read again", serve: redirects, client: sends("PUT", text, withoutGetBody)},
-	{name: "cookies", serve: func(w http.ResponseWriter, r *http.Request) {
-		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "yes"})
-		fmt.Fprint(w, r.Cookies())
-	}, client: func(t *testing.T, s *server, c *http.Client) string {
-		c.Jar, _ = cookiejar.New(nil)
-		return get(t, s, c) + get(t, s, c)
-	}},
-	{name: "a range", serve: file, client: sends("GET", none, with("Range", "bytes=2-5"))},
-	{name: "HEAD of a file", serve: file, client: sends("HEAD", none)},
-	{name: "a file that the client has", serve: file, client: sends("GET", none, with("If-None-Match", `"1"`))},
 	{name: "the caller's cause", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		res, err := c.Do(s.request(ctx, "GET", "/", nil))
@@ -291,10 +274,6 @@ var control = []struct {
 			_, err = io.Copy(io.Discard, res.Body)
 		}
 		return cause(err)
-	}},
-	{name: "ResponseHeaderTimeout", serve: never, client: func(t *testing.T, s *server, c *http.Client) string {
-		s.base.ResponseHeaderTimeout = 20 * time.Millisecond
-		return get(t, s, c)
 	}},
 	{name: "a body that ends early, read again", serve: func(w http.ResponseWriter, r *http.Request) {
 		events(w, r)
@@ -383,11 +362,6 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 func never(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-func file(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("ETag", `"1"`)
-	http.ServeContent(w, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("0123456789"))
-}
-
 func redirects(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/end" {
 		http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
@@ -434,7 +408,7 @@ func get(t *testing.T, s *server, c *http.Client) string { return read(c.Get(s.U
 
 // TestTransport_DoesWhatPlainHTTPDoes compares hedging with plain net/http, over HTTP/1.1 and
 // HTTP/2: where no hedge is due, where all attempts are sent at once, and where the primary never
-// answers.
+// answers. "make http-suite" does so with the tests of net/http.
 func TestTransport_DoesWhatPlainHTTPDoes(t *testing.T) {
 	for _, tc := range control {
 		t.Run(tc.name, func(t *testing.T) {
