@@ -43,40 +43,39 @@ func Do[T any](
 	ctx = race.Unnumbered(ctx, race.Of(ctx))
 	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
-	d.call.Inspect(nil, nil, nil)
-	if !d.call.Hedged {
-		value, err := attempt(ctx)
-		d.call.End(call.Completion{Err: err})
-		return value, err
+	d.call.Inspect(nil)
+	d.doAttempt, d.ctx = doAttempt[T]{call: &d.call, fn: attempt}, ctx
+	attempts, end, cancel := ctx, func(error) {}, func(error) {}
+	if d.call.Hedged {
+		d.hedgeBy(hedges, target)
+		attempts, end = weakChild(ctx)
+		d.ctx, cancel = context.WithCancelCause(attempts)
 	}
-	if isNil := func(f func(context.Context) (T, error)) bool { return f == nil }; slices.ContainsFunc(hedges, isNil) {
-		hedges = slices.DeleteFunc(slices.Clone(hedges), isNil) // the caller's slice stays as it is
-	}
-	d.doAttempt, d.hedges = doAttempt[T]{call: &d.call, fn: attempt}, hedges
-	if len(hedges) > 0 {
-		d.call.GoElsewhere(func(n int) (string, call.Conn) {
-			return fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges)), nil
-		}, true)
-	}
-	var cancel context.CancelCauseFunc
-	attempts, end := weakChild(ctx)
 	returned := false
 	defer func() {
 		if !returned { // an attempt panicked: no value needs a context
 			end(nil)
 		}
 	}()
-	d.ctx, cancel = context.WithCancelCause(attempts)
-	out := d.race.Run(attempts, cancel, d.call.Plan(), &d.call, d)
+	out := d.call.Run(attempts, cancel, &d.race, d)
 	returned = true
-	if out.Untouched {
-		d.call.End(call.Completion{Err: out.Err})
-	}
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
 	cancel(rpc.ErrLost) // the primary is a loser, or has failed
 	return out.Winner.(*doAttempt[T]).value, out.Err
+}
+
+// hedgeBy sets the functions of the hedges.
+func (d *doCall[T]) hedgeBy(hedges []func(context.Context) (T, error), target string) {
+	if isNil := func(f func(context.Context) (T, error)) bool { return f == nil }; slices.ContainsFunc(hedges, isNil) {
+		hedges = slices.DeleteFunc(slices.Clone(hedges), isNil) // the caller's slice stays as it is
+	}
+	if d.hedges = hedges; len(hedges) > 0 {
+		d.call.GoElsewhere(func(n int) (string, call.Conn) {
+			return fmt.Sprintf("%s#%d", target, 2+(n-1)%len(hedges)), nil
+		}, true)
+	}
 }
 
 // doCall is a call of Do, and its primary.

@@ -56,7 +56,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}()
 	x.begin()
-	x.call.Inspect(req, nil, nil)
+	x.call.Inspect(req)
 	if x.call.Hedged || x.call.Teaches() {
 		x.primary.req = x.readUpload()
 	}
@@ -85,35 +85,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		x.primary.setBody()
 	}
-	if x.primary.started.Store(true); !hedged {
-		res, err := x.primary.unhedged()
-		winner = &x.primary
-		return res, err
-	}
-	if x.hedgeRequest != nil {
+	x.primary.started.Store(true)
+	if hedged && x.hedgeRequest != nil {
 		x.call.GoElsewhere(func(int) (string, call.Conn) { return x.targetOf(x.next.req.URL), nil }, false)
 	}
-	out := x.race.Run(req.Context(), x.primary.cancel, x.call.Plan(), &x.call, &x.primary)
-	winner = &x.primary
-	if out.Winner != nil {
+	out := x.call.Run(req.Context(), x.primary.cancel, &x.race, &x.primary)
+	if winner = &x.primary; out.Winner != nil {
 		winner = out.Winner.(*attempt)
 	}
-	if out.Untouched {
-		x.call.End(call.Completion{Err: out.Err, Trailer: out.Trailer})
+	if !hedged && !x.call.AnswersLater { // the response is the transport's
+		winner.own()
+		return winner.res, winner.err
 	}
 	return winner.deliver()
-}
-
-// unhedged sends an unhedged request, and learns its latency. If the answer is in the body of the
-// response, the latency is learned when the caller has read the answer.
-func (a *attempt) unhedged() (*http.Response, error) {
-	defer a.settle()
-	if a.send(a.base); !a.known && a.end.err == nil && a.call.Teaches() {
-		return a.deliver()
-	}
-	a.call.End(call.Completion{Err: a.end.err, Trailer: a.end.pushback})
-	a.own()
-	return a.res, a.err
 }
 
 // own makes the caller's request the response's. The response of a loser must not have it: a
@@ -124,7 +108,18 @@ func (a *attempt) own() {
 	}
 }
 
-func (x *exchange) Primary() race.End { return x.primary.answer(x.base) }
+// Primary sends the caller's request. If it is not hedged, and the answer is in the body of the response,
+// the latency is learned when the caller has read the answer.
+func (x *exchange) Primary() race.End {
+	a := &x.primary
+	if x.call.Hedged {
+		return a.answer(x.base)
+	}
+	defer a.settle()
+	a.send(x.base)
+	x.call.AnswersLater = !a.known && a.end.err == nil && x.call.Teaches()
+	return race.End{Err: a.end.err, Trailer: a.end.pushback}
+}
 
 // Replayable makes the next hedge by the function of WithHedgeRequest, if there is one. A hedge that
 // is held back is made once.

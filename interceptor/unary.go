@@ -54,36 +54,24 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		within := race.Of(caller)
-		if within != nil && call.IsAttempt(within, r, method, cc) {
+		caller, again := call.Enter(caller, r, method, cc)
+		if again {
 			return invoker(caller, method, req, reply, cc, opts...)
 		}
-		caller = race.Unnumbered(caller, within)
 		u := unaries.Get().(*unary)
 		u.method, u.cc, u.invoker, u.registry, u.req, u.reply, u.opts = method, cc, invoker, r, req, reply, opts
-		u.begin(caller)
-		if !u.call.Hedged {
-			end := u.Primary()
-			return u.conclude(race.Result{Err: end.Err, Trailer: end.Trailer, Untouched: true})
-		}
-		ctx, cancel := context.WithCancelCause(caller)
+		cancel := u.begin(caller, channels)
 		defer cancel(nil)
-		u.ctx = ctx
-		u.call.Place(req, attempt.Replayable)
-		if channels != nil {
-			u.call.GoElsewhere(channels.Of, true)
-		}
-		u.beginRace(caller, cancel)
-		return u.conclude(u.race.Decide())
+		return u.conclude(u.call.Run(caller, cancel, &u.race, u))
 	}
 }
 
-// begin begins the call. Like beginRace and conclude, it is apart from the interceptor to keep the
-// stack of a waiting caller small.
-func (u *unary) begin(caller context.Context) {
+// begin begins the call, and returns the function that cancels the primary. Like conclude, it is apart
+// from the interceptor to keep the stack of a waiting caller small.
+func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel context.CancelCauseFunc) {
 	target, conn := call.ConnOf(u.cc)
 	u.call = call.Begin(u.registry, caller, target, u.method, conn, u.opts...)
-	u.call.Inspect(u.req, nil, nil)
+	u.call.Inspect(u.req)
 	if u.call.Hedged || u.call.WouldBeHedged {
 		u.options = attempt.NewOptions(append(u.memory[:0], u.opts...))
 		var ok bool
@@ -95,22 +83,24 @@ func (u *unary) begin(caller context.Context) {
 	}
 	if !u.call.Hedged {
 		u.ctx, u.opts = caller, append(slices.Clip(u.opts), u.trailerOptions()...)
+		return func(error) {}
 	}
-}
-
-func (u *unary) beginRace(caller context.Context, cancel context.CancelCauseFunc) {
+	u.ctx, cancel = context.WithCancelCause(caller)
+	u.call.Place(u.req, attempt.Replayable)
+	if channels != nil {
+		u.call.GoElsewhere(channels.Of, true)
+	}
 	// Without a trailer, the primary has the caller's options: hedges have copies of their own.
 	if extra := u.trailerOptions(); u.options.Writes || extra != nil {
 		u.opts, u.results = u.options.Attempt(extra...)
 	}
-	plan := u.call.Plan()
-	if u.final = plan.HedgeFinal; u.final {
+	if u.final = u.call.HedgeFinal; u.final {
 		u.was = u.replies.Content()
 	}
-	u.race.Begin(caller, cancel, plan, &u.call, u)
+	return cancel
 }
 
-// conclude ends the call with the outcome of its race, or of its only attempt.
+// conclude delivers the attempt that decided the call.
 func (u *unary) conclude(out race.Result) error {
 	if winner, ok := out.Winner.(*unaryHedge); ok {
 		winner.cancel(nil)
@@ -123,14 +113,10 @@ func (u *unary) conclude(out race.Result) error {
 		return out.Err
 	}
 	u.results.Deliver(out.Err == nil || u.cc == nil)
-	if !out.Untouched {
-		return out.Err
+	if out.Untouched {
+		u.unaryCall = unaryCall{}
+		unaries.Put(u)
 	}
-	if u.call.WouldBeHedged && u.call.Overdue() && u.options.Copy(u.req) == nil {
-		u.call.NotReplayable()
-	}
-	u.call.End(call.Completion{Err: out.Err, Trailer: out.Trailer})
-	u.recycle()
 	return out.Err
 }
 
@@ -176,6 +162,9 @@ func (u *unary) Primary() race.End {
 	end := race.End{Err: u.invoker(ctx, u.method, u.req, u.reply, u.cc, u.opts...), Reply: u.reply}
 	if u.trailer != nil {
 		end.Trailer = u.trailer.of(u.cc)
+	}
+	if u.call.WouldBeHedged && u.call.Overdue() && u.options.Copy(u.req) == nil {
+		u.call.NotReplayable()
 	}
 	return end
 }
@@ -229,11 +218,6 @@ func (t *trailer) of(cc *grpc.ClientConn) metadata.MD {
 		return nil
 	}
 	return t.md
-}
-
-func (u *unary) recycle() {
-	u.unaryCall = unaryCall{}
-	unaries.Put(u)
 }
 
 func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.req) }

@@ -58,8 +58,6 @@ type streamAttempt struct {
 	into      any   // receives the first message; nil while the caller's message is not known
 	recvErr   error // of RecvMsg for the first message, before the decision
 	held      bool  // into holds the first message
-	goal      goal  // of the race
-	n         uint8 // 0 for the primary
 	answered  bool  // a hedge has its goal; guarded by the stream's mu
 }
 
@@ -80,7 +78,7 @@ func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
 
 func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	c := m.stream
-	h := &streamAttempt{stream: c, leg: c.call.LegOf(n), n: uint8(n), goal: m.goal, cancel: ctx.Cancel,
+	h := &streamAttempt{stream: c, leg: c.call.LegOf(n), cancel: ctx.Cancel,
 		request: c.kept.Load().Message()}
 	if h.request == nil {
 		return nil
@@ -91,7 +89,7 @@ func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 
 // awaitGoal waits for the goal of the race and returns the attempt's error.
 func (m *streamAttempt) awaitGoal() error {
-	if m.goal == responseHeaders {
+	if m.stream.call.AnswersLater {
 		m.header, m.headerErr = m.Header()
 		if m.headerErr != nil || m.header != nil && m.leg.Target == m.stream.call.Target {
 			return m.headerErr
@@ -145,9 +143,9 @@ func failureOf(err error) error {
 	return err
 }
 
-// end returns the end of the attempt. In a race for response headers there is no message to judge.
+// end returns the end of the attempt.
 func (m *streamAttempt) end(err error) race.End {
-	end := race.End{Err: err, Unjudged: m.goal != firstMessage, Open: err == nil && m.recvErr == nil}
+	end := race.End{Err: err, Open: err == nil && m.recvErr == nil}
 	if m.recvErr == nil {
 		end.Reply = m.into
 	}

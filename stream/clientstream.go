@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"io"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -46,22 +45,16 @@ type clientStream struct {
 
 	unhedged  bool
 	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
-	waits     bool        // Header waits for the first message
-	bidi      bool        // the call begins with the request, and not with the stream
 	inspects  bool        // the function of WithClass is due: see call.Call.Inspects
 	inspected bool        // the function was called; used by SendMsg only
 	requests  uint8       // messages sent, 2 for more; used by SendMsg only
-	ended     bool        // call.End was called
 	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
 
-	mu sync.Mutex
-	// mu guards these, and changes of chosen and call.Start.
+	call.Wait // its lock guards the fields of this block, and changes of chosen
+
 	phase     phase
-	begun     bool           // RecvMsg or Header was called: the class is fixed
-	unsent    bool           // the request is to come; only with bidi
 	single    *singleRequest // of a bidirectional method; nil otherwise
 	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
-	headers   headerWait     // the wait for the headers that decided the call, or would have if hedged
 
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
 	// run keeps the request until the first message.
@@ -72,7 +65,10 @@ type clientStream struct {
 }
 
 // open opens the primary. An error ends the call.
-func (c *clientStream) open() error {
+func (c *clientStream) open(opts []grpc.CallOption) error {
+	if c.unhedged {
+		return c.openUnhedged(opts)
+	}
 	bound, cancel := context.WithCancelCause(c.call.Context)
 	c.primary.cancel = cancel
 	c.call.Place(nil, nil)
@@ -89,10 +85,10 @@ func (c *clientStream) open() error {
 	if mayBeSaved {
 		c.primary.ClientStream, c.primary.recvErr = failedStream{&c.ctx, err}, err
 	}
-	c.mu.Lock()
+	c.Lock()
 	finished := c.phase == aborted
 	c.phase = idle
-	c.mu.Unlock()
+	c.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
 		context.AfterFunc(bound, c.primaryEnded)
@@ -130,16 +126,12 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	if c.heard.Load() {
 		return c.headerOf(c.chosen.Load())
 	}
-	askedAt := c.age()
-	goal := responseHeaders
-	if c.waits {
-		goal = firstMessage
-	}
-	chosen, contest := c.enter(goal, askedAt, true)
+	askedAt := c.call.Age()
+	chosen, contest := c.enter(!c.ForMessage, askedAt, true)
 	switch {
-	case contest != nil && goal == responseHeaders:
+	case contest != nil && !c.ForMessage:
 		chosen = contest.run(nil)
-		c.headersCame(askedAt, chosen.header)
+		c.call.HeadersCame(askedAt, chosen.header != nil)
 		c.done(chosen, chosen.headerErr)
 		c.done(chosen, chosen.recvErr)
 		return chosen.header, chosen.headerErr
@@ -151,7 +143,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	header, err := c.headerOf(chosen)
 	if c.unhedged {
-		c.headersCame(askedAt, header)
+		c.call.HeadersCame(askedAt, header != nil)
 	}
 	return header, err
 }
@@ -163,8 +155,8 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
-	if c.bidi && c.requests == 0 {
-		c.beginWithRequest()
+	if c.ForRequest && c.requests == 0 {
+		c.call.BeginWithRequest(&c.contest.race)
 	}
 	second := c.sends(m)
 	if c.dryRun && !second {
@@ -172,9 +164,9 @@ func (c *clientStream) SendMsg(m any) error {
 	}
 	chosen := c.chosen.Load()
 	if second && chosen == nil && c.single != nil {
-		c.mu.Lock()
+		c.Lock()
 		c.single.second = true
-		c.mu.Unlock()
+		c.Unlock()
 		chosen = c.commit()
 	}
 	if chosen == nil {
@@ -199,8 +191,8 @@ func (c *clientStream) SendMsg(m any) error {
 
 // primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
 func (c *clientStream) primaryStream() grpc.ClientStream {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Lock()
+	defer c.Unlock()
 	return c.primary.ClientStream
 }
 
@@ -222,7 +214,7 @@ func (c *clientStream) sends(m any) (second bool) {
 	}
 	if c.inspects && !c.inspected {
 		c.inspected = true
-		c.call.Inspect(m, &c.mu, &c.begun)
+		c.call.Inspect(m)
 	}
 	return c.requests > 1
 }
@@ -232,10 +224,10 @@ func (c *clientStream) CloseSend() error {
 		return chosen.CloseSend()
 	}
 	if c.single != nil {
-		c.mu.Lock()
+		c.Lock()
 		hedges := c.single.hedges
 		c.single.hedges, c.single.closed = nil, true // hedges close their sides by themselves from here on
-		c.mu.Unlock()
+		c.Unlock()
 		for _, h := range hedges {
 			h.CloseSend()
 		}
@@ -276,9 +268,9 @@ func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
 		return
 	}
 	m.cancel(err)
-	c.mu.Lock()
+	c.Lock()
 	only := m == c.chosen.Load() || m == &c.primary && (c.phase < racing || c.phase == settling)
-	c.mu.Unlock()
+	c.Unlock()
 	if only {
 		c.free(m, err)
 	}
@@ -322,13 +314,13 @@ func (c *clientStream) Context() context.Context {
 	own.cancel = func(err error) { cancel(err); stop() }
 	// The lock orders this with the end of the stream: done looks for this context after a choice
 	// under the lock.
-	c.mu.Lock()
+	c.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {
 		ctx = own
 		c.context.Store(ctx)
 	}
-	c.mu.Unlock()
+	c.Unlock()
 	if ctx != own {
 		own.cancel(nil)
 	}

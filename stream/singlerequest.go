@@ -1,10 +1,6 @@
 package stream
 
-import (
-	"time"
-
-	"github.com/grpchedge/hedge/internal/rpc"
-)
+import "github.com/grpchedge/hedge/internal/rpc"
 
 // singleRequest is the state of a stream of a bidirectional method: its messages and hedges.
 type singleRequest struct {
@@ -13,34 +9,18 @@ type singleRequest struct {
 	second bool             // the caller sends a second message: no hedge without an answer may win
 }
 
-// beginWithRequest makes the call begin now, unless it has ended. The caller may have opened the
-// stream long before, and RecvMsg may be waiting.
-func (c *clientStream) beginWithRequest() {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !c.unsent:
-	case !c.begun || c.contest.race.Restart(now):
-		c.call.Start = now
-	default: // the primary was chosen before the request
-		c.call.Learns = false
-	}
-	c.unsent = false
-}
-
 // sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
 // an error if the hedge must not win.
 func (c *clientStream) sent(h *streamAttempt) error {
 	if c.single == nil {
 		return h.CloseSend()
 	}
-	c.mu.Lock()
+	c.Lock()
 	closed, second := c.single.closed, c.single.second
 	if !closed {
 		c.single.hedges = append(c.single.hedges, h)
 	}
-	c.mu.Unlock()
+	c.Unlock()
 	switch {
 	case second:
 		return rpc.ErrLost
@@ -56,8 +36,8 @@ func (c *clientStream) answered(h *streamAttempt) error {
 	if c.single == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Lock()
+	defer c.Unlock()
 	if c.single.second {
 		return rpc.ErrLost
 	}
@@ -71,14 +51,14 @@ func (c *clientStream) dropHedges() {
 	if c.single == nil {
 		return
 	}
-	c.mu.Lock()
+	c.Lock()
 	var losers []*streamAttempt
 	for _, h := range c.single.hedges { // a closed side sends no second message
 		if c.single.second && !h.answered {
 			losers = append(losers, h)
 		}
 	}
-	c.mu.Unlock()
+	c.Unlock()
 	for _, h := range losers {
 		h.cancel(rpc.ErrLost)
 	}

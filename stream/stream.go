@@ -49,70 +49,80 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 	r, channels := (*registry.Registry)(s), call.ChannelsOf(hedgeTo)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		within := race.Of(ctx)
-		if within != nil && call.IsAttempt(within, r, method, cc) {
+		ctx, again := call.Enter(ctx, r, method, cc)
+		if again {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		ctx = race.Unnumbered(ctx, within)
-		target, conn := call.ConnOf(cc)
-		if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, method) {
-			c := call.PassThrough(r, ctx, target, method, conn, opts...)
-			o := opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}
-			return o.open(&race.Context{Context: ctx}, &c.Leg, opts)
+		o := opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}
+		st, bare := o.begin(ctx, channels, opts)
+		if st == nil {
+			defer bare.Made()
+			return streamer(bare, desc, cc, method, opts...)
 		}
-		c := call.Begin(r, ctx, target, method, conn, opts...)
-		if desc.ClientStreams {
-			c.SendsOne()
-		}
-		waits := c.WaitsForMessage(func() bool {
-			return attempt.CodecOf(opts) == nil && described(method) != nil
-		})
-		var options attempt.Options
-		if c.Hedged || c.WouldBeHedged {
-			if options = attempt.NewOptions(slices.Clone(opts)); options.Unknown {
-				c.UnknownOption()
-			}
-		}
-		o := opener{desc: desc, cc: cc, method: method, streamer: streamer, options: options, registry: r}
-		if !c.Hedged {
-			return openUnhedged(ctx, &c, waits, o, opts)
-		}
-		st := &clientStream{}
-		st.waits = waits
-		if desc.ClientStreams {
-			st.single, st.bidi, st.unsent = &singleRequest{}, true, true
-		}
-		st.primary.stream = st
-		if channels != nil {
-			c.GoElsewhere(channels.Of, true)
-		}
-		st.call, st.inspects = c, c.Inspects()
-		st.primary.leg = &st.call.Leg
-		st.opener = o
-		if err := st.open(); err != nil {
+		if err := st.open(opts); err != nil {
 			return nil, err
 		}
 		return st, nil
 	}
 }
 
-// openUnhedged opens a stream that is not hedged. If needed, its latency is learned and its
-// failures count.
-func openUnhedged(ctx context.Context, c *call.Call, waits bool, o opener, opts []grpc.CallOption,
-) (_ grpc.ClientStream, err error) {
-	if !c.Learns && !c.TracksFailures {
-		return o.open(&race.Context{Context: ctx}, &c.Leg, opts)
+// begin begins the call of a stream, and returns the stream. If the call is not hedged and teaches
+// nothing, begin returns only the context of its attempt. It is apart from the interceptor to keep the
+// stack small on which gRPC opens the stream.
+func (o *opener) begin(ctx context.Context, channels *call.Channels, opts []grpc.CallOption,
+) (*clientStream, *race.Context) {
+	r, desc := o.registry, o.desc
+	target, conn := call.ConnOf(o.cc)
+	if !desc.ServerStreams || desc.ClientStreams && !call.IsSingleRequest(r, target, o.method) {
+		c := call.PassThrough(r, ctx, target, o.method, conn, opts...)
+		return nil, o.only(ctx, &c)
 	}
-	st := &clientStream{phase: settled, unhedged: true, dryRun: c.WouldBeHedged}
-	st.waits, st.bidi, st.unsent = waits, o.desc.ClientStreams, o.desc.ClientStreams
-	st.call, st.inspects = *c, c.Inspects()
+	c := call.Begin(r, ctx, target, o.method, conn, opts...)
+	if desc.ClientStreams {
+		c.SendsOne()
+	}
+	waits := c.WaitsForMessage(func() bool {
+		return attempt.CodecOf(opts) == nil && described(o.method) != nil
+	})
+	if c.Hedged || c.WouldBeHedged {
+		if o.options = attempt.NewOptions(slices.Clone(opts)); o.options.Unknown {
+			c.UnknownOption()
+		}
+	}
+	if !c.Hedged && !c.Learns && !c.TracksFailures {
+		return nil, o.only(ctx, &c)
+	}
+	st := &clientStream{call: c, opener: *o, inspects: c.Inspects(), unhedged: !c.Hedged, dryRun: c.WouldBeHedged}
+	st.ForRequest, st.ForMessage = desc.ClientStreams, waits
+	st.call.SetWait(&st.Wait)
 	st.primary.leg = &st.call.Leg
-	st.ctx.Context = ctx
-	st.primary.cancel, st.opener.options = func(error) {}, o.options
-	if st.primary.ClientStream, err = o.open(&st.ctx, st.primary.leg, opts); err != nil {
-		st.call.End(call.Completion{Err: err})
-		return nil, err
+	if st.unhedged {
+		st.phase = settled
+		return st, nil
 	}
-	st.chosen.Store(&st.primary)
+	if desc.ClientStreams {
+		st.single = &singleRequest{}
+	}
+	if st.primary.stream = st; channels != nil {
+		st.call.GoElsewhere(channels.Of, true)
+	}
 	return st, nil
+}
+
+// only returns the context of the only attempt of a call.
+func (o *opener) only(ctx context.Context, c *call.Call) *race.Context {
+	bare := &race.Context{Context: ctx}
+	c.Leg.Attempt(bare, o.registry, o.method)
+	return bare
+}
+
+// openUnhedged opens a stream that is not hedged.
+func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
+	c.ctx.Context, c.primary.cancel = c.call.Context, func(error) {}
+	if c.primary.ClientStream, err = c.opener.open(&c.ctx, c.primary.leg, opts); err != nil {
+		c.call.End(call.Completion{Err: err})
+		return err
+	}
+	c.chosen.Store(&c.primary)
+	return nil
 }

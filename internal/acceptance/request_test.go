@@ -38,7 +38,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 		s := hedgetest.New(t, options()...)
 		delay := func(class int, took time.Duration) time.Duration {
 			c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
-			c.Inspect(nil, nil, nil)
+			c.Inspect(nil)
 			plan := c.Plan()
 			time.Sleep(took)
 			c.End(hcall.Completion{})

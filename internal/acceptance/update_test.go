@@ -473,7 +473,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	s := hedgetest.New(t, asking("the first")...)
 	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
 	hedgetest.Update(t, s, asking("the second")...)
-	c.Inspect(nil, nil, nil)
+	c.Inspect(nil)
 	c.End(hcall.Completion{})
 	if asked != "the first's class" {
 		t.Errorf("asked were %s", asked)

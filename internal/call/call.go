@@ -5,7 +5,6 @@ package call
 import (
 	"cmp"
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,9 +23,9 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// A door (an interceptor, hedgehttp or hedge.Do) calls Begin, then Inspect with the request. If Hedged
-// is set, it races attempts by the Plan, with the Call as the race's policy, and the race calls Ended.
-// The door must call End after an untouched race, and for a call without a race.
+// A door (an interceptor, hedgehttp or hedge.Do) calls Begin, Inspect with the request, and Run, which
+// makes the attempts and ends the call. The door of a stream calls Inspect when the request is sent, Run
+// when the caller first waits, and First for the first message if the call has not ended before.
 type Call struct {
 	Context context.Context
 	Leg     // of the primary, and of hedges without one of their own
@@ -35,13 +34,23 @@ type Call struct {
 	Learns  bool          // its latency is to be learned
 	OffWire bool          // its attempts do not use the streams of its target's connections
 
+	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a stream.
+	AskedAt time.Duration
+	// AnswersLater means that attempts race for headers, not for an answer. If Run returns no error, the
+	// answer is to come, and the door must call End or First for it.
+	AnswersLater bool
+	Wait         *Wait // of a stream; nil for other calls
+
 	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry
 	// run keeps the call from that.
 	Hedged, WouldBeHedged bool
 	// TracksFailures means that the interceptor must pass on the trailers of failures: the target
 	// has a throttle, or a failure makes the next hedge due.
 	TracksFailures bool
+	// HedgeFinal means that the final status of a hedge ends the race, if a server sent it.
+	HedgeFinal bool
 
+	ended    bool
 	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
 	group    control.Group
 
@@ -68,6 +77,18 @@ type hedges struct {
 	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
 }
 
+// Enter returns the context for a new call under ctx, without marks of other calls. again means that
+// the call is an attempt of the same scheduler, which is installed a second time: the door then makes
+// the call as it is.
+func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.ClientConn,
+) (_ context.Context, again bool) {
+	within := race.Of(ctx)
+	if within != nil && isAttempt(within, r, method, cc) {
+		return ctx, true
+	}
+	return race.Unnumbered(ctx, within), false
+}
+
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
 // conn counts as always ready. Begin uses the options of this package, in opts and ctx.
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
@@ -84,6 +105,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
 	c.Leg = Leg{Target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Throttle != nil || s.Failover != 0
+	c.HedgeFinal = s.AsGRPC || s.OnlyReads || c.http != nil && c.http.Safe
 	c.budgets = s.Budgets
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
@@ -225,18 +247,17 @@ func (c *Call) Inspects() bool {
 }
 
 // Inspect calls the function of WithClass with the call's request, holding no lock. It must be called
-// before the first hedge is due. The race of a stream may begin before the function returns: the
-// stream then sets *late, which mu guards, and Inspect discards the class. A unary call passes nil for
-// mu and late.
-func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
+// before the first hedge is due. The race of a stream may begin before the function returns: Inspect
+// then discards the class.
+func (c *Call) Inspect(request any) {
 	if !c.Inspects() {
 		return
 	}
 	class := c.settings.Class(c.Context, c.method.Name, request)
-	if mu != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		if *late {
+	if w := c.Wait; w != nil {
+		w.Lock()
+		defer w.Unlock()
+		if w.Began {
 			return
 		}
 	}
@@ -250,14 +271,43 @@ func (c *Call) Inspect(request any, mu sync.Locker, late *bool) {
 	}
 }
 
-// HeadersDecide reports whether the first headers decide a stream, as in gRPC, and not the first message.
-func (c *Call) HeadersDecide() bool { return c.settings != nil && c.settings.AsGRPC }
+// Run makes the attempts of the call by its door, in the race r, and ends the call with the attempt that
+// decided it. If the call is not hedged, Run makes only the primary, and uses neither r nor cancel. ctx
+// and cancel are those of [race.Race.Begin].
+func (c *Call) Run(ctx context.Context, cancel context.CancelCauseFunc, r *race.Race, door race.Entrant) race.Result {
+	if !c.Hedged {
+		return c.runPrimary(door)
+	}
+	c.beginRace(ctx, cancel, r, door)
+	return r.Decide()
+}
 
-// WaitsForMessage reports whether Header of a stream waits for the first message: see
-// hedge.WithWaitForMessage.
-func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
-	s := c.settings
-	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
+// runPrimary makes the only attempt. Like beginRace, it is apart from Run to keep the stack of a waiting
+// caller small.
+//
+//go:noinline
+func (c *Call) runPrimary(door race.Entrant) race.Result {
+	end := door.Primary()
+	c.Untouched(end)
+	return race.Result{Err: end.Err, Untouched: true}
+}
+
+// beginRace begins the race by the plan of the call.
+//
+//go:noinline
+func (c *Call) beginRace(ctx context.Context, cancel context.CancelCauseFunc, r *race.Race, door race.Entrant) {
+	if w := c.Wait; w != nil && w.ForRequest {
+		w.Lock()
+		defer w.Unlock()
+	}
+	plan := c.Plan()
+	if c.AskedAt > 0 {
+		plan = plan.StartAt(c.AskedAt, Grace)
+	}
+	if w := c.Wait; w != nil && w.unsent { // no hedge is due before the request: BeginWithRequest restarts the race
+		plan.Due, plan.Alarm = race.Longest, nil
+	}
+	r.Begin(ctx, cancel, plan, c, door)
 }
 
 // Plan returns the plan of the call's race: when hedges are due, and the rules of the race. It must
@@ -269,7 +319,7 @@ func (c *Call) Plan() race.Plan {
 			Delay:      c.Delay,
 			MaxHedges:  uint8(min(c.maxHedges, race.MaxHedges)),
 			CountsAll:  s.AsGRPC,
-			HedgeFinal: c.hedgeFinal(),
+			HedgeFinal: c.HedgeFinal,
 			Judged:     s.Acceptable != nil,
 		},
 		Start:  c.Start,
@@ -289,7 +339,17 @@ func (c *Call) Plan() race.Plan {
 	return p
 }
 
-func (c *Call) Age() time.Duration { return time.Since(c.Start) }
+// Age returns the age of the call; 0 before the call begins.
+func (c *Call) Age() time.Duration {
+	if w := c.Wait; w != nil && w.ForRequest {
+		w.Lock()
+		defer w.Unlock()
+		if w.unsent {
+			return 0
+		}
+	}
+	return time.Since(c.Start)
+}
 
 // Teaches reports whether the method learns the latency of the call.
 func (c *Call) Teaches() bool { return c.Learns && !c.untaught }
@@ -327,48 +387,4 @@ func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 		reportUnhedged(c)
 	}
 	c.method.ReportUnhedgeable()
-}
-
-// IsSingleRequest reports whether hedge.WithSingleRequest names a method.
-func IsSingleRequest(r *registry.Registry, target, method string) bool {
-	m := r.Method(target, method, time.Now())
-	return m != nil && m.Settings().SingleRequest
-}
-
-// SendsOne marks the call as a stream of a method of hedge.WithSingleRequest.
-func (c *Call) SendsOne() {
-	if c.method != nil && c.method.SecondRequests.Expected() {
-		c.NotReplayable()
-	}
-}
-
-func (c *Call) SecondRequest() {
-	c.method.SecondRequests.Add()
-	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
-}
-
-// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns it. Only its
-// Attempt may be called. It uses the options [OffOption] and [ReportOption].
-func PassThrough(
-	r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
-) Call {
-	o := inContext(ctx).with(opts)
-	if o.report != nil {
-		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
-	}
-	c := Call{Leg: Leg{Conn: conn}}
-	m := r.Method(target, method, time.Now())
-	if m == nil {
-		return c
-	}
-	s, paused := m.Begins(conn, o.static)
-	m.Counters.PassedThrough.Add(1)
-	m.Counters.Flush()
-	if o.off || s.Off {
-		c.why = stats.SwitchedOff
-	} else if paused {
-		c.why = stats.Paused
-	}
-	hide(&c)
-	return c
 }

@@ -79,9 +79,9 @@ func (c *Channels) at(n int) *Channel {
 	return &c.list[turn]
 }
 
-// IsAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
+// isAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
 // to a hedge's destination, and of the same method. within is the call's [race.Of].
-func IsAttempt(within *race.Context, r *registry.Registry, method string, cc *grpc.ClientConn) bool {
+func isAttempt(within *race.Context, r *registry.Registry, method string, cc *grpc.ClientConn) bool {
 	attempt, away := within.Makes(r, cc, method)
 	if !attempt || !r.Made() {
 		return false

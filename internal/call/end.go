@@ -17,7 +17,7 @@ import (
 // Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
 type Completion struct {
-	Race    *race.State // of a race that Call.End ends; nil without one, and after EndedByHeaders
+	Race    *race.State // of a race that Call.End ends; nil without one, and with AnswersLater
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
@@ -25,29 +25,37 @@ type Completion struct {
 	// AskedAt is the age at which the caller of a stream began to wait. The latency of an attempt
 	// that ended before twice that age is unknown.
 	AskedAt time.Duration
-	// Early is set if headers decided the stream well before its first message: see
-	// stats.Counts.EarlyHeaders.
-	Early bool
+	early   bool // headers decided the stream well before its first message: see stats.Counts.EarlyHeaders
 }
 
 // Grace is for an answer that may have arrived before its caller asked for it: a hedge that was due
 // before waits for it, and a caller that asks within Grace after the headers counts as waiting.
 const Grace = time.Millisecond
 
-// Ended implements [race.Policy]. The end of the race ends the call.
-func (c *Call) Ended(r *race.State) { c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt}) }
-
-// EndedByHeaders takes the state of a race that response headers decided. End must be called for the
-// first message, or the end of the stream.
-func (c *Call) EndedByHeaders(r *race.State) {
-	countRace(c, r, true)
-	c.byHeaders = r
+// Ended implements [race.Policy]. The end of the race ends the call, unless its answer comes later.
+func (c *Call) Ended(r *race.State) {
+	if c.AnswersLater && r.Err == nil && !r.Panicked {
+		countRace(c, r, true)
+		c.byHeaders = r
+		return
+	}
+	c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: c.AskedAt})
 }
 
-// End counts the end of the call, and learns from it. It must be called once.
+// Untouched implements [race.Policy]. It ends the call, as Ended does, with the only attempt.
+func (c *Call) Untouched(end race.End) {
+	if !c.AnswersLater || end.Err != nil {
+		c.End(Completion{Err: end.Err, Trailer: end.Trailer, AskedAt: c.AskedAt})
+	}
+}
+
+// End counts the end of the call, and learns from it. Later calls are no-ops.
 func (c *Call) End(e Completion) {
-	if c.method == nil {
+	if c.method == nil || c.ended {
 		return
+	}
+	if c.ended = true; c.Wait != nil {
+		e = c.Wait.ending(c, e)
 	}
 	outcome := race.Event{Answers: true}
 	if e.Err != nil {
@@ -56,7 +64,7 @@ func (c *Call) End(e Completion) {
 	if e.Race != nil {
 		countRace(c, e.Race, outcome.Answers)
 	}
-	if e.Early {
+	if e.early {
 		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.ReportUnhedgeable()

@@ -19,11 +19,11 @@ import (
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	e := c.Failure(n, end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil
-	mayEnd := n == 0 || c.hedgeFinal()
+	mayEnd := n == 0 || c.HedgeFinal
 	if n > 0 && open && mayEnd && e.End == race.Final && !end.Served {
 		e.End = race.NonFatal
 	}
-	asks := open && c.Judges() && !end.Unjudged && (e.End == race.OK || e.End == race.Final && mayEnd)
+	asks := open && c.Judges() && !c.AnswersLater && (e.End == race.OK || e.End == race.Final && mayEnd)
 	if !asks || c.accepts(end) {
 		return e
 	}
@@ -38,11 +38,6 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 
 // Judges reports whether WithAcceptable is in force for the call.
 func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
-
-// hedgeFinal reports whether the final status of a hedge ends the race, if a server sent it.
-func (c *Call) hedgeFinal() bool {
-	return c.settings.AsGRPC || c.settings.OnlyReads || c.http != nil && c.http.Safe
-}
 
 // accepts asks the function of WithAcceptable, unless the attempt has failed after the caller's context
 // ended.

@@ -16,9 +16,10 @@ type Policy interface {
 	// undecided; the call then waits for Judge. It is not called for a primary's success unless
 	// Rules.Judged is set.
 	Judge(n int, end End, open bool) Event
-	// Ended takes the final state of the race, on the caller's goroutine. It is called once, but never if
-	// [Result.Untouched] is set.
+	// Ended takes the final state of the race, on the caller's goroutine.
 	Ended(s *State)
+	// Untouched is called in place of Ended if the end of the primary was the only event.
+	Untouched(end End)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
 	// call does not return before Sent does.
 	Sent(n int, why Cause)
@@ -65,6 +66,5 @@ type End struct {
 
 	// For the function of WithAcceptable:
 	Reply    any    // nil for a stream that ended without a message
-	Unjudged bool   // there is nothing to judge
 	Rejected func() // is called if the end is not accepted; may be nil
 }

@@ -20,9 +20,10 @@ type policy struct {
 	failover bool // a failure makes the next hedge due
 	admitted int
 
-	final  race.State
-	sent   atomic.Int32
-	losers atomic.Int32
+	final     race.State
+	untouched int
+	sent      atomic.Int32
+	losers    atomic.Int32
 }
 
 func (p *policy) Admit(n, _ int, _ *race.State) race.Event {
@@ -40,6 +41,7 @@ func (p *policy) Judge(n int, end race.End, _ bool) race.Event {
 	return e
 }
 func (p *policy) Ended(r *race.State)  { p.final = *r }
+func (p *policy) Untouched(race.End)   { p.untouched++ }
 func (p *policy) Sent(int, race.Cause) { p.sent.Add(1) }
 func (p *policy) LoserPanicked()       { p.losers.Add(1) }
 

@@ -14,8 +14,6 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/metadata"
 )
 
 // Longest is the longest delay, 73 years; a longer one means the same. The sum of three delays and
@@ -71,11 +69,10 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 
 // Result is the end of a race, for the caller of Run.
 type Result struct {
-	Winner  Attempt     // the hedge that decided the call; nil means the primary
-	Err     error       // the deciding attempt's
-	Trailer metadata.MD // the primary's, if Untouched is set
-	// Untouched means that the primary ended before a hedge was due, and its end made none due.
-	// There is no final state: the caller of Run must book the primary's end. The Race may run again.
+	Winner Attempt // the hedge that decided the call; nil means the primary
+	Err    error   // the deciding attempt's
+	// Untouched means that the primary ended before a hedge was due, and its end made none due. There is
+	// no final state. The Race may run again.
 	Untouched bool
 }
 
@@ -95,6 +92,8 @@ type Race struct {
 	committed bool        // Commit was called before Run
 	restarted bool        // Restart has set plan.Start
 	untouched bool        // the race is over, with Result.Untouched
+
+	returned bool // the primary has, and did not panic; for its goroutine
 }
 
 // Run is Begin and Decide.
@@ -107,25 +106,37 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 // call is decided and the primary has returned. Begin must have been called. If the primary panics after
 // a hedge has won, the panic is dropped and counted as a loser's.
 func (r *Race) Decide() (out Result) {
-	returned := false
 	defer func() {
-		if returned {
+		if r.returned {
 			return
 		}
-		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges
-		// must end.
-		if out = r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked}); out.Winner != nil {
+		if out = r.primaryPanicked(); out.Winner != nil {
 			recover() // the panic is a loser's
 		}
 	}()
 	end := r.entrant.Primary()
+	return r.primaryReturned(&end)
+}
+
+// primaryPanicked handles the primary's panic, which goes on unless a hedge has won. In both cases the
+// hedges must end. Like primaryReturned, it is apart from Decide to keep the stack of a waiting caller
+// small: the garbage collector scans the stack of every call in flight.
+//
+//go:noinline
+func (r *Race) primaryPanicked() Result {
+	return r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked})
+}
+
+// primaryReturned handles the primary's end.
+func (r *Race) primaryReturned(end *End) Result {
 	e := Event{Kind: Ended, Answers: true} // most calls need no judgment
 	if end.Err != nil || r.plan.Judged {
-		e = r.policy.Judge(0, end, !r.plan.Judged || r.isOpen())
+		e = r.policy.Judge(0, *end, !r.plan.Judged || r.isOpen())
 	}
-	e.Err, returned = end.Err, true
-	if r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
-		return Result{Err: end.Err, Trailer: end.Trailer, Untouched: true}
+	e.Err, r.returned = end.Err, true
+	if p := r.policy; r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
+		p.Untouched(*end)
+		return Result{Err: end.Err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(e)
 }
@@ -134,8 +145,7 @@ func (r *Race) Decide() (out Result) {
 // parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
 // run at the same time: the fields that it reads change in one lock section.
 //
-// Begin and Decide are separate so that the plan is not on the stack while the primary waits: the
-// garbage collector scans the stack of every call in flight.
+// Begin and Decide are separate so that the plan is not on the stack while the primary waits.
 func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +153,7 @@ func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 		plan.Start = r.plan.Start
 	}
 	r.waiter.Waker = r
-	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched = ctx, cancel, plan, p, e, false
+	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched, r.returned = ctx, cancel, plan, p, e, false, false
 	r.arm()
 }
 

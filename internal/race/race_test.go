@@ -108,10 +108,10 @@ func TestRace_Commit(t *testing.T) {
 			if !r.Commit(nil) {
 				t.Error("Commit: false")
 			}
-			plan := plan(10*ms, 1)
+			plan, p := plan(10*ms, 1), &policy{hedges: 1, failover: true}
 			e := &entrant{do: func() error { time.Sleep(time.Hour); return failure }}
-			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1, failover: true}, e)
-			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit(nil) {
+			out := r.Run(t.Context(), func(error) {}, plan, p, e)
+			if !out.Untouched || p.untouched != 1 || out.Winner != nil || out.Err != failure || !r.Commit(nil) {
 				t.Errorf("the outcome is %+v, want the primary's failure, untouched", out)
 			}
 		})

@@ -89,7 +89,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 						if tc.spread { // from 1 ms to 1 s
 							took = time.Duration(float64(ms) * math.Pow(1000, float64(j*7919%tc.calls)/float64(tc.calls)))
 						}
-						c.Inspect(j, nil, nil)
+						c.Inspect(j)
 						c.End(hcall.Completion{Age: took})
 						if tc.hedged {
 							c.Teach(0, func(l, _ *trigger.Learner) { l.HedgeEnded(l, time.Now(), took, true) })

@@ -73,7 +73,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 						took := time.Duration(1+(caller+i)%4*3) * ms
 						name := fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods)
 						c := call.Begin((*registry.Registry)(s), t.Context(), target, name, nil)
-						c.Inspect(i, nil, nil)
+						c.Inspect(i)
 						if c.Hedged {
 							hedgetest.Admit(&c, 1)
 						}

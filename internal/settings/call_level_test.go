@@ -56,7 +56,7 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 	var o stats.Outcome
 	opts := append([]grpc.CallOption{hedge.Report(&o)}, p.options...)
 	c := call.Begin((*registry.Registry)(s), ctx, "t", method, nil, opts...)
-	c.Inspect(nil, nil, nil)
+	c.Inspect(nil)
 	var plan race.Plan
 	if c.Hedged {
 		plan = c.Plan()
