@@ -11,11 +11,30 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
 	"github.com/grpchedge/hedge/stats"
 )
+
+// Target is the state of one target, or, with WithTargetName, of all targets with the same name.
+type Target struct {
+	Name   string
+	Budget *budget.Bucket
+	Resets guard.Resets
+
+	Backends *place.Known
+
+	registry *Registry
+	guard    guard.Shared
+	throttle *guard.Throttle // nil: none; guarded by Registry.mu
+
+	unselected atomic.Int32 // calls before the first that the options select; then firstCallsSeen: see NoteSelected
+
+	methods sync.Map // full name → *Method
+	count   int      // methods; guarded by Registry.mu
+}
 
 // Method is the state of one method of a target.
 type Method struct {
@@ -45,6 +64,8 @@ type Method struct {
 
 	notedUnhedgeable atomic.Bool // see ReportUnhedgeable
 }
+
+func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
 
 func (r *Registry) Find(target, method string) *Method {
 	if r == nil {
@@ -141,6 +162,71 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 		Panicked:  func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Evaluated: m.sample,
 	})
+}
+
+func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
+	if t := r.target(name); t != nil {
+		return t
+	}
+	t := &Target{Name: strings.Clone(name), registry: r, Backends: place.NewKnown(),
+		Budget: r.newBudget(budgetPercent)}
+	r.targets.Store(t.Name, t)
+	return t
+}
+
+// newBudget returns the bucket of a new target or method. It holds one token, or none once a method
+// was removed: targets that return would exceed the budget by the first tokens of their new buckets.
+func (r *Registry) newBudget(percent float64) *budget.Bucket {
+	b := budget.New(percent)
+	if r.forgot {
+		b.Pay(r.origin, 0)
+	}
+	return b
+}
+
+const maxTargetName = 1024 // bytes
+
+// nameOf returns the name of a connection's target. All names are forgotten once there are as many
+// as MaxMethods, or when a target has become idle.
+func (r *Registry) nameOf(connection string) string {
+	c := r.config.Load()
+	if c.TargetName == nil {
+		return connection
+	}
+	if name, known := r.names.Load(connection); known {
+		return name.(string)
+	}
+	name := c.TargetName(connection) // without the lock: the function is the user's
+	if len(name) > maxTargetName {
+		name = strings.ToValidUTF8(name[:maxTargetName], "")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.named >= c.MaxMethods {
+		r.forgetNames()
+	}
+	if _, known := r.names.LoadOrStore(strings.Clone(connection), strings.Clone(name)); !known {
+		r.named++
+	}
+	return name
+}
+
+// r.mu must be held.
+func (r *Registry) forgetNames() {
+	r.names.Clear()
+	r.named = 0
+}
+
+// NoteSelected records whether the options select a call. It emits a notice, once, if they selected
+// none of the first firstCallsSeen calls.
+func (t *Target) NoteSelected(selected bool) {
+	switch n := t.unselected.Load(); {
+	case n >= firstCallsSeen:
+	case selected:
+		t.unselected.Store(firstCallsSeen)
+	case t.unselected.Add(1) == firstCallsSeen:
+		t.reportUnselected()
+	}
 }
 
 // Begins returns the settings in force for a call that begins, and whether hedging is paused. It

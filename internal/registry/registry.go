@@ -7,14 +7,11 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/trigger"
@@ -49,24 +46,6 @@ type Registry struct {
 	named    int        // in names
 	forgot   bool       // a method was removed
 	departed Counters
-}
-
-// Target is the state of one target, or, with WithTargetName, of all targets with the same name.
-type Target struct {
-	Name   string
-	Budget *budget.Bucket
-	Resets guard.Resets
-
-	Backends *place.Known
-
-	registry *Registry
-	guard    guard.Shared
-	throttle *guard.Throttle // nil: none; guarded by Registry.mu
-
-	unselected atomic.Int32 // calls before the first that the options select; then firstCallsSeen: see NoteSelected
-
-	methods sync.Map // full name → *Method
-	count   int      // methods; guarded by Registry.mu
 }
 
 // New returns a registry. If the environment variable BySwitch is set, hedging is paused: in an
@@ -130,61 +109,6 @@ func (r *Registry) SetPause(why string) {
 		record.Message, record.Attrs = "hedging paused", []any{"by", why}
 	}
 	settings.Emit(r.Config().Traces, record)
-}
-
-func (r *Registry) target(name string) *Target { return find[Target](&r.targets, name) }
-
-func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
-	if t := r.target(name); t != nil {
-		return t
-	}
-	t := &Target{Name: strings.Clone(name), registry: r, Backends: place.NewKnown(),
-		Budget: r.newBudget(budgetPercent)}
-	r.targets.Store(t.Name, t)
-	return t
-}
-
-// newBudget returns the bucket of a new target or method. It holds one token, or none once a method
-// was removed: targets that return would exceed the budget by the first tokens of their new buckets.
-func (r *Registry) newBudget(percent float64) *budget.Bucket {
-	b := budget.New(percent)
-	if r.forgot {
-		b.Pay(r.origin, 0)
-	}
-	return b
-}
-
-const maxTargetName = 1024 // bytes
-
-// nameOf returns the name of a connection's target. All names are forgotten once there are as many
-// as MaxMethods, or when a target has become idle.
-func (r *Registry) nameOf(connection string) string {
-	c := r.config.Load()
-	if c.TargetName == nil {
-		return connection
-	}
-	if name, known := r.names.Load(connection); known {
-		return name.(string)
-	}
-	name := c.TargetName(connection) // without the lock: the function is the user's
-	if len(name) > maxTargetName {
-		name = strings.ToValidUTF8(name[:maxTargetName], "")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.named >= c.MaxMethods {
-		r.forgetNames()
-	}
-	if _, known := r.names.LoadOrStore(strings.Clone(connection), strings.Clone(name)); !known {
-		r.named++
-	}
-	return name
-}
-
-// r.mu must be held.
-func (r *Registry) forgetNames() {
-	r.names.Clear()
-	r.named = 0
 }
 
 // A method without a call for idleAfter is removed: once in sweepEvery, a call searches for them.
@@ -281,16 +205,4 @@ func (r *Registry) remove(m *Method) (target bool) {
 		return true
 	}
 	return false
-}
-
-// NoteSelected records whether the options select a call. It emits a notice, once, if they selected
-// none of the first firstCallsSeen calls.
-func (t *Target) NoteSelected(selected bool) {
-	switch n := t.unselected.Load(); {
-	case n >= firstCallsSeen:
-	case selected:
-		t.unselected.Store(firstCallsSeen)
-	case t.unselected.Add(1) == firstCallsSeen:
-		t.reportUnselected()
-	}
 }
