@@ -142,6 +142,29 @@ func TestNew_Busy(t *testing.T) {
 	}
 }
 
+// TestBound_CanceledWhileWaiting has a primary and a hedge arrive that are canceled: their calls may
+// have waited for a processor. No handler is called.
+func TestBound_CanceledWhileWaiting(t *testing.T) {
+	for _, ctx := range []context.Context{context.Background(), aHedge()} {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		b := newBound(t, 1)
+		_, unary := b.Unary(ctx, nil, nil, nil)
+		streamed := b.Stream(nil, canceled{ctx: ctx}, nil, nil)
+		if status.Code(unary) != codes.Canceled || status.Code(streamed) != codes.Canceled || b.Shed() != 0 {
+			t.Errorf("%v, %v, %d turned away", unary, streamed, b.Shed())
+		}
+	}
+}
+
+// canceled is a stream of a canceled call.
+type canceled struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (c canceled) Context() context.Context { return c.ctx }
+
 // TestBound sends primaries and hedges one by one, while earlier ones are in flight, twice. p is a
 // primary, h a hedge, H a hedge that is turned away, r a retry, e and 0 a retry through a
 // proxy that gives each call the mark of hedges, and x a call with invalid metadata.
