@@ -328,7 +328,7 @@ func (d *ended) learnUndrawn() {
 		to, answered = r.Attempts[1].SentAt, false
 	}
 	c.Teach(0, func(l, _ *trigger.Learner) {
-		l.UndrawnCall(time.Now(), c.estimate, c.hedges.undrawn, to, answered)
+		l.UndrawnCall(time.Now(), c.estimate, c.hedges.undrawn, c.hedges.until, to, answered)
 	})
 }
 

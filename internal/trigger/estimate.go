@@ -17,7 +17,8 @@ type Estimate struct {
 	Choice    *stats.Choice // nil without Auto, without PredictFrom calls, and without a plan
 
 	due      float64 // share of primaries beyond Delay
-	withhold float64 // share of due hedges that are not sent, beside those that Probability excludes
+	withhold float64 // share of due hedges that are withheld, beside those that Probability excludes
+	vain     float64 // share of due hedges that are late
 
 	since sketch.Mark // start of the calls it was computed from
 	until time.Time   // when it expires
@@ -49,7 +50,7 @@ const (
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	d := l.sinceChange(now)
-	undrawn := l.undrawn.since(now.Add(-sketch.LongestKept * c.Window))
+	undrawn, late := l.undrawn.since(now.Add(-sketch.LongestKept*c.Window)), l.late.since(now.Add(-c.Window))
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	if hedge == nil {
 		median, _ := d.Quantile(0.50)
@@ -69,11 +70,13 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	}
 	e := l.follow(plan, c, now, d)
 	e.due = d.Beyond(plan.Delay)
-	e.withhold = l.withholds(c, now, e.due, len(undrawn))
+	if e.due > 1-reported { // hedges change the tail
+		e.withhold, e.vain = l.withholds(c, now, e.due, len(undrawn)), problem.vain(plan, d, append(late, undrawn...))
+	}
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-			UnhedgedTail:  correct(d, undrawn).tail(plan.Delay),
+			UnhedgedTail:  correct(d, undrawn, fewUndrawn).tail(plan.Delay),
 			CutShort:      float64(longer) / float64(d.Total()),
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,

@@ -30,7 +30,8 @@ type Learner struct {
 	hedges   atomic.Pointer[sketch.Window] // latency of hedges to the method, from when they were sent
 	away     atomic.Pointer[Learner]       // the method at the hedges' destination; nil: where primaries go
 	measured measured
-	undrawn  undrawn
+	undrawn  undrawn                  // not drawn, or withheld to learn
+	late     undrawn                  // because hedges are in vain
 	sent     atomic.Int64             // hedges that have ended
 	received atomic.Pointer[received] // from other targets; nil: none was ever due
 
@@ -278,4 +279,5 @@ func (l *Learner) forgetHedges(c *Config) {
 	l.hedges.Store(sketch.NewKeeping(c.Window, int(keptHedges)))
 	l.measured.forget()
 	l.undrawn.forget()
+	l.late.forget()
 }

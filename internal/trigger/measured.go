@@ -95,6 +95,11 @@ type observed struct {
 	saved, predicted []float64
 }
 
+// near returns the weight at an age of what was measured at another one, 0 to 1.
+func near(age, measured time.Duration) float64 {
+	return max(1-math.Abs(math.Log(float64(age)/float64(measured)))/unrelated, 0)
+}
+
 // kept returns the expected share of the predicted savings, 0 to 1, of a first hedge at age for each
 // point. The prior trusts the prediction. The shares are the same for any number of hedges, and are
 // computed once for each age.
@@ -102,18 +107,14 @@ func (s *search) kept(age time.Duration) []float64 {
 	if known := s.shares[age]; known != nil {
 		return known
 	}
-	near := make([]float64, len(s.observed))
+	shares, weights := make([]float64, len(s.points)), make([]float64, len(s.observed))
 	for k, o := range s.observed {
-		apart := math.Abs(math.Log(float64(age) / float64(o.age)))
-		if n := 1 - apart/unrelated; n > 0 {
-			near[k] = n
-		}
+		weights[k] = near(age, o.age)
 	}
-	shares := make([]float64, len(s.points))
 	for i := range shares {
 		saved, predicted := 0.0, 0.0
 		for k, o := range s.observed {
-			saved, predicted = saved+near[k]*o.saved[i], predicted+near[k]*o.predicted[i]
+			saved, predicted = saved+weights[k]*o.saved[i], predicted+weights[k]*o.predicted[i]
 		}
 		shares[i] = min(max((assumed+saved)/(assumed+predicted), 0), 1)
 	}

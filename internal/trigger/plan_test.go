@@ -341,3 +341,32 @@ func TestWithheld_IsLate(t *testing.T) {
 		t.Errorf("%d calls took as long as withheld hedges, want 5 to 40, and %d of the first, want 8 at most", withheld, early)
 	}
 }
+
+// TestWithheld_InVain: where both attempts of a call wait for the same thing, most hedges are late, and no
+// call needs one. Once calls are stragglers, hedges are sent within seconds: a third of them, because hedges
+// in vain count for minutes.
+func TestWithheld_InVain(t *testing.T) {
+	const until = 150 * time.Second
+	all := worlds.Natural()
+	one, stragglers := all[len(all)-1].Law, all[0].Law
+	w := worlds.World{Rate: 200, Calls: 60_000, Law: func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		if at < until {
+			return one(seed, id, attempt, at)
+		}
+		return stragglers(seed, id, attempt, at)
+	}}
+	hedges := func(from, to time.Duration) (percent float64) {
+		n := 0.0
+		for _, c := range w.Run(1, worlds.Auto).Calls {
+			if c.At >= from && c.At < to {
+				n, percent = n+1, percent+100*float64(c.Hedges)
+			}
+		}
+		return percent / n
+	}
+	vain, useful := hedges(until/2, until), hedges(until+10*time.Second, until+40*time.Second)
+	t.Logf("hedges in vain: %.1f%% of calls; useful hedges: %.1f%%", vain, useful)
+	if vain > 2 || useful < 2.5 {
+		t.Errorf("hedges in vain for %.1f%% of calls, want 2%% at most; useful hedges for %.1f%%, want 2.5%% or more", vain, useful)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
@@ -15,7 +16,12 @@ const (
 	withheld      = 1e-3 // share of a busy method's calls of which the hedge is withheld at first
 	busy          = 3000 // calls per window of a busy method
 	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
-	enoughUndrawn = 30   // undrawn calls known, from which on no hedge is withheld
+	enoughUndrawn = 30   // undrawn calls known, from which on no hedge is withheld to learn
+
+	fewCompared = 8   // least number of undrawn calls, and of hedged ones, that show hedges to be in vain
+	pays        = 1.5 // least gain of hedges that are not in vain, in least prices of their load
+	inVain      = 0.9 // share of due hedges that are late while hedges are in vain
+	vainLateBy  = 4   // as lateBy
 )
 
 // undrawn holds calls that were slow and were not hedged, because a random draw decided so. Their
@@ -60,30 +66,37 @@ func (u *undrawn) forget() {
 }
 
 // Draw returns, at random, the age at which to hedge a call that is slow at age and has the estimate e: 0
-// for now, Never if the plan does not hedge the call, or lateBy ages for a hedge that is withheld to learn
-// how long calls take without it.
+// for now, Never if the plan does not hedge the call, lateBy ages for a hedge that is withheld to learn how
+// long calls take without it, or vainLateBy ages for one that is late because hedges are in vain.
 func (l *Learner) Draw(e *Estimate, age time.Duration) time.Duration {
 	switch x := l.draws.Next(); {
-	case x < e.Probability*(1-e.withhold):
+	case x < e.Probability*(1-max(e.withhold, e.vain)):
 		return 0
+	case x < e.Probability*(1-e.withhold):
+		return min(vainLateBy*age, Never)
 	case x < e.Probability:
 		return min(lateBy*age, Never)
 	}
 	return Never
 }
 
-// UndrawnCall records a call that Draw excluded at the age from. It was answered at the age to, or not
-// answered until then: it was hedged or canceled.
-func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, to time.Duration, answered bool) {
-	if l.config.Load().Auto {
-		l.undrawn.add(undrawnCall{at: now, due: e.due, from: from, to: to, answered: answered})
+// UndrawnCall records a call for which Draw returned until at the age from. It was answered at the age to,
+// or not answered until then: it was hedged or canceled.
+func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, until, to time.Duration, answered bool) {
+	if !l.config.Load().Auto {
+		return
 	}
+	calls := &l.undrawn
+	if until < min(lateBy*from, Never) {
+		calls = &l.late
+	}
+	calls.add(undrawnCall{at: now, due: e.due, from: from, to: to, answered: answered})
 }
 
 // withholds returns the share of due hedges to withhold: none while hedges do not change the tail, and
 // fewer the rarer calls are, because a client of few calls would lose much and learn little.
 func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) float64 {
-	if due < 1-reported || known >= enoughUndrawn {
+	if known >= enoughUndrawn {
 		return 0
 	}
 	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
@@ -91,17 +104,49 @@ func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) fl
 	return withheld / due * rate * rate
 }
 
+// vain returns the share of due hedges to send late because they gain little, by measurement alone: hedged
+// calls beside undrawn calls, both from the plan's delay on. Where all attempts of a call wait for the same
+// thing, the plan expects a gain, because it relies on primaries that hedges cut short. The fewer undrawn
+// calls are known, the fewer hedges are late. Beyond the ages at which undrawn calls were observed, no loss counts.
+func (p Problem) vain(plan HedgePlan, d *sketch.Distribution, undrawn []undrawnCall) float64 {
+	undrawn = slices.DeleteFunc(slices.Clone(undrawn), func(c undrawnCall) bool { return c.to <= plan.Delay })
+	hedged := new(sketch.Distribution)
+	for _, h := range p.Measured {
+		if n := near(plan.Delay, h.Age); n > 0 {
+			hedged = hedged.Plus(h.Rest.Times(n))
+		}
+	}
+	if min(len(undrawn), int(hedged.Total())) < fewCompared {
+		return 0
+	}
+	with, without, gain := hedged.Survival(), correct(d, undrawn, fewCompared), 0.0
+	due := without.At(plan.Delay + plan.Delay/1000)
+	for _, q := range p.search().points {
+		if q.at > plan.Delay {
+			more := q.width * (size(max(without.At(q.at), without.Left)) - size(due*with.At(q.at-plan.Delay)))
+			if q.at <= without.last || more > 0 {
+				gain += more
+			}
+		}
+	}
+	if gain >= pays*budget.LeastPrice*plan.Load {
+		return 0
+	}
+	return inVain * min(float64(len(undrawn))/enoughUndrawn, 1)
+}
+
 // unhedged is the latency of calls without hedging.
 type unhedged struct {
 	*sketch.Survival
 	seen time.Duration // the age until which it is known; beyond, it is a guess
+	last time.Duration // the age at which the last undrawn call was observed; 0: none
 }
 
-// correct returns the latency of calls without hedging. From the age at which enough undrawn calls were
+// correct returns the latency of calls without hedging. From the age at which least undrawn calls were
 // observed, it is the latency of undrawn calls, by the product-limit method with delayed entry. The
 // primaries, d, show the rest: earlier ages, later ages relative to the last one observed, and slow calls
 // in excess of those among which the undrawn calls were drawn, as at the beginning of a fault.
-func correct(d *sketch.Distribution, calls []undrawnCall) unhedged {
+func correct(d *sketch.Distribution, calls []undrawnCall, least float64) unhedged {
 	u := unhedged{Survival: d.Survival(), seen: Never}
 	if _, cut := d.Count(); cut == 0 || u.Survival == nil {
 		return u
@@ -112,7 +157,7 @@ func correct(d *sketch.Distribution, calls []undrawnCall) unhedged {
 		from := min(sketch.Bucket(c.from)+1, sketch.Buckets-1)
 		to := max(sketch.Bucket(c.to), from)
 		for b := from; b <= to; b++ {
-			if risk[b]++; risk[b] >= fewUndrawn {
+			if risk[b]++; risk[b] >= least {
 				first = min(first, b)
 			}
 		}
@@ -151,7 +196,8 @@ func correct(d *sketch.Distribution, calls []undrawnCall) unhedged {
 		beyondLast = share(u.Last, before.Left)
 	}
 	u.Survival = before.With(first, last, func(b int) float64 { return share(b, before.Beyond(b)) }, beyondLast)
-	if u.seen = sketch.UpperEdge(end); left == 0 {
+	u.last = sketch.UpperEdge(end)
+	if u.seen = u.last; left == 0 {
 		u.seen = Never
 	}
 	return u

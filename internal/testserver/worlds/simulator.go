@@ -319,7 +319,7 @@ func (s *Simulation) learn(c *call, n int) {
 		if len(c.sent) > 0 {
 			to = c.sent[0] - c.start
 		}
-		c.learner.UndrawnCall(s.Time(), c.estimate, c.undrawn, to, n == 0 && len(c.sent) == 0)
+		c.learner.UndrawnCall(s.Time(), c.estimate, c.undrawn, c.until, to, n == 0 && len(c.sent) == 0)
 	}
 	if len(c.sent) > 0 {
 		c.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
