@@ -350,7 +350,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	}
 }
 
-// Nothing that is learned, under any configuration, may move the hedges of a call in flight.
+// With a percentile, nothing that is learned may move the hedges of a call in flight.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	half := hedge.WithTrigger(hedge.Percentile(0.5))
 	for _, update := range []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.99)), half} {

@@ -101,6 +101,12 @@ func early(d *due) (race.Event, stats.Reason) {
 	if until := d.latest(); d.cause == race.Slow && d.turn > d.maxHedges && d.age < until {
 		return holdUntil(until)
 	}
+	// The newest estimate has a longer delay: latencies have risen since the call began.
+	if until := d.newestDelay(); until > d.Delay {
+		if d.Delay = until; d.age < until {
+			return holdUntil(until)
+		}
+	}
 	// The backend is silent: the primary gets more time, to show whether it answers.
 	if until := d.patientDelay(); d.age < until {
 		return holdUntil(until)
@@ -230,6 +236,19 @@ func median(c *Call, n int, now time.Time) time.Duration {
 		return m.Learner.MedianHere(now, own)
 	}
 	return own
+}
+
+// newestDelay returns the delay of a slow call's first hedge by the newest estimate, or 0 if that does
+// not apply. Without it, hedges to servers that finish canceled work fill queues faster than the delays
+// of calls in flight grow, and the queues never recover.
+func (d *due) newestDelay() time.Duration {
+	l := d.Learner()
+	newest := l.Estimate()
+	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || newest == nil || d.hedges.drawn ||
+		*l.Config() != d.settings.Config.Config { // a call in flight keeps its settings
+		return 0
+	}
+	return min(newest.Delay, d.settings.Latest, race.Longest)
 }
 
 // patientDelay returns the age until which the first hedge of a slow call is held back: longer than

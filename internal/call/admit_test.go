@@ -111,3 +111,31 @@ func TestAdmit_ADestinationWithoutResets(t *testing.T) {
 		}
 	}
 }
+
+// TestAdmit_UsesTheNewestDelay: a due first hedge waits while the newest estimate has a longer delay
+// than its call.
+func TestAdmit_UsesTheNewestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		record := func(n int, d time.Duration) {
+			for range n {
+				begin(t.Context(), s, target, method).Learner().PrimaryEnded(time.Now(), d, true)
+			}
+		}
+		record(25, 2*ms)
+		c := begin(t.Context(), s, target, method)
+		if c.Plan().Due > 3*ms {
+			t.Fatalf("the first hedge is due after %v, want 2 ms", c.Plan().Due)
+		}
+		record(60, 50*ms)
+		time.Sleep(c.Plan().Due)
+		send, wait := hedgetest.Admit(c, 1)
+		if send || wait < 40*ms || wait > 50*ms {
+			t.Fatalf("sent: %v, due again after %v, want after 48 ms", send, wait)
+		}
+		time.Sleep(wait)
+		if send, wait := hedgetest.Admit(c, 1); !send {
+			t.Errorf("not sent after the newest delay, due again after %v", wait)
+		}
+	})
+}

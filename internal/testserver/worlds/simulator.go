@@ -257,6 +257,12 @@ func (s *Simulation) due(c *call) {
 	if len(c.sent) >= e.Hedges {
 		return
 	}
+	if !c.drawn && s.config.Auto {
+		if c.delay = max(c.delay, c.learner.Estimate().Delay); age < c.delay {
+			again(c.delay - age)
+			return
+		}
+	}
 	if !c.drawn {
 		c.drawn = true
 		if c.until = c.learner.Draw(e, age); c.until > 0 {
