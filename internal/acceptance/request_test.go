@@ -151,6 +151,26 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 	}
 }
 
+// A method's own budget outlives updates under which it has none: it does not begin again with a
+// hedge to spend.
+func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
+		s := hedgetest.New(t, opts...)
+		hedges := int64(0)
+		for range 20 {
+			hedgetest.Update(t, s, append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...)
+			hedges += callsOf(t, s, "/s/Own", 1, 100*ms)
+			hedgetest.Update(t, s, opts...)
+			callsOf(t, s, "/s/Own", 1, ms)
+		}
+		if hedges != 1 {
+			t.Errorf("%d hedges of 20 calls, want 1", hedges)
+		}
+	})
+}
+
 // In TestDryRun_TakesNothingFromRealHedges a dry run of one method leaves the target's budget to
 // the others, savings included.
 func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
