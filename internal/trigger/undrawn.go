@@ -93,8 +93,8 @@ func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, until, to time.D
 	calls.add(undrawnCall{at: now, due: e.due, from: from, to: to, answered: answered})
 }
 
-// withholds returns the share of due hedges to withhold: none while hedges do not change the tail, and
-// fewer the rarer calls are, because a client of few calls would lose much and learn little.
+// withholds returns the share of due hedges to withhold to learn: less the rarer calls are, because a client
+// of few calls would lose much and learn little.
 func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) float64 {
 	if known >= enoughUndrawn {
 		return 0
