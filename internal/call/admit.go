@@ -30,7 +30,7 @@ type due struct {
 // hedges that count against the maximum, including hedge n. A hedge that is admitted is paid for; Sent
 // counts it.
 func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
-	catchUp(c, soFar)
+	countFailures(c, soFar)
 	if !c.Hedged {
 		return race.Event{Kind: race.Refused}
 	}
@@ -39,7 +39,7 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		Call: c, attempt: &ensureAttempts(c)[n], leg: chooseLeg(c, n, now), n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
-	d.untaught = d.untaught || n == 1 && !isReady(d.Conn)
+	d.untaught = d.untaught || n == 1 && !isReady(d.Conn) // Begin asks for calls without a learned delay
 	d.busy = d.cause == race.Slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true
@@ -127,7 +127,7 @@ func early(d *due) (race.Event, stats.Reason) {
 func unreachable(d *due) (race.Event, stats.Reason) {
 	away, asGRPC := d.leg != &d.Leg, d.settings.AsGRPC
 	// The destination has pushed back. In gRPC, that delays the hedge for which a failed call waits.
-	pushedBack, turnedAway := d.told()
+	pushedBack, turnedAway := d.pushbacks()
 	if d.age < pushedBack {
 		waits := asGRPC && d.cause >= race.Failed && pushedBack < race.Longest
 		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
@@ -143,9 +143,9 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	return admitted, stats.NoReason
 }
 
-// told returns the ages until which the destination of the hedge wants no attempt of the call: by its
+// pushbacks returns the ages until which the destination of the hedge wants no attempt of the call: by its
 // pushbacks, and because it turned a hedge away, which holds for one delay.
-func (d *due) told() (pushedBack, turnedAway time.Duration) {
+func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
 		if a.Pushback == race.NoPushback || d.LegOf(k).Target != d.leg.Target {
 			continue
@@ -269,7 +269,7 @@ func (d *due) patientDelay() time.Duration {
 func draw(c *Call, age time.Duration) time.Duration {
 	if h, e := &c.hedges, c.estimate; !h.drawn {
 		if h.drawn = true; e != nil {
-			h.undrawn, h.until = age, c.Learner().Draw(e, age)
+			h.drawnAt, h.until = age, c.Learner().Draw(e, age)
 		}
 	}
 	return c.hedges.until
@@ -282,7 +282,7 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 		return
 	}
 	d.method.Counters.HeldBack(why)
-	noteHeldBack(d.Call, d.n, why)
+	reportHeldBack(d.Call, d.n, why)
 	if registry.PreventsHedges(why) {
 		d.method.ReportUnhedgeable()
 	}
@@ -322,8 +322,9 @@ func (c *Call) Sent(n int, why race.Cause) {
 	}
 }
 
-// noteHeldBack keeps the reason for hedge.Report, and reports that hedge n was due and not sent.
-func noteHeldBack(c *Call, n int, why stats.Reason) {
+// reportHeldBack reports why hedge n, which was due, was not sent: to traces, and to hedge.Report at the
+// end of the call.
+func reportHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
 	settings.Emit(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }

@@ -31,7 +31,7 @@ type Call struct {
 	Leg     // of the primary, and of hedges without one of their own
 	Start   time.Time
 	Delay   time.Duration // after which the first hedge is due
-	Learns  bool          // its latency is to be learned
+	Learns  bool          // its latency counts, for the learner unless untaught is set
 	OffWire bool          // its attempts do not use the streams of its target's connections
 
 	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a stream.
@@ -51,7 +51,7 @@ type Call struct {
 	HedgeFinal bool
 
 	ended    bool
-	untaught bool // its latency is not learned: hedge.Off, a busy process, or a connection that was not ready
+	untaught bool // the learner skips its latency: hedge.Off, a busy process, or a connection that was not ready
 	group    control.Group
 
 	class   *registry.Class // of its request; nil: none
@@ -73,7 +73,7 @@ type Call struct {
 type hedges struct {
 	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
 	drawn    bool
-	undrawn  time.Duration // the age at which the call was drawn or not: see draw
+	drawnAt  time.Duration // the age at which draw decided, with drawn
 	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
 }
 
@@ -162,7 +162,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 		hedgeAfter(c, min(cmp.Or(s.WarmupDelay, race.Longest), s.Latest))
 	default:
 		m.Counters.Warmup.Add(1)
-		if s.Failover != 0 && !s.DryRun { // no delay, but failures send hedges
+		if s.Failover != 0 && !s.DryRun { // only failures send hedges: Plan sets no delay for stats.Warmup
 			hedgeAfter(c, 0)
 			c.maxHedges, c.why = 0, cmp.Or(c.why, stats.Warmup)
 			return
@@ -383,7 +383,7 @@ func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 	count.Add(1)
 	c.method.Counters.Flush()
 	if was {
-		noteHeldBack(c, 1, why)
+		reportHeldBack(c, 1, why)
 		reportUnhedged(c)
 	}
 	c.method.ReportUnhedgeable()

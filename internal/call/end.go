@@ -55,7 +55,7 @@ func (c *Call) End(e Completion) {
 		return
 	}
 	if c.ended = true; c.Wait != nil {
-		e = c.Wait.ending(c, e)
+		e = c.Wait.complete(c, e)
 	}
 	outcome := race.Event{Answers: true}
 	if e.Err != nil {
@@ -74,12 +74,12 @@ func (c *Call) End(e Completion) {
 		d.countUnraced()
 	}
 	if e.Err == nil {
-		d.tellThrottle()
+		d.noteSuccess()
 	}
 	if c.Record != nil && c.Record != place.Hidden {
-		d.tellBackend()
+		d.notePrimary()
 	}
-	d.tellMethod(d.learn())
+	d.noteOutcome(d.learn())
 	if c.Learns && d.known && (d.answered || d.gone) {
 		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, d.answered)
 	}
@@ -112,18 +112,18 @@ func (c *Call) ending(e Completion, outcome race.Event) ended {
 	return d
 }
 
-// tellBackend records the end of the primary, unless the primary was cut short or its caller gave up
+// notePrimary records the end of the primary at its backend, unless the primary was cut short or its caller gave up
 // early: the backend may still answer.
-func (d *ended) tellBackend() {
+func (d *ended) notePrimary() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
 		d.call.Record.Ended(d.primary.age, answered)
 	}
 }
 
-// tellMethod records the caller's outcome: a failure, or an answer and its latency. learned reports
-// whether the learner has the latency of the primary as an answer's.
-func (d *ended) tellMethod(learned bool) {
+// noteOutcome records the caller's outcome at the method: a failure, or an answer and its latency. If the
+// primary answered the call and learned is set, the learner has that latency already.
+func (d *ended) noteOutcome(learned bool) {
 	c := d.call
 	switch {
 	case !d.answered:
@@ -135,8 +135,9 @@ func (d *ended) tellMethod(learned bool) {
 	}
 }
 
-// tellThrottle counts a success for the throttle of the winner's target. For other ends see limit.
-func (d *ended) tellThrottle() {
+// noteSuccess counts a success for the throttle of the winner's target. Its limits count failures: see
+// throttle.ended.
+func (d *ended) noteSuccess() {
 	leg, panicked := &d.call.Leg, false
 	if d.Race != nil {
 		leg, panicked = d.call.LegOf(d.Race.Winner), d.Race.Panicked
@@ -151,7 +152,7 @@ type ended struct {
 	Completion
 	call     *Call
 	headers  bool       // response headers decided Race; Err and Age describe the first message
-	outcome  race.Event // what Err means
+	outcome  race.Event // the meaning of Err
 	answered bool       // Err is of a server that has looked at the request, or nil
 	gone     bool       // the caller had gone
 	known    bool       // the latency is known: the caller waited from the start, and no attempt panicked
@@ -181,7 +182,7 @@ func (d *ended) countUnraced() {
 		if !d.gone && c.TracksFailures {
 			countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
 		}
-		tell(heard{Event: d.outcome, call: c, over: true})
+		noteEnd(attemptEnd{Event: d.outcome, call: c, over: true})
 	}
 	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
@@ -244,14 +245,14 @@ func goneBefore(c *Call, r *race.State, n int) bool {
 // countRace counts and reports what happened in a race that has ended, and which attempt won.
 // answered reports whether its outcome is an answer.
 func countRace(c *Call, r *race.State, answered bool) {
-	catchUp(c, r)
+	countFailures(c, r)
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
 	hedged := r.Hedges > r.TurnedAway && !r.Panicked
 	answered = answered && hedged
 	won := answered && r.Winner > 0 && !r.Attempts[r.Winner].End.IsRejected()
-	tellOver(c, r, won)
+	noteEnds(c, r, won)
 	if answered || r.Rejected > 0 || r.LoserPanics > 0 {
 		c.method.Counters.Update(func(s *stats.Counts) {
 			s.LoserPanics += int64(r.LoserPanics)
@@ -294,8 +295,8 @@ func traceRace(c *Call, r *race.State) {
 	})
 }
 
-// learn teaches the method and the class the latencies of the call's attempts. It reports whether it
-// has taught them the latency of the primary as an answer's.
+// learn teaches the method and the class the latencies of the call's attempts. It reports whether the
+// primary answered and its latency was taught.
 func (d *ended) learn() (answered bool) {
 	c := d.call
 	if !c.Learns || c.untaught {
@@ -328,7 +329,7 @@ func (d *ended) learnUndrawn() {
 		to, answered = r.Attempts[1].SentAt, false
 	}
 	c.Teach(0, func(l, _ *trigger.Learner) {
-		l.UndrawnCall(time.Now(), c.estimate, c.hedges.undrawn, c.hedges.until, to, answered)
+		l.UndrawnCall(time.Now(), c.estimate, c.hedges.drawnAt, c.hedges.until, to, answered)
 	})
 }
 

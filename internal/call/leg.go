@@ -15,7 +15,7 @@ import (
 )
 
 // Leg is where attempts of a call go, with what holds for them there: the guard of the method, the
-// throttle and the resets of its target, and the silence of its backends. For pushbacks see told.
+// throttle and the resets of its target, and the silence of its backends. For pushbacks see due.pushbacks.
 // The budget of the call's own target pays for every hedge.
 type Leg struct {
 	Target string        // of the connection; targets with one name of hedge.WithTargetName share a method
@@ -73,12 +73,12 @@ func chooseLeg(c *Call, n int, now time.Time) *Leg {
 // attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
 type attempts [race.MaxAttempts]attempt
 
-// attempt is the state of a hedge, or of the primary, of which only told is used.
+// attempt is the state of a hedge, or of the primary, which uses only counted.
 type attempt struct {
-	leg    *Leg // nil: the call's own
-	claim  claim
-	ticket guard.Ticket
-	told   bool // the limits have heard of its failure
+	leg     *Leg // nil: the call's own
+	claim   claim
+	ticket  guard.Ticket
+	counted bool // its failure was counted: see countFailures
 }
 
 // ensureAttempts returns the attempts of the call. The first call makes them. It is called before

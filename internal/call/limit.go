@@ -18,8 +18,8 @@ type limit interface {
 	take(d *due) (race.Event, stats.Reason)
 	// giveBack gives back a share of a hedge that was not sent, or that its server turned away.
 	giveBack(s share, turnedAway bool)
-	// ended is called for the end of an attempt, at the times of heard.
-	ended(h heard)
+	// ended records the end of an attempt: see attemptEnd.
+	ended(e attemptEnd)
 }
 
 // limitsOf returns the limits on attempts of a leg, in the order in which a hedge takes from them.
@@ -72,10 +72,11 @@ func (k *claim) settle(turnedAway bool) {
 	*k = (*k)[:0]
 }
 
-// heard is the end of attempt n of a call. A limit hears of an attempt that has failed before the
-// next hedge is considered, or at the end of the race. Once the race is over, it hears of each
-// failure and of the winner. It does not hear of attempts that were in flight when another one won.
-type heard struct {
+// attemptEnd is the end of attempt n of a call, for the limits. A failure is passed to them twice:
+// before the next hedge is considered, or at the end of the race, with over unset; and once the race is
+// over, with over set. The winner is passed once, with over set. An attempt that was in flight when
+// another one won is not passed.
+type attemptEnd struct {
 	race.Event
 	call *Call
 	n    int
@@ -84,22 +85,22 @@ type heard struct {
 	won  bool        // over: hedge n has answered the call, and no hedge was due because of a failure
 }
 
-// tell tells the limits how an attempt ended.
-func tell(h heard) {
-	for _, l := range limitsOf(h.call, h.call.LegOf(h.n)) {
-		l.ended(h)
+// noteEnd passes the end of an attempt to its limits.
+func noteEnd(e attemptEnd) {
+	for _, l := range limitsOf(e.call, e.call.LegOf(e.n)) {
+		l.ended(e)
 	}
 }
 
-// catchUp handles the events of the race since its last call: it counts failed attempts, and
-// refunds hedges that were turned away, or admitted and not sent.
-func catchUp(c *Call, r *race.State) {
+// countFailures counts the attempts that have failed since its last call, and refunds hedges that were
+// turned away, or admitted and not sent.
+func countFailures(c *Call, r *race.State) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || ensureAttempts(c)[n].told || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || ensureAttempts(c)[n].counted || goneBefore(c, r, n) {
 			continue
 		}
-		c.attempts[n].told = true
+		c.attempts[n].counted = true
 		countFailure(c, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
@@ -107,7 +108,7 @@ func catchUp(c *Call, r *race.State) {
 			c.settings.Groups.TurnedAway(c.group, time.Now())
 			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
 		case a.Pushback != race.NoPushback:
-			noteHeldBack(c, r.Hedges+1, stats.PushedBack)
+			reportHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
 	settleUnsent(c, r.Hedges)
@@ -115,7 +116,7 @@ func catchUp(c *Call, r *race.State) {
 
 // countFailure counts a failed attempt.
 func countFailure(c *Call, n int, e race.Event) {
-	tell(heard{Event: e, call: c, n: n})
+	noteEnd(attemptEnd{Event: e, call: c, n: n})
 	if e.Pushback != race.NoPushback {
 		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
 	}
@@ -130,13 +131,13 @@ func settleUnsent(c *Call, sent int) {
 	}
 }
 
-// tellOver tells the limits that a race is over, and whether a hedge has won: of each attempt that
-// failed, and of the winner.
-func tellOver(c *Call, r *race.State, won bool) {
+// noteEnds passes each failure and the winner of a race that is over to the limits. won reports whether
+// a hedge has won.
+func noteEnds(c *Call, r *race.State, won bool) {
 	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls
 	for n := range r.Hedges + 1 {
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
-			tell(heard{Event: a.Event, call: c, n: n, race: r, over: true, won: won && n == r.Winner})
+			noteEnd(attemptEnd{Event: a.Event, call: c, n: n, race: r, over: true, won: won && n == r.Winner})
 		}
 	}
 }
@@ -155,8 +156,8 @@ func (throttle) giveBack(share, bool) {}
 
 // ended counts a failure at once. A final status is no failure unless the server wants no further
 // attempt. Call.End counts successes.
-func (t throttle) ended(h heard) {
-	if t.Throttle != nil && !h.over && (h.End == race.NonFatal || h.Pushback == race.PushbackNever) {
+func (t throttle) ended(e attemptEnd) {
+	if t.Throttle != nil && !e.over && (e.End == race.NonFatal || e.Pushback == race.PushbackNever) {
 		t.Failed()
 	}
 }
@@ -165,7 +166,7 @@ func (t throttle) ended(h heard) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && d.budgets[1] != nil && !d.race.OnlyHope() &&
+	if d.settings.Guard && !d.budgets.free() && !d.race.OnlyHope() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -176,16 +177,16 @@ func (guarded) giveBack(share, bool) {}
 
 // ended reports RESOURCE_EXHAUSTED once the race is over, because a failure of a hedge alone means
 // more: see [guard.Guard.Exhausted]. Of the attempts at a method, the first one counts.
-func (g guarded) ended(h heard) {
-	if !h.over || !h.call.settings.Guard || !exhausts(h.n, h.Event) {
+func (g guarded) ended(e attemptEnd) {
+	if !e.over || !e.call.settings.Guard || !exhausts(e.n, e.Event) {
 		return
 	}
-	for n := range h.n {
-		if a := &h.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && h.call.LegOf(n).method == g.Method {
+	for n := range e.n {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.LegOf(n).method == g.Method {
 			return
 		}
 	}
-	g.Guard.Exhausted(time.Now(), g.Traffic(), h.n > 0)
+	g.Guard.Exhausted(time.Now(), g.Traffic(), e.n > 0)
 }
 
 // exhausts reports whether attempt n ended with RESOURCE_EXHAUSTED, and is not a hedge that its
@@ -212,7 +213,7 @@ func (r resets) take(d *due) (race.Event, stats.Reason) {
 func (r resets) giveBack(share, bool) { r.Refund() }
 
 // ended does nothing: Call.Failure has recorded the cut, because the verdict depends on it.
-func (resets) ended(heard) {}
+func (resets) ended(attemptEnd) {}
 
 // bucket is a budget that pays for hedges.
 type bucket struct{ *budget.Bucket }
@@ -235,8 +236,8 @@ func (b bucket) take(d *due) (race.Event, stats.Reason) {
 func (b bucket) giveBack(s share, turnedAway bool) { b.Refund(s.saved, turnedAway) }
 
 // ended counts a win, for which savings are kept.
-func (b bucket) ended(h heard) {
-	if h.won {
+func (b bucket) ended(e attemptEnd) {
+	if e.won {
 		b.Hedged(true)
 	}
 }
@@ -263,6 +264,9 @@ func (d *due) keep() (share float64, until time.Duration) {
 // the method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not
 // pay for other hedges.
 type budgets [2]*budget.Bucket
+
+// free reports whether hedges cost nothing.
+func (p budgets) free() bool { return p[1] == nil }
 
 // earn adds the share of a call to the budgets.
 func (p budgets) earn(now time.Time, delay time.Duration) {

@@ -148,8 +148,8 @@ func (c *Call) First(askedAt time.Duration, err error, trailer func() metadata.M
 	c.End(e)
 }
 
-// ending completes the completion of a stream's call.
-func (w *Wait) ending(c *Call, e Completion) Completion {
+// complete adds to e, the completion of a stream's call, the facts that w has.
+func (w *Wait) complete(c *Call, e Completion) Completion {
 	if e.Age == 0 {
 		e.Age = c.Age()
 	}
