@@ -40,7 +40,7 @@ func Do[T any](
 	ctx context.Context, s *Scheduler, target, method string, attempt func(context.Context) (T, error),
 	hedges ...func(context.Context) (T, error),
 ) (T, error) {
-	ctx = race.Unnumbered(ctx, race.Of(ctx))
+	ctx = race.Unmarked(ctx, race.Of(ctx))
 	d := &doCall[T]{call: call.Begin(s.registry(), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil)

@@ -157,7 +157,7 @@ type unaryCall struct {
 func (u *unary) Primary() race.End {
 	ctx := newContext()
 	ctx.Context = u.ctx
-	u.call.Leg.Attempt(ctx, u.registry, u.method)
+	u.call.Leg.SetUp(ctx, u.registry, u.method)
 	defer ctx.Made()
 	end := race.End{Err: u.invoker(ctx, u.method, u.req, u.reply, u.cc, u.opts...), Reply: u.reply}
 	if u.trailer != nil {
@@ -259,7 +259,7 @@ type unaryHedge struct {
 func (h *unaryHedge) Run(ctx *race.Context) race.End {
 	u, end := h.unary, race.End{Reply: h.reply}
 	to := h.leg.Channel()
-	h.leg.Attempt(ctx, u.registry, u.method)
+	h.leg.SetUp(ctx, u.registry, u.method)
 	defer ctx.Made()
 	if to != nil {
 		end.Err = to.Invoke(ctx, u.method, h.req, h.reply, h.opts...)

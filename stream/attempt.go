@@ -29,7 +29,7 @@ type opener struct {
 // open opens an attempt under ctx.
 func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	to := leg.Channel()
-	leg.Attempt(ctx, o.registry, o.method)
+	leg.SetUp(ctx, o.registry, o.method)
 	defer ctx.Made()
 	if to != nil {
 		return to.NewStream(ctx, o.desc, o.method, opts...)
@@ -212,14 +212,15 @@ type unmarked struct {
 
 func (u unmarked) Context() context.Context { return u.context() }
 
-func unnumbered(ctx context.Context) context.Context { return race.Unnumbered(ctx, race.Of(ctx)) }
-
 // Run opens a hedge, sends the request and waits for the goal of the race.
 func (m *streamAttempt) Run(ctx *race.Context) race.End {
 	c, served := m.stream, false
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.freeIfClosed(m, err) }))
 	st := m.ClientStream
-	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return unnumbered(st.Context()) })}
+	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context {
+		ctx := st.Context()
+		return race.Unmarked(ctx, race.Of(ctx))
+	})}
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status

@@ -112,7 +112,7 @@ func (o *opener) begin(ctx context.Context, channels *call.Channels, opts []grpc
 // only returns the context of the only attempt of a call.
 func (o *opener) only(ctx context.Context, c *call.Call) *race.Context {
 	bare := &race.Context{Context: ctx}
-	c.Leg.Attempt(bare, o.registry, o.method)
+	c.Leg.SetUp(bare, o.registry, o.method)
 	return bare
 }
 

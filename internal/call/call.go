@@ -86,7 +86,7 @@ func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.Cl
 	if within != nil && isAttempt(within, r, method, cc) {
 		return ctx, true
 	}
-	return race.Unnumbered(ctx, within), false
+	return race.Unmarked(ctx, within), false
 }
 
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
@@ -288,7 +288,7 @@ func (c *Call) Run(ctx context.Context, cancel context.CancelCauseFunc, r *race.
 //go:noinline
 func (c *Call) runPrimary(door race.Entrant) race.Result {
 	end := door.Primary()
-	c.Untouched(end)
+	c.EndedUntouched(end)
 	return race.Result{Err: end.Err, Untouched: true}
 }
 

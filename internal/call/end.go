@@ -42,8 +42,8 @@ func (c *Call) Ended(r *race.State) {
 	c.End(Completion{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: c.AskedAt})
 }
 
-// Untouched implements [race.Policy]. It ends the call, as Ended does, with the only attempt.
-func (c *Call) Untouched(end race.End) {
+// EndedUntouched implements [race.Policy]. It ends the call, as Ended does, with the only attempt.
+func (c *Call) EndedUntouched(end race.End) {
 	if !c.AnswersLater || end.Err != nil {
 		c.End(Completion{Err: end.Err, Trailer: end.Trailer, AskedAt: c.AskedAt})
 	}
@@ -135,8 +135,7 @@ func (d *ended) noteOutcome(learned bool) {
 	}
 }
 
-// noteSuccess counts a success for the throttle of the winner's target. Its limits count failures: see
-// throttle.ended.
+// noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts failures.
 func (d *ended) noteSuccess() {
 	leg, panicked := &d.call.Leg, false
 	if d.Race != nil {

@@ -105,11 +105,11 @@ func (l *Leg) Channel() *Channel {
 	return to
 }
 
-// Attempt sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must
-// be called when it has been made.
-func (l *Leg) Attempt(ctx *race.Context, r *registry.Registry, method string) {
+// SetUp sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must be
+// called when the attempt has been made.
+func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	conn, _ := l.Conn.(*grpc.ClientConn)
-	ctx.Begin(r, conn, method, l.Channel() != nil, l.Record)
+	ctx.Describe(r, conn, method, l.Channel() != nil, l.Record)
 }
 
 // Place makes a record of the call's picks if the process has a policy of package balancer. It must

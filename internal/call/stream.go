@@ -53,7 +53,7 @@ func (c *Call) SecondRequest() {
 }
 
 // PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns it. Only its
-// Attempt may be called. It uses the options [OffOption] and [ReportOption].
+// SetUp may be called. It uses the options [OffOption] and [ReportOption].
 func PassThrough(
 	r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
 ) Call {

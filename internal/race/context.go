@@ -14,11 +14,12 @@ import (
 
 // Context is the only context of an attempt: [Of] finds it in each context that is derived from it. It
 // embeds the context that ends with the attempt, so that package context needs no goroutine for
-// a child. The caller of Begin sets it for a primary, and for a call that is not hedged.
+// a child. The race sets the embedded context of a hedge. The maker of a primary, or of a call that is
+// not hedged, sets its own.
 type Context struct {
 	context.Context
 
-	by     any // see Begin
+	by     any // see Describe, as for the next three
 	conn   *grpc.ClientConn
 	method string
 	away   bool
@@ -49,10 +50,10 @@ func Placed(ctx context.Context, r *place.Record, h *place.Hedge) *Context {
 	return &Context{Context: ctx, backends: r, picks: h}
 }
 
-// Begin is called before an attempt is made under c: by is the scheduler, and conn the connection. If
-// away is set, the connection leads to a hedge's destination, which sends the hedge as it is, and
-// conn does not matter. Picks are recorded in r, which may be nil.
-func (c *Context) Begin(by any, conn *grpc.ClientConn, method string, away bool, r *place.Record) {
+// Describe records, before an attempt is made under c, the scheduler by, the connection and the method
+// of the attempt. If away is set, the attempt is a hedge on a connection to its destination, which
+// sends the hedge as it is, and conn does not matter. Picks are recorded in r, which may be nil.
+func (c *Context) Describe(by any, conn *grpc.ClientConn, method string, away bool, r *place.Record) {
 	c.by, c.conn, c.method, c.away, c.backends = by, conn, method, away, r
 }
 
@@ -101,8 +102,8 @@ func (c *Context) WrapCancel(f func(cause error, cancel context.CancelCauseFunc)
 // Cancel ends the context of a hedge.
 func (c *Context) Cancel(cause error) { c.hedge.cancel(cause) }
 
-// isWithin reports whether c, or a context outside it, is of a hedge that has won, or of one that
-// has not.
+// isWithin reports whether c, or a context outside it, is of a hedge that has won, if won is set, or
+// that has not won, if it is not set.
 func (c *Context) isWithin(won bool) bool {
 	for ; c != nil; c = Of(c.Context) {
 		if c.hedge != nil && c.hedge.won.Load() == won {
@@ -118,11 +119,11 @@ func MadeForHedge(ctx context.Context) bool {
 	return Of(ctx).isWithin(false) || rpc.PreviousAttempts(ctx) > 0
 }
 
-// Unnumbered returns the context for a new call under ctx, without the marks of a hedge that the
-// caller's handler serves, or of a hedge that has won: a copy of their metadata may be in the context. c
-// is Of(ctx). A call made within a hedge that may still lose keeps its number, because it is an extra
-// copy too. Unnumbered does not read the outgoing metadata, which would be copied for every call.
-func Unnumbered(ctx context.Context, c *Context) context.Context {
+// Unmarked returns the context for a new call under ctx without the marks of another hedge, which may
+// have been copied into ctx: of the hedge that the caller's handler serves, or of a hedge of this process
+// that has won. c is Of(ctx). A call made within a hedge that may still lose keeps the marks, because it
+// is an extra copy too. Unmarked does not read the outgoing metadata, which would be copied for every call.
+func Unmarked(ctx context.Context, c *Context) context.Context {
 	// Either mark is enough: some proxies pass on no header that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
 	marked := len(in(ctx, rpc.AttemptsHeader)) > 0 || len(in(ctx, rpc.InFlightHeader)) > 0
@@ -222,7 +223,8 @@ func (l *loan) use(f func()) bool {
 	return !over || won
 }
 
-// enter makes a hedge a guest, unless the race is decided: nothing of the user's runs then.
+// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
+// not run the user's code.
 func (x *runner) enter() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

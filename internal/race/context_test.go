@@ -17,7 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-func unnumbered(ctx context.Context) context.Context { return race.Unnumbered(ctx, race.Of(ctx)) }
+func unmarked(ctx context.Context) context.Context { return race.Unmarked(ctx, race.Of(ctx)) }
 
 // TestUnnumbered makes a call in the handler of a hedge, and in another one.
 func TestUnnumbered(t *testing.T) {
@@ -47,8 +47,8 @@ func TestUnnumbered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, _ := metadata.FromOutgoingContext(tc.ctx)
-			ctx := unnumbered(tc.ctx)
-			if (ctx == tc.ctx) != tc.same || tc.same && testing.AllocsPerRun(100, func() { unnumbered(tc.ctx) }) > 0 {
+			ctx := unmarked(tc.ctx)
+			if (ctx == tc.ctx) != tc.same || tc.same && testing.AllocsPerRun(100, func() { unmarked(tc.ctx) }) > 0 {
 				t.Errorf("same %v; or it allocates", ctx == tc.ctx)
 			}
 			got, _ := metadata.FromOutgoingContext(ctx)
@@ -69,13 +69,13 @@ func TestUnnumbered(t *testing.T) {
 			}
 			child := metadata.AppendToOutgoingContext(ctx, "more", "1") // which copies the marks
 			for n := 2; n >= 1; n-- {
-				if unnumbered(ctx) != ctx || unnumbered(child) != child {
+				if unmarked(ctx) != ctx || unmarked(child) != child {
 					t.Error("a call made within a hedge is not numbered as a hedge")
 				}
 				win[n-1]()
 			}
-			for _, ctx := range []context.Context{ctx, child, unnumbered(child)} {
-				got, _ := metadata.FromOutgoingContext(unnumbered(ctx))
+			for _, ctx := range []context.Context{ctx, child, unmarked(child)} {
+				got, _ := metadata.FromOutgoingContext(unmarked(ctx))
 				delete(got, "more")
 				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" ||
 					race.MadeForHedge(ctx) != (rpc.PreviousAttempts(ctx) > 0) {
@@ -148,9 +148,9 @@ func TestContext_Backends(t *testing.T) {
 func TestContext_Makes(t *testing.T) {
 	conn, other := new(grpc.ClientConn), new(grpc.ClientConn)
 	outer := &race.Context{Context: t.Context()}
-	outer.Begin("outer", conn, "/a/B", false, nil)
+	outer.Describe("outer", conn, "/a/B", false, nil)
 	inner := &race.Context{Context: context.WithValue(outer, key{}, "value")}
-	inner.Begin("inner", nil, "/a/B", true, nil)
+	inner.Describe("inner", nil, "/a/B", true, nil)
 	for _, tc := range []struct {
 		name          string
 		by            any

@@ -18,8 +18,8 @@ type Policy interface {
 	Judge(n int, end End, open bool) Event
 	// Ended takes the final state of the race, on the caller's goroutine.
 	Ended(s *State)
-	// Untouched is called in place of Ended if the end of the primary was the only event.
-	Untouched(end End)
+	// EndedUntouched is called in place of Ended if the end of the primary was the only event.
+	EndedUntouched(end End)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
 	// call does not return before Sent does.
 	Sent(n int, why Cause)

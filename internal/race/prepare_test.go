@@ -40,10 +40,10 @@ func (p *policy) Judge(n int, end race.End, _ bool) race.Event {
 	}
 	return e
 }
-func (p *policy) Ended(r *race.State)  { p.final = *r }
-func (p *policy) Untouched(race.End)   { p.untouched++ }
-func (p *policy) Sent(int, race.Cause) { p.sent.Add(1) }
-func (p *policy) LoserPanicked()       { p.losers.Add(1) }
+func (p *policy) Ended(r *race.State)     { p.final = *r }
+func (p *policy) EndedUntouched(race.End) { p.untouched++ }
+func (p *policy) Sent(int, race.Cause)    { p.sent.Add(1) }
+func (p *policy) LoserPanicked()          { p.losers.Add(1) }
 
 // plan is the plan of a call that begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

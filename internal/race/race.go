@@ -67,16 +67,17 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 	return p
 }
 
-// Result is the end of a race, for the caller of Run.
+// Result is the end of a race, for the caller of Decide.
 type Result struct {
 	Winner Attempt // the hedge that decided the call; nil means the primary
 	Err    error   // the deciding attempt's
 	// Untouched means that the primary ended before a hedge was due, and its end made none due. There is
-	// no final state. The Race may run again.
+	// no final state. The Race may begin again.
 	Untouched bool
 }
 
-// Race is one race. The zero value is ready for one Run, and for another after an Untouched one.
+// Race is one race, from Begin to the end of Decide. The zero value is ready. A race that has ended
+// Untouched may begin again.
 type Race struct {
 	ctx           context.Context
 	cancelPrimary context.CancelCauseFunc
@@ -89,11 +90,11 @@ type Race struct {
 	mu        sync.Mutex
 	timer     *time.Timer // the race's own; nil while it uses the alarm
 	runner    *runner     // nil until the race needs a state
-	committed bool        // Commit was called before Run
+	committed bool        // Commit was called before Begin
 	restarted bool        // Restart has set plan.Start
 	untouched bool        // the race is over, with Result.Untouched
 
-	returned bool // the primary has, and did not panic; for its goroutine
+	returned bool // the primary has returned without a panic; only its goroutine uses the field
 }
 
 // Run is Begin and Decide.
@@ -130,12 +131,12 @@ func (r *Race) primaryPanicked() Result {
 // primaryReturned handles the primary's end.
 func (r *Race) primaryReturned(end *End) Result {
 	e := Event{Kind: Ended, Answers: true} // most calls need no judgment
-	if end.Err != nil || r.plan.Judged {
+	if end.Err != nil || r.plan.Judged {   // only a judgment by WithAcceptable depends on open
 		e = r.policy.Judge(0, *end, !r.plan.Judged || r.isOpen())
 	}
 	e.Err, r.returned = end.Err, true
 	if p := r.policy; r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
-		p.Untouched(*end)
+		p.EndedUntouched(*end)
 		return Result{Err: end.Err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(e)
@@ -175,7 +176,7 @@ func (r *Race) arm() {
 }
 
 // Restart makes the call begin at now: all ages count from then, and the first hedge is due one
-// delay later. It may be called once, on any goroutine, before or during Run. It does nothing and
+// delay later. It may be called once, on any goroutine, before or after Begin. It does nothing and
 // returns false if the race has a state already, because a hedge was due or Commit was called.
 func (r *Race) Restart(now time.Time) bool {
 	r.mu.Lock()
@@ -184,7 +185,7 @@ func (r *Race) Restart(now time.Time) bool {
 		return false
 	}
 	r.restarted, r.plan.Start = true, now
-	if r.entrant != nil { // Run has begun
+	if r.entrant != nil { // after Begin
 		r.disarm()
 		r.arm()
 	}
@@ -199,7 +200,8 @@ func (r *Race) isOpen() bool {
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. Otherwise it does nothing. forHedge means that the primary's end calls for a hedge.
+// races. Otherwise it does nothing. forHedge means that the primary's end calls for a hedge. A timer
+// that can no longer be stopped makes a hedge due.
 func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,13 +244,13 @@ func (r *Race) ensureRunnerLocked() *runner {
 // hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
 // call. It returns false once the outcome is delivered, because the policy may be booking that
 // outcome. If it returns true and a hedge was ever due, it first calls decided with the state, under
-// the race's lock. Commit may be called on any goroutine, before, during and after Run. It
+// the race's lock. Commit may be called on any goroutine, before Begin, during Decide and after it. It
 // waits for a hedge that is being prepared.
 func (r *Race) Commit(decided func(*State)) bool {
 	r.mu.Lock()
-	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
-	r.committed = r.committed || toCome
-	if toCome || r.untouched {
+	beforeBegin := r.runner == nil && r.entrant == nil && !r.untouched
+	r.committed = r.committed || beforeBegin
+	if beforeBegin || r.untouched {
 		r.mu.Unlock()
 		return true
 	}

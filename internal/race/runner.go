@@ -19,19 +19,20 @@ import (
 // Nothing of the caller's is used once the call may have returned, its context included: see [loan].
 // The call does not return while a hedge is considered, nor while there are guests.
 //
-// After Policy.Ended, hedges is empty and state is spent: a stream that stays open keeps its race.
+// After Policy.Ended, the runner drops its hedges and its state, because a stream that stays open keeps
+// its race in memory.
 type runner struct {
 	*Race
 	state   *State
 	done    chan struct{} // closed when the outcome is delivered: the state is final then
 	stepped sync.Cond     // for Commit and for guests
 	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
-	over    bool          // no loser becomes a guest
+	over    bool          // the call may return: no loser becomes a guest
 	hedges  [MaxAttempts]*hedge
 }
 
-// spent is the state of every race after Policy.Ended. No event changes it.
-var spent = State{decided: true, delivered: true}
+// finished is the state of every race after Policy.Ended. No event changes it.
+var finished = State{decided: true, delivered: true}
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
@@ -53,7 +54,7 @@ func (x *runner) handle(e Event) Actions {
 		drop = x.hedges[a.Drop].cancel
 	}
 	cancels := a.Cancel != 0 || drop != nil
-	if cancels { // which uses the caller's context, the parent
+	if cancels { // a cancellation uses the caller's context, the parent of the hedges'
 		x.guests++
 	}
 	x.mu.Unlock()
@@ -82,7 +83,7 @@ func (x *runner) checkCaller() {
 	if !x.state.decided && !x.state.CallerGone {
 		cancel = x.step(Event{Kind: CallerGone, Err: err}).Cancel
 	}
-	if cancel != 0 { // the call must not return before: Commit may run on another goroutine
+	if cancel != 0 { // Commit may run on another goroutine, and the call must wait for the cancellations
 		x.guests++
 		defer x.leave()
 	}
@@ -91,7 +92,7 @@ func (x *runner) checkCaller() {
 }
 
 // step passes one event to the state, and does the actions that need the lock: it sets the timer, makes
-// a hedge that starts a guest, and signals the delivery. x.mu must be held.
+// each started hedge a guest, and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event) Actions {
 	defer x.stepped.Broadcast()
 	now := time.Since(x.plan.Start)
@@ -152,6 +153,7 @@ func (x *runner) due() {
 	}, func(crash func()) { x.hedgePanicked(h, n, paid, crash) })
 }
 
+// ask returns the answer to a.Ask: the entrant's, or else the policy's.
 func (x *runner) ask(a Actions) Event {
 	ok := x.entrant.Replayable()
 	x.mu.Lock()
@@ -166,6 +168,7 @@ func (x *runner) ask(a Actions) Event {
 	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
+// prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make it.
 func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.state.Attempts[0].Kind != Ended
@@ -176,6 +179,7 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	return h.attempt != nil
 }
 
+// run makes hedge n, which the state has started, and handles its end.
 func (x *runner) run(h *hedge, n uint8, why Cause) {
 	x.announce(n, why)
 	growStack(int(n))
@@ -193,7 +197,7 @@ func (x *runner) run(h *hedge, n uint8, why Cause) {
 	}
 }
 
-// announce tells the policy that hedge n, a guest, is sent.
+// announce passes the start of hedge n, which is a guest until then, to the policy.
 func (x *runner) announce(n uint8, why Cause) {
 	defer x.leave()
 	x.policy.Sent(int(n), why)
@@ -217,7 +221,7 @@ func (x *runner) primaryEnded(e Event) Result {
 	x.policy.Ended(s)
 	ended = true
 	x.mu.Lock()
-	x.hedges, x.state = [MaxAttempts]*hedge{}, &spent
+	x.hedges, x.state = [MaxAttempts]*hedge{}, &finished
 	x.mu.Unlock()
 	if s.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()

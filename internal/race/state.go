@@ -33,8 +33,8 @@ type State struct {
 	// unsent. The rest is zero.
 	Attempts [MaxAttempts]record
 	Hedges   int // sent
-	// Winner is the attempt that decided the race, or before that the one that decides the race if it is
-	// concluded: the first attempt that ended with the better kind of rejected answer, or the primary.
+	// Winner is the attempt that decided the race. Before the decision, it is the attempt with the best
+	// rejected answer so far, or else the primary: the winner if no other attempt decides.
 	Winner int
 	// Due is the age at which the next hedge is due. While a hedge is considered, it is that hedge, and
 	// in virtual time the age at which Admit is called.
@@ -46,7 +46,7 @@ type State struct {
 	asked     bool  // the next hedge is being considered: see Actions.Ask
 	noMore    bool  // the call gets no further hedge
 	calledFor bool  // an end made the next hedge due, so the race waits for it
-	waits     bool  // the race waits for hedges that are called for
+	waits     bool  // an end has called for a hedge: from then on the race waits for hedges that are called for
 	cut       bool  // the connection of an attempt was cut
 	stale     bool  // a rejected answer or a failover came after the last Ask
 	failover  bool  // the next hedge is due because an attempt failed since the last Ask
@@ -88,9 +88,7 @@ func (k EndKind) IsRejected() bool { return k >= RejectedStatus }
 // Attempts is a set of attempts, by number.
 type Attempts uint8
 
-func (s Attempts) Has(n int) bool { return s&only(n) != 0 }
-
-func only(n int) Attempts { return 1 << n }
+func (s Attempts) Has(n int) bool { return s&(1<<n) != 0 }
 
 // NewState returns the state of a race that is about to send its primary, and the actions that start
 // it.
@@ -280,7 +278,7 @@ func (s *State) decide(n int, now time.Duration, a *Actions) {
 	for i := range s.Hedges + 1 {
 		if r := &s.Attempts[i]; i != n {
 			if r.CutShort = r.Kind != Ended; r.CutShort || r.Open {
-				a.Cancel |= only(i)
+				a.Cancel |= 1 << i
 			}
 		}
 	}
@@ -288,7 +286,7 @@ func (s *State) decide(n int, now time.Duration, a *Actions) {
 
 // deliver sets Deliver once the race is decided and no attempt uses the caller's memory.
 func (s *State) deliver(now time.Duration, a *Actions) {
-	if !s.decided || s.asked || s.inFlight()&(only(0)|only(s.Winner)) != 0 {
+	if !s.decided || s.asked || s.inFlight()&(1|1<<s.Winner) != 0 { // the primary or the winner
 		return
 	}
 	winner := &s.Attempts[s.Winner]
@@ -348,7 +346,7 @@ func (s *State) hedgeToCome() bool {
 func (s *State) inFlight() (in Attempts) {
 	for n := range s.Hedges + 1 {
 		if s.Attempts[n].Kind != Ended {
-			in |= only(n)
+			in |= 1 << n
 		}
 	}
 	return in
