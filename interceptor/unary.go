@@ -86,7 +86,7 @@ func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel c
 		return func(error) {}
 	}
 	u.ctx, cancel = context.WithCancelCause(caller)
-	u.call.Place(u.req, attempt.Replayable)
+	u.call.RecordPicks(u.req, attempt.Replayable)
 	if channels != nil {
 		u.call.GoElsewhere(channels.Of, true)
 	}

@@ -71,7 +71,7 @@ func (c *clientStream) open(opts []grpc.CallOption) error {
 	}
 	bound, cancel := context.WithCancelCause(c.call.Context)
 	c.primary.cancel = cancel
-	c.call.Place(nil, nil)
+	c.call.RecordPicks(nil, nil)
 	c.ctx.Context = bound
 	err := c.primary.open(&c.ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
 	// A hedge may still succeed: RecvMsg then returns the error.

@@ -92,7 +92,7 @@ func (b *Bucket) Earn(now time.Time, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.market.calls++
-	b.settle(now)
+	b.advance(now)
 	b.add(b.perCall)
 	if delay > prompt && delay < half {
 		b.slow[0] = max(b.slow[0], b.recent)
@@ -140,7 +140,7 @@ func (b *Bucket) Forfeit() {
 func (b *Bucket) Pay(now time.Time, keep float64) (paid, saved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now)
+	b.advance(now)
 	b.cap()
 	if b.takesReserve(keep) {
 		return false, false
@@ -184,7 +184,7 @@ func (b *Bucket) Borrow(now time.Time) bool {
 	if b.perCall == 0 {
 		return false
 	}
-	b.settle(now)
+	b.advance(now)
 	b.cap()
 	debt := b.debt + max(token-b.held, 0)
 	if debt > b.burst() {
@@ -237,7 +237,7 @@ func (b *Bucket) Balance(now time.Time) Balance {
 	if b.perCall == 0 {
 		return Balance{}
 	}
-	b.settle(now)
+	b.advance(now)
 	burst := b.burst()
 	over := max(b.held-burst, 0) // is saved when the next step begins, or a hedge is paid
 	return Balance{
@@ -248,8 +248,8 @@ func (b *Bucket) Balance(now time.Time) Balance {
 	}
 }
 
-// settle advances the bucket to a time, and drops tokens beyond the burst at that time.
-func (b *Bucket) settle(now time.Time) {
+// advance brings the bucket to a time, and drops tokens beyond the burst at that time.
+func (b *Bucket) advance(now time.Time) {
 	if b.origin.IsZero() {
 		b.origin = now
 	}

@@ -15,7 +15,7 @@ var (
 func (b *Bucket) Spend(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now)
+	b.advance(now)
 	b.cap()
 	return b.payFromBurst()
 }
@@ -24,7 +24,7 @@ func (b *Bucket) Spend(now time.Time) bool {
 func (b *Bucket) SpendSaved(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now)
+	b.advance(now)
 	b.cap()
 	return b.savings.pay()
 }

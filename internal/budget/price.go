@@ -47,7 +47,7 @@ type Market struct {
 func (b *Bucket) Market(now time.Time) Market {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settle(now)
+	b.advance(now)
 	capacity := float64(1+savedBursts) * float64(b.burst()) / token
 	m := &b.market
 	excess := min(m.spent+inVain*m.refused-m.earned, m.earned) // an outage must not raise the price for long

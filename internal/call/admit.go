@@ -39,7 +39,7 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		Call: c, attempt: &ensureAttempts(c)[n], leg: chooseLeg(c, n, now), n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
-	d.untaught = d.untaught || n == 1 && !isReady(d.Conn) // Begin asks for calls without a learned delay
+	d.untaught = d.untaught || n == 1 && !d.Leg.isReady()
 	d.busy = d.cause == race.Slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true

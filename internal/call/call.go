@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/place"
@@ -113,7 +112,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 		hide(&c)
 	}
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
-		c.untaught = c.untaught || !isReady(conn)
+		c.untaught = c.untaught || !c.isReady()
 	}
 	if !s.Off {
 		m.Target.NoteSelected(selected)
@@ -131,9 +130,6 @@ func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
 	}
 	return target, conn
 }
-
-// isReady acquires a lock of gRPC's. So a hedged call with a learned delay asks only once it is late.
-func isReady(conn Conn) bool { return conn == nil || conn.GetState() == connectivity.Ready }
 
 // setMode decides whether the call may be hedged, and after which delay, or counts why not.
 func setMode(c *Call, o options, paused, selected bool) {

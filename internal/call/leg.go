@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/place"
@@ -99,6 +100,10 @@ func (c *Call) LegOf(n int) *Leg {
 	return c.attempts[n].leg
 }
 
+// isReady reports whether the connection is ready. It acquires a lock of gRPC's, so a hedged call with a
+// learned delay asks only once it is late.
+func (l *Leg) isReady() bool { return l.Conn == nil || l.Conn.GetState() == connectivity.Ready }
+
 // Channel returns the channel of a hedge's leg; nil for the call's own connection.
 func (l *Leg) Channel() *Channel {
 	to, _ := l.Conn.(*Channel)
@@ -112,9 +117,9 @@ func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	ctx.Describe(r, conn, method, l.Channel() != nil, l.Record)
 }
 
-// Place makes a record of the call's picks if the process has a policy of package balancer. It must
+// RecordPicks makes the record of the call's picks if the process has a policy of package balancer. It must
 // be called before the race. For request and replayable see [place.Record.SetRequest].
-func (c *Call) Place(request any, replayable func(any) bool) {
+func (c *Call) RecordPicks(request any, replayable func(any) bool) {
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return
 	}

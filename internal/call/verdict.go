@@ -23,7 +23,7 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	if n > 0 && open && mayEnd && e.End == race.Final && !end.Served {
 		e.End = race.NonFatal
 	}
-	asks := open && c.Judges() && !c.AnswersLater && (e.End == race.OK || e.End == race.Final && mayEnd)
+	asks := open && c.settings.Acceptable != nil && !c.AnswersLater && (e.End == race.OK || e.End == race.Final && mayEnd)
 	if !asks || c.accepts(end) {
 		return e
 	}
@@ -98,12 +98,16 @@ func (c *Call) verdict(n int, err error, trailer metadata.MD) race.Event {
 // another destination may accept.
 var ofDestination = rpc.CodesOf(codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied)
 
+var unavailable = rpc.CodesOf(codes.Unavailable)
+
 // failsOver reports whether the failure of an attempt makes the next hedge due. A gateway's timeout
 // counts as an unavailable server, and so does a network error of a function of hedge.Do.
 func (c *Call) failsOver(err error) bool {
-	f := c.settings.Failover
-	if f.HasStatus(err) || f&rpc.CodesOf(codes.Unavailable) == 0 {
-		return f.HasStatus(err)
+	switch f := c.settings.Failover; {
+	case f.HasStatus(err):
+		return true
+	case f&unavailable == 0:
+		return false
 	}
 	var broken net.Error
 	return c.http != nil && status.Code(err) == codes.DeadlineExceeded || c.OffWire && errors.As(err, &broken)

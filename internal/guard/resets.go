@@ -94,8 +94,8 @@ func (r *Resets) lifted(c cause) time.Time {
 	return l.cutAt.Add(rules[c].step * time.Duration(math.Ceil(4+4*math.Log2(l.top/l.before))))
 }
 
-// catchUp advances level and sent to now. Without a limit, level is +Inf. r.mu must be held.
-func (r *Resets) catchUp(now time.Time) {
+// advance brings level and sent to now. Without a limit, level is +Inf. r.mu must be held.
+func (r *Resets) advance(now time.Time) {
 	burst, rate := math.Inf(1), 0.0
 	limit := func(n float64, per time.Duration) { // half of n is the burst, and the other half is earned in the interval
 		b := max(math.Floor(n/2), 1)
@@ -133,7 +133,7 @@ func (r *Resets) count(n float64) {
 func (r *Resets) Admit(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.catchUp(now)
+	r.advance(now)
 	if r.level < 1 {
 		return false
 	}
@@ -158,7 +158,7 @@ func (r *Resets) NoteFailure(err error, now time.Time) (byHedges bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.catchUp(now)
+	r.advance(now)
 	byHedges = r.learned[withReason].sent >= rules[withReason].few // of a minute
 	l, limited := &r.learned[c], r.limit(c, now) > 0
 	switch since := now.Sub(l.cutAt); {

@@ -104,11 +104,11 @@ func (r *Registry) SetPause(why string) {
 	if !r.Made() || r.pause.Swap(why) == why {
 		return
 	}
-	record := settings.Notice{Level: slog.LevelInfo, Message: "hedging resumed"}
+	notice := settings.Notice{Level: slog.LevelInfo, Message: "hedging resumed"}
 	if why != "" {
-		record.Message, record.Attrs = "hedging paused", []any{"by", why}
+		notice.Message, notice.Attrs = "hedging paused", []any{"by", why}
 	}
-	settings.Emit(r.Config().Traces, record)
+	settings.Emit(r.Config().Traces, notice)
 }
 
 // A method without a call for idleAfter is removed: once in sweepEvery, a call searches for them.
