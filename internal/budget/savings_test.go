@@ -26,14 +26,6 @@ func saved(rate int) *budget.Bucket {
 
 const afterTen = 10 * time.Second
 
-// drainSaved spends from savings until refused and returns the number of hedges.
-func drainSaved(b *budget.Bucket, now time.Duration) (n int) {
-	for b.SpendSaved(at(now)) {
-		n++
-	}
-	return n
-}
-
 // TestSavings_Fill: tokens beyond the burst are saved, up to four bursts. A silent client keeps
 // five in all.
 func TestSavings_Fill(t *testing.T) {
