@@ -329,3 +329,38 @@ func (s *savings) refund(price int64, sent bool) {
 
 // won records that a hedge answered its call, or was not sent.
 func (s *savings) won() { s.wins = min(s.wins+1, maxWins) }
+
+// Payers are the budgets that pay for the hedges of a call: the method's own, or nil if no rule gives
+// the method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not pay
+// for other hedges.
+type Payers [2]*Bucket
+
+// Free reports whether hedges cost nothing.
+func (p Payers) Free() bool { return p[1] == nil }
+
+// Earn adds the share of a call: see [Bucket.Earn].
+func (p Payers) Earn(now time.Time, delay time.Duration) {
+	for _, b := range p {
+		if b != nil {
+			b.Earn(now, delay)
+		}
+	}
+}
+
+// Forfeit takes the share of a call back.
+func (p Payers) Forfeit() {
+	for _, b := range p {
+		if b != nil {
+			b.Forfeit()
+		}
+	}
+}
+
+// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays.
+func (p Payers) Pretend(now time.Time) bool {
+	if p[0] == nil {
+		return true
+	}
+	paid, _ := p[0].Pay(now, 0)
+	return paid
+}

@@ -80,7 +80,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
 	if race.MadeForHedge(d.Context) {
-		d.budgets.forfeit()
+		d.budgets.Forfeit()
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -54,7 +55,7 @@ type Call struct {
 	group    control.Group
 
 	class   *registry.Class // of its request; nil: none
-	budgets budgets
+	budgets budget.Payers
 	http    *HTTPOption // nil for a gRPC call
 
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
@@ -164,7 +165,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 			return
 		}
 		c.why = stats.Warmup
-		c.budgets.earn(c.Start, 0)
+		c.budgets.Earn(c.Start, 0)
 	}
 }
 
@@ -206,7 +207,7 @@ func learnedDelay(c *Call) bool {
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
-	c.budgets.earn(c.Start, c.Delay)
+	c.budgets.Earn(c.Start, c.Delay)
 	c.maxHedges = s.MaxHedges
 	if c.estimate != nil {
 		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)

@@ -195,7 +195,7 @@ func (d *ended) countUnraced() {
 		switch {
 		case d.Age <= min(draw(c, c.Delay), c.settings.Latest):
 			s.NotDrawn++
-		case !c.budgets.pretend(c.Start.Add(c.Delay)):
+		case !c.budgets.Pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

@@ -166,7 +166,7 @@ func (t throttle) ended(e attemptEnd) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && !d.budgets.free() && !d.race.OnlyHope() &&
+	if d.settings.Guard && !d.budgets.Free() && !d.race.OnlyHope() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -258,40 +258,4 @@ func (d *due) keep() (share float64, until time.Duration) {
 		return 0, until
 	}
 	return min(float64(until-d.age)/float64(until-d.Delay), 1), until
-}
-
-// budgets are the budgets that pay for the hedges of a call: the method's, or nil if no rule gives
-// the method a budget, and the target's. Both are nil if hedges cost nothing: such calls must not
-// pay for other hedges.
-type budgets [2]*budget.Bucket
-
-// free reports whether hedges cost nothing.
-func (p budgets) free() bool { return p[1] == nil }
-
-// earn adds the share of a call to the budgets.
-func (p budgets) earn(now time.Time, delay time.Duration) {
-	for _, b := range p {
-		if b != nil {
-			b.Earn(now, delay)
-		}
-	}
-}
-
-// forfeit takes the share of a call back.
-func (p budgets) forfeit() {
-	for _, b := range p {
-		if b != nil {
-			b.Forfeit()
-		}
-	}
-}
-
-// pretend takes the price of a hedge that a dry run does not send. Only the method's own budget
-// pays.
-func (p budgets) pretend(now time.Time) bool {
-	if p[0] == nil {
-		return true
-	}
-	paid, _ := p[0].Pay(now, 0)
-	return paid
 }

@@ -107,7 +107,7 @@ func (m *Method) complete(s *settings.Settings) {
 		s.Budgets[0] = m.own
 	}
 	if s.Budgets[1] = m.Target.Budget; s.Unbudgeted() {
-		s.Budgets = [2]*budget.Bucket{}
+		s.Budgets = budget.Payers{}
 	}
 }
 

@@ -129,9 +129,7 @@ type Settings struct {
 
 	Throttle *guard.Throttle // of the target; nil: none
 	Groups   *control.Groups // nil: no control group
-	// Budgets pay for hedges: the method's own, nil without one, and the target's. A dry run always
-	// has the method's own. Both are nil if hedges cost nothing.
-	Budgets [2]*budget.Bucket
+	Budgets  budget.Payers   // a dry run always has the method's own
 }
 
 // For returns the settings of a method, by the rules that match it and its target.
