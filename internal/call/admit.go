@@ -101,9 +101,10 @@ func early(d *due) (race.Event, stats.Reason) {
 	if until := d.latest(); d.cause == race.Slow && d.turn > d.maxHedges && d.age < until {
 		return holdUntil(until)
 	}
-	// The newest estimate has a longer delay: latencies have risen since the call began.
+	// The newest estimate has a longer delay: latencies have risen since the call began. From here on the
+	// call has that delay.
 	if until := d.newestDelay(); until > d.Delay {
-		if d.Delay = until; d.age < until {
+		if d.Call.Delay = until; d.age < until {
 			return holdUntil(until)
 		}
 	}

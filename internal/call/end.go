@@ -85,6 +85,33 @@ func (c *Call) End(e Completion) {
 	}
 }
 
+// ended is a call that has ended.
+type ended struct {
+	Completion
+	call     *Call
+	headers  bool       // response headers decided Race; Err and Age describe the first message
+	outcome  race.Event // the meaning of Err
+	answered bool       // Err is of a server that has looked at the request, or nil
+	gone     bool       // the caller's context had ended
+	known    bool       // the latency is known: the caller waited from the start, and no attempt panicked
+	primary  primary
+}
+
+// primary is the end of the primary of a call, at an age of the call.
+type primary struct {
+	known     bool // the primary has ended, and its end is known
+	cutShort  bool // a hedge won at age, before the primary answered; a stream answers with its first message
+	err       error
+	answers   bool // err is of a server that has looked at the request, or nil
+	age       time.Duration
+	gone      bool // the caller's context had ended by then
+	askedLate bool // the primary of a stream may have ended long before the caller asked
+}
+
+func (p *primary) answered() bool {
+	return p.known && (p.err == nil || !p.gone && !p.askedLate && p.answers)
+}
+
 // ending describes a call at its end.
 func (c *Call) ending(e Completion, outcome race.Event) ended {
 	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, outcome: outcome, answered: outcome.Answers}
@@ -144,33 +171,6 @@ func (d *ended) noteSuccess() {
 	if t := leg.settings.Throttle; t != nil && !panicked {
 		t.Succeeded()
 	}
-}
-
-// ended is a call that has ended.
-type ended struct {
-	Completion
-	call     *Call
-	headers  bool       // response headers decided Race; Err and Age describe the first message
-	outcome  race.Event // the meaning of Err
-	answered bool       // Err is of a server that has looked at the request, or nil
-	gone     bool       // the caller had gone
-	known    bool       // the latency is known: the caller waited from the start, and no attempt panicked
-	primary  primary
-}
-
-// primary describes how the primary of a call ended. Age is the call's.
-type primary struct {
-	known     bool // the primary has ended, and its end is known
-	cutShort  bool // a hedge won at age, before the primary answered; a stream answers with its first message
-	err       error
-	answers   bool // err is of a server that has looked at the request, or nil
-	age       time.Duration
-	gone      bool // the caller had gone by then
-	askedLate bool // the primary of a stream may have ended long before the caller asked
-}
-
-func (p *primary) answered() bool {
-	return p.known && (p.err == nil || !p.gone && !p.askedLate && p.answers)
 }
 
 // countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
