@@ -50,7 +50,7 @@ const (
 // choose sets the estimate to the best plan for the learned latencies.
 func (l *Learner) choose(c *Config, now time.Time) {
 	d := l.sinceChange(now)
-	undrawn, late := l.undrawn.since(now.Add(-sketch.LongestKept*c.Window)), l.late.since(now.Add(-c.Window))
+	undrawn, late := l.undrawn.since(now.Add(-keptUndrawn*c.Window)), l.late.since(now.Add(-c.Window))
 	primary, hedge := d.Survival(), l.hedgeLatency(now, d)
 	if hedge == nil {
 		median, _ := d.Quantile(0.50)
@@ -71,7 +71,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	e := l.follow(plan, c, now, d)
 	e.due = d.Beyond(plan.Delay)
 	if e.due > 1-reported { // hedges change the tail
-		e.withhold, e.vain = l.withholds(c, now, e.due, len(undrawn)), problem.vain(plan, d, append(late, undrawn...))
+		e.withhold, e.vain = l.withholds(c, now, e.due), problem.vain(plan, d, append(late, undrawn...))
 	}
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{

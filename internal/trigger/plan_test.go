@@ -313,6 +313,29 @@ func TestUnhedgedTail(t *testing.T) {
 	}
 }
 
+// TestUnhedgedTail_AnHourLater: an hour after stragglers became 2.5 times as slow, or as fast, the
+// reported p99 without hedging is right.
+func TestUnhedgedTail_AnHourLater(t *testing.T) {
+	longtest.Computation(t)
+	const change = 5 * time.Minute
+	short, long := worlds.SlowTrickle, worlds.SlowOnes(5, .45, 20)
+	for _, laws := range [][2]worlds.Law{{short, long}, {long, short}} {
+		law := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+			if at < change {
+				return laws[0](seed, id, attempt, at)
+			}
+			return laws[1](seed, id, attempt, at)
+		}
+		truth := worlds.World{Rate: 100, Law: laws[1]}.Run(1, worlds.Never).Result().All[3]
+		s := worlds.World{Rate: 100, Calls: 100 * int((change + time.Hour).Seconds()), Law: law}.Run(1, worlds.Auto)
+		got := float64(s.Learner.Estimate().Choice.UnhedgedTail) / float64(ms)
+		t.Logf("p99 of %.0f ms is reported as %.0f", truth, got)
+		if ratio := got / truth; !(ratio > .7 && ratio < 1.4) {
+			t.Errorf("an hour after a change, p99 without hedging is reported as %.0f ms, want about %.0f", got, truth)
+		}
+	}
+}
+
 // TestWithheld_IsLate: among stragglers, of which a few in a thousand exceed 100 ms, no hedge that is
 // withheld is lost: with a straggler of 2 s, no call takes as long. One call in a thousand has a hedge
 // withheld, so that a client of few calls loses little.

@@ -16,7 +16,8 @@ const (
 	withheld      = 1e-3 // share of a busy method's calls of which the hedge is withheld at first
 	busy          = 3000 // calls per window of a busy method
 	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
-	enoughUndrawn = 30   // undrawn calls known, from which on no hedge is withheld to learn
+	enoughUndrawn = 30   // undrawn calls of the newest half of keptUndrawn, from which on no hedge is withheld to learn
+	keptUndrawn   = 120  // greatest age of an undrawn call, in windows: an hour if the window is 30 s
 
 	fewCompared = 8   // least number of undrawn calls, and of hedged ones, that show hedges to be in vain
 	pays        = 1.5 // least gain of hedges that are not in vain, in least prices of their load
@@ -94,9 +95,9 @@ func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, until, to time.D
 }
 
 // withholds returns the share of due hedges to withhold to learn: less the rarer calls are, because a client
-// of few calls would lose much and learn little.
-func (l *Learner) withholds(c *Config, now time.Time, due float64, known int) float64 {
-	if known >= enoughUndrawn {
+// of few calls would lose much and learn little. Undrawn calls are replaced before they are too old to count.
+func (l *Learner) withholds(c *Config, now time.Time, due float64) float64 {
+	if len(l.undrawn.since(now.Add(-keptUndrawn/2*c.Window))) >= enoughUndrawn {
 		return 0
 	}
 	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
