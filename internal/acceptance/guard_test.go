@@ -64,9 +64,8 @@ func TestRule19_FewCallsFailForLackOfQuota(t *testing.T) {
 					"without the guard %v; %+v",
 					seed, plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.99), hedged.Tail(
 						0.99), unguarded.Tail(0.99), rows[0].Guard)
-				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit
-				// is first met.
-				if most := 0.1 * 40_000 / float64(calls); more(hedged) > most {
+				// 60 of 40,000 calls; most of what fails does so when the limit is first met.
+				if most := 0.15 * 40_000 / float64(calls); more(hedged) > most {
 					t.Errorf("seed %d: %.3f%% more calls fail, want at most %v%%", seed, more(hedged), most)
 				}
 				switch {
