@@ -9,7 +9,6 @@ import (
 
 const (
 	unlikely = 1e-7 // that chance explains a difference
-	few      = 16   // least number of latencies that show a distribution
 	complete = 0.95 // share of a cohort's calls that must have ended
 )
 
@@ -35,7 +34,7 @@ func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 // can only prove to be slower. A cohort older than age is complete.
 func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
-		from, to := l.window.Newest(now, age, few)
+		from, to := l.window.Newest(now, age, 1)
 		before, since := l.window.Between(now, l.since, from), l.window.Between(now, max(l.since, from), to)
 		if slower, faster := Changed(before, since); age == 0 && slower || age > 0 && faster {
 			return from, true
