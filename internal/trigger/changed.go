@@ -7,10 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-const (
-	unlikely = 1e-7 // that chance explains a difference
-	complete = 0.95 // share of a cohort's calls that must have ended
-)
+const unlikely = 1e-7 // that chance explains a difference
 
 // Changed reports whether the calls since a moment are slower or faster than the calls before it. As
 // in the Kolmogorov-Smirnov test, it tests the largest difference of the distributions. This must
@@ -31,7 +28,7 @@ func Changed(before, since *sketch.Distribution) (slower, faster bool) {
 // Changed reports that they differ from the calls before them.
 //
 // Calls are compared by their start. The fastest calls of a cohort end first, so an incomplete cohort
-// can only prove to be slower. A cohort older than age is complete.
+// can only prove to be slower. A cohort older than age, the reported tail, is complete.
 func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, ok bool) {
 	for _, age := range []time.Duration{0, age} {
 		from, to := l.window.Newest(now, age, 1)
@@ -49,7 +46,7 @@ func (l *Learner) changedAt(now time.Time, age time.Duration) (at sketch.Mark, o
 // is no change: the share of calls that it slows is below matters, and part of the distribution.
 func (l *Learner) sinceChange(now time.Time) *sketch.Distribution {
 	c, all := l.config.Load(), l.window.Between(now, l.since, sketch.Latest)
-	at, changed := l.changedAt(now, Tail(all.Survival(), complete))
+	at, changed := l.changedAt(now, Tail(all.Survival(), reported))
 	if !changed {
 		return all
 	}
