@@ -62,6 +62,24 @@ func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	})
 }
 
+// TestUnknownDestination: hedges to an unknown destination are due after twice the median, where more calls
+// are slow than lie above the quantile. At the quantile none would be sent, and none learned.
+func TestUnknownDestination(t *testing.T) {
+	l, now := manual(config())
+	l.HedgesGoElsewhere()
+	for i := range 100 {
+		now = now.Add(100 * ms)
+		took := 5 * ms
+		if i%5 == 0 {
+			took = time.Second
+		}
+		l.PrimaryEnded(now, took, true)
+	}
+	if got := l.Estimate().Delay; got < 9*ms || got > 11*ms {
+		t.Errorf("the delay is %v, want twice the median, 10 ms", got)
+	}
+}
+
 // TestRule16_MeasuredCallsAreBounded sends hedges at all possible ages.
 func TestRule16_MeasuredCallsAreBounded(t *testing.T) {
 	longtest.Computation(t)
