@@ -120,6 +120,7 @@ func TestAdmit_UsesTheNewestDelay(t *testing.T) {
 		record := func(n int, d time.Duration) {
 			for range n {
 				begin(t.Context(), s, target, method).Learner().PrimaryEnded(time.Now(), d, true)
+				synctest.Wait() // for the estimate
 			}
 		}
 		record(25, 2*ms)
