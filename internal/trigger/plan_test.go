@@ -292,7 +292,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 func TestUnhedgedTail(t *testing.T) {
 	longtest.Computation(t)
 	for _, w := range worlds.Natural() {
-		truth, seeds := w.Run(1, worlds.Never).Result().All[3], longtest.Size(1, 6)
+		truth, seeds := w.Run(1, worlds.Never).Result().All[3], longtest.Size(3, 6)
 		mean, least, most, said := 0.0, math.Inf(1), 0.0, 0.0
 		for seed := range seeds {
 			s := w.Run(uint64(seed+1), worlds.Auto)
