@@ -11,7 +11,7 @@ import (
 )
 
 // build copies gRPC's module, adds the interceptors to it and compiles the tests.
-func build(work, copied string) error {
+func build(work, copied string, race bool) error {
 	began := time.Now()
 	module, err := suite.Output("", "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "google.golang.org/grpc")
 	if err != nil {
@@ -49,7 +49,7 @@ func build(work, copied string) error {
 			return err
 		}
 		args := []string{"test", "-mod=mod", "-vet=off", "-c", "-o", filepath.Join(work, s.pkg+".test")}
-		if *race {
+		if race {
 			args = append(args, "-race")
 		}
 		if _, err := suite.Output(copied, "go", append(args, "./"+s.dir)...); err != nil {

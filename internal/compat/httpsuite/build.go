@@ -30,7 +30,7 @@ var edits = []struct{ file, after, before, line string }{
 var assertion = regexp.MustCompile(`((?:\w+(?:\(\))?\.)+Transport)\.\(\*Transport\)`)
 
 // build compiles the tests of package net/http with the overlay, and returns the folder of the package.
-func build(work string) (dir string, err error) {
+func build(work string, race bool) (dir string, err error) {
 	began := time.Now()
 	env, err := suite.Output("", "go", "env", "GOVERSION", "GOROOT")
 	if err != nil {
@@ -79,7 +79,7 @@ func build(work string) (dir string, err error) {
 		return "", err
 	}
 	args := []string{"test", "-vet=off", "-c", "-overlay", list, "-o", filepath.Join(work, "http.test")}
-	if *race {
+	if race {
 		args = append(args, "-race")
 	}
 	if _, err := suite.Output("", "go", append(args, "net/http")...); err != nil {

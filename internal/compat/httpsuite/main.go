@@ -12,12 +12,7 @@ package main
 
 import (
 	_ "embed"
-	"flag"
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/grpchedge/hedge/internal/compat/suite"
 )
@@ -30,52 +25,23 @@ const (
 	every = "any" // begins the lines of known.txt that apply in all modes
 )
 
-var (
-	modes = flag.String("modes", "passing,untuned,5ms", "what to run, in this order")
-	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
-	race  = flag.Bool("race", false, "run under the race detector")
-	again = flag.Int("again", 10,
-		"how often a test that failed must pass alone, or as often as in the mode passing, for its failure not to "+
-			"count; some tests of net/http have bounds on real time")
-	spare = flag.Int("unlisted", 0,
-		"how many failures in the mode 5ms may be missing from the list; which tests a hedge disturbs is a matter of "+
-			"timing")
-	keep = flag.String("keep", "", "directory for the overlay and the output of the tests, which stay; else a temporary one")
-)
-
 func main() {
-	flag.Parse()
-	if err := runSuite(); err != nil {
-		fmt.Fprintln(os.Stderr, "httpsuite:", err)
-		os.Exit(1)
-	}
+	s := &suite.Suite{Plain: "passing", Hedging: []string{often}, Again: 10, Timeout: "5m"}
+	s.Command("httpsuite", "passing,untuned,5ms", func(modes []string, race bool) error {
+		return runSuite(s, modes, race)
+	})
 }
 
-func runSuite() error {
+func runSuite(s *suite.Suite, modes []string, race bool) error {
 	list, err := suite.ParseList(known, every)
 	if err != nil {
 		return err
 	}
-	work := *keep
-	if work == "" {
-		if work, err = os.MkdirTemp("", "httpsuite"); err != nil {
-			return err
-		}
-		defer os.RemoveAll(work)
-	}
-	if work, err = filepath.Abs(work); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return err
-	}
-	dir, err := build(work)
+	dir, err := build(s.Work, race)
 	if err != nil {
 		return err
 	}
-	s := &suite.Suite{Plain: "passing", Hedging: []string{often}, Run: *run, Again: *again, Spare: *spare,
-		Timeout: "5m", Work: work, Keep: *keep != ""}
-	for mode := range strings.SplitSeq(*modes, ",") {
+	for _, mode := range modes {
 		t := &suite.Tests{Label: "net/http", Name: "http", Dir: dir, Mode: mode, List: suite.Of(list, every)}
 		if mode == often {
 			maps.Copy(t.List, list)
@@ -85,5 +51,5 @@ func runSuite() error {
 			return err
 		}
 	}
-	return s.Verdict()
+	return nil
 }
