@@ -194,8 +194,17 @@ type slowPoint struct {
 }
 
 func (p Problem) search() *search {
-	s := &search{Problem: p, shares: map[time.Duration][]float64{}}
+	s := &search{Problem: p, points: p.points(), shares: map[time.Duration][]float64{}}
 	s.Latest = cmp.Or(s.Latest, Never)
+	for _, p := range s.points {
+		s.unhedged += p.width * size(p.share)
+	}
+	s.observe()
+	return s
+}
+
+// points returns the times beyond the median at which latencies are compared.
+func (p Problem) points() (points []slowPoint) {
 	median := 0 // of primaries or of hedges, whichever are faster
 	for median < p.Primary.Last && min(p.Primary.Beyond(median), p.Hedge.Beyond(median)) > 0.5 {
 		median++
@@ -205,18 +214,14 @@ func (p Problem) search() *search {
 		b := min(b, p.Primary.Last)
 		middle, edge := (before+sketch.UpperEdge(b))/2, sketch.UpperEdge(b)
 		if share := p.Primary.At(middle); share > rarest {
-			s.points = append(s.points, slowPoint{middle, share, math.Log(float64(edge) / float64(before))})
+			points = append(points, slowPoint{middle, share, math.Log(float64(edge) / float64(before))})
 		}
 		before = edge
 	}
 	if left := p.Primary.Left; left > rarest {
-		s.points = append(s.points, slowPoint{before, left, math.Log(deadlineFactor)})
+		points = append(points, slowPoint{before, left, math.Log(deadlineFactor)})
 	}
-	for _, p := range s.points {
-		s.unhedged += p.width * size(p.share)
-	}
-	s.observe()
-	return s
+	return points
 }
 
 // candidates returns the buckets with an upper edge worth trying as a delay: the buckets in which

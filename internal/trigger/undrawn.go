@@ -122,7 +122,7 @@ func (p Problem) vain(plan HedgePlan, d *sketch.Distribution, undrawn []undrawnC
 	}
 	with, without, gain := hedged.Survival(), correct(d, undrawn, fewCompared), 0.0
 	due := without.At(plan.Delay + plan.Delay/1000)
-	for _, q := range p.search().points {
+	for _, q := range p.points() {
 		if q.at > plan.Delay {
 			more := q.width * (size(max(without.At(q.at), without.Left)) - size(due*with.At(q.at-plan.Delay)))
 			if q.at <= without.last || more > 0 {
