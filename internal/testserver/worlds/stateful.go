@@ -23,7 +23,7 @@ func inLine(free *time.Duration, at time.Duration, work float64) (waits float64)
 	return waits
 }
 
-// stateful is worlds in which backends or links have a state, most of them one that attempts change.
+// stateful has worlds in which backends or links have a state, most of them one that attempts change.
 // The trigger was not tuned on them.
 var stateful = []World{
 	{
