@@ -2,7 +2,12 @@ package race
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // State is a race as a value, and its record. Step takes events, returns actions, and records both. It
@@ -392,4 +397,200 @@ func (s *State) Latency(n int) (latency time.Duration, answered, known bool) {
 		return a.EndedAt - a.SentAt, false, true
 	}
 	return a.EndedAt - a.SentAt, true, n == s.Winner && a.End != NonFatal || a.CutShort
+}
+
+// Event is one thing that happened in a race. A field is zero unless its comment names the Kind.
+type Event struct {
+	Kind     EventKind
+	Attempt  uint8    // Ended: which attempt, 0 being the primary
+	End      EndKind  // Ended: how
+	Err      error    // Ended: a status other than OK; CallerGone: the error of the caller's context
+	Open     bool     // Ended, not with OK: the attempt needs its context until the race is decided
+	Pushback Pushback // Ended with Final, NonFatal or RejectedStatus: the server's pushback
+	Failover bool     // Ended with NonFatal: the next hedge is due at once, as after a rejected answer
+	Cut      bool     // Ended with Failover: the connection was cut, perhaps because of resets
+
+	Answers   bool // Ended: a server has looked at the request, so the latency is known
+	Exhausted bool // Ended with NonFatal or Final: hedges may have used up a rate limit
+
+	Wait  time.Duration // Ended with PushbackAfter: the server's wait from now; at least 0
+	Paid  bool          // Admitted, NotReplayable, Ended with Panicked: the considered hedge is paid for
+	Until time.Duration // HeldBack: the age of the call at which admission may be asked again
+	Waits bool          // HeldBack: the race waits until then, even if no attempt is in flight
+}
+
+type EventKind uint8
+
+const (
+	// Due: the timer fired. It may have been stopped or armed again since.
+	Due EventKind = iota
+
+	// Answers to Actions.Ask:
+
+	Admitted      // the hedge is paid for and prepared: it does not read the caller's memory
+	HeldBack      // not yet; ask again at Event.Until
+	Refused       // this call gets no more hedges
+	NotReplayable // the request cannot be sent twice; the call gets no more hedges
+
+	// Ended: an attempt has an outcome; the primary has returned to the caller's goroutine. A hedge
+	// that is considered can end with Panicked.
+	Ended
+	Committed  // the caller of a stream has received the primary's headers, so the primary must win
+	CallerGone // the caller's context has ended
+)
+
+// EndKind is the way in which an attempt ended. The last two require Rules.Judged.
+type EndKind uint8
+
+const (
+	OK             EndKind = iota // an answer
+	Final                         // a status by which the server answers the request
+	NonFatal                      // any other status
+	Panicked                      // a panic or a runtime.Goexit
+	RejectedStatus                // a Final status that would end the race, but WithAcceptable does not accept it
+	RejectedReply                 // a success that is not accepted; as an outcome better than RejectedStatus
+)
+
+// Pushback is the server's instruction about further attempts, in a failed attempt's trailer.
+type Pushback uint8
+
+const (
+	NoPushback    Pushback = iota // none
+	PushbackAfter                 // no attempt before Event.Wait has passed
+	PushbackNever                 // no further attempt
+)
+
+// Cause is the reason for which a hedge is due. From Failed on, the hedge is a failover.
+type Cause uint8
+
+const (
+	Slow     Cause = iota // the call is slow
+	Rejected              // an attempt of the race ended with a rejected answer
+	Failed                // an attempt has failed: see [Event].Failover
+	Cut                   // all attempts have failed, one by a cut: without the hedge the call fails
+)
+
+// Actions are the runner's tasks after one [State.Step]. Several fields may be set at once; the
+// zero value has none. Hedges are given by number, from 1; 0 means no hedge.
+type Actions struct {
+	// Arm sets the race's only timer to fire once, at the age At of the call, in place of any
+	// earlier setting. Disarm stops it. A Due event that is already on its way is harmless.
+	Arm, Disarm bool
+	At          time.Duration
+
+	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
+	// lock may be held. Turn is the number of hedges that count against MaxHedges, including this one.
+	Ask, Turn uint8
+	Cause     Cause // of the hedge that is considered or sent
+	Start     uint8 // the hedge to send; its end must be reported by an Ended event
+	Drop      uint8 // a hedge that is paid for and must not be sent; its price may be refunded
+
+	// Kept means that the attempt that just ended keeps its context. In this step or a later one it
+	// wins or is in Cancel.
+	Kept bool
+	// Cancel is the set of losers to cancel: attempts in flight, which still report their ends,
+	// and kept attempts.
+	Cancel Attempts
+
+	Decided bool  // this step decided the race
+	Winner  uint8 // the attempt that decided it, with Decided and with Deliver
+	// Deliver gives the caller the outcome of the winner, a success or a failure. Panic with it
+	// repeats the winner's panic on the caller's goroutine. Deliver is set once in a race, when the
+	// race is decided, no hedge is being considered and the primary has returned to the caller's
+	// goroutine.
+	Deliver, Panic bool
+}
+
+// MaxAttempts is the largest number of attempts of a race: a primary and four hedges.
+const MaxAttempts = rpc.MaxAttempts
+
+const MaxHedges = rpc.MaxHedges
+
+// record is the record of one attempt.
+type record struct {
+	SentAt time.Duration
+	Cause  Cause // of a hedge
+	// Event is how the attempt ended before the outcome was delivered, at EndedAt. It is zero for an
+	// attempt that had not ended. An end after the decision has no pushback.
+	Event
+	EndedAt time.Duration
+	// CutShort means that another attempt decided the race while this one was in flight. The
+	// attempt may have ended since, even with OK. An attempt that keeps its context is not in flight.
+	CutShort bool
+}
+
+// NotBefore returns the age before which the attempt's server wants no other one; 0 without a pushback.
+func (r *record) NotBefore() time.Duration {
+	switch r.Pushback {
+	case PushbackAfter:
+		return r.EndedAt + r.Wait
+	case PushbackNever:
+		return math.MaxInt64
+	}
+	return 0
+}
+
+// Policy admits hedges, and takes the final state of the race. The race holds no lock while it calls a
+// method.
+type Policy interface {
+	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
+	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is a copy of the state. Calls of
+	// Admit never overlap, and none follows Ended.
+	Admit(n, turn int, soFar *State) Event
+	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is
+	// called once for an attempt, on the attempt's goroutine. open reports whether the race is
+	// undecided; the call then waits for Judge. It is not called for a primary's success unless
+	// Rules.Judged is set.
+	Judge(n int, end End, open bool) Event
+	// Ended takes the final state of the race, on the caller's goroutine.
+	Ended(s *State)
+	// EndedUntouched is called in place of Ended if the end of the primary was the only event.
+	EndedUntouched(end End)
+	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. The
+	// call does not return before Sent does.
+	Sent(n int, why Cause)
+	// LoserPanicked is called when a loser panics after the delivery, at any time, on any goroutine.
+	LoserPanicked()
+}
+
+// Entrant makes the attempts of one call.
+type Entrant interface {
+	// Primary makes the primary attempt and waits for its end. It runs on the caller's goroutine.
+	Primary() End
+	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
+	// due.
+	Replayable() bool
+	// Hedge prepares hedge n, or returns nil if that is impossible. ctx is the context of its Run. If the
+	// hedge wins, ctx.Cancel frees it; the attempt may go on after its Run, as a stream does.
+	//
+	// The call does not return before Replayable and Hedge have returned. They may read the
+	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
+	// of Replayable and Hedge never overlap.
+	Hedge(n int, ctx *Context) Attempt
+}
+
+// MaxRequest is the largest size in bytes of a request that is kept to be sent again: a message as it
+// is encoded, or the body of an HTTP request; and of the body of a failed response that waits for other
+// attempts.
+//
+// If the primary answers while a request is copied, the call waits for the copy, because the caller may
+// change its request after the call. MaxRequest bounds that wait. On the network, a larger request takes
+// longer than most calls.
+const MaxRequest = 1 << 20
+
+// Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.
+type Attempt interface {
+	Run(ctx *Context) End
+}
+
+// End is how an attempt has ended.
+type End struct {
+	Err     error
+	Trailer metadata.MD // of an attempt that has failed; nil if unknown
+	Served  bool        // a server sent the status Err; otherwise the status of a hedge does not end the race
+	Open    bool        // the attempt needs its context while it may win, or for the rest of its response
+
+	// For the function of WithAcceptable:
+	Reply    any    // nil for a stream that ended without a message
+	Rejected func() // is called if the end is not accepted; may be nil
 }
