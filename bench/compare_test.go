@@ -129,13 +129,3 @@ func TestMisuse(t *testing.T) {
 		}
 	}
 }
-
-// TestMissedPromiseExitsWith1 makes one call without and with hedging, three times. It cannot become
-// faster, but by a stall of the machine, so tail reports a missed promise.
-func TestMissedPromiseExitsWith1(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), strings.Fields("tail -calls 1 -concurrency 1,1,1"), &stdout, &stderr)
-	if code != 1 || !strings.Contains(stderr.String(), "bench: concurrency 1: the ratio of p99 is ") {
-		t.Errorf("exit code %d, standard error %q", code, &stderr)
-	}
-}
