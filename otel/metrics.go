@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"unsafe"
 	"weak"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
 
@@ -20,21 +20,12 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the maximum number of series of an instrument, besides method other.
-// OpenTelemetry's SDK drops series beyond 2,000.
-const maxSeries = 1900
-
+// metrics are the instruments, and the schedulers whose states they report.
 type metrics struct {
-	methods *names
-	targets *names // alone
-	of      [len(protocols)]instruments
-
-	provider metric.MeterProvider // held so that no other provider can have its address
+	of [len(protocols)]instruments
 
 	mu         sync.Mutex // readers may collect concurrently
 	schedulers []*scheduler
-	gone       stats.Counts // of schedulers that were garbage collected
-	series     int          // of decisions
 }
 
 // protocols begin the names of the instruments and attributes, by labels.protocol.
@@ -44,19 +35,41 @@ var protocols = [...]string{"grpc", "http"}
 type instruments struct {
 	hedges   metric.Int64Histogram
 	losers   metric.Float64Histogram
-	counters map[string]metric.Int64ObservableCounter
+	counters map[string]metric.Int64Counter
 	gauges   map[string]metric.Float64ObservableGauge
 }
 
 // scheduler is the last reading of a scheduler.
 type scheduler struct {
 	weak.Pointer[hedge.Scheduler]
-	sum   stats.Counts
 	last  map[method]stats.Counts
 	moved map[string]int64 // primaries, by target
 }
 
 type method struct{ target, name string }
+
+// labels are the attributes of a target and a method, or of a target alone.
+type labels struct {
+	attributes []attribute.KeyValue
+	protocol   int // an index of protocols
+}
+
+func labelsOf(names stats.Names) *labels {
+	l, prefix := &labels{}, "grpc."
+	if strings.HasPrefix(names.Target, "http://") || strings.HasPrefix(names.Target, "https://") { // of package hedgehttp
+		l.protocol, prefix = 1, "http.hedge." // http.target and http.method already have another meaning
+	}
+	l.attributes = []attribute.KeyValue{attribute.String(prefix+"target", names.Target)}
+	if names.Method != "" {
+		l.attributes = append(l.attributes, attribute.String(prefix+"method", names.Method))
+	}
+	return l
+}
+
+// with returns the attributes, and more.
+func (l *labels) with(more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(append(slices.Clip(l.attributes), more...)...))
+}
 
 // counts are the fields of stats.Counts: all are int64.
 type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
@@ -77,7 +90,7 @@ var outcomes = func() (names [len(counts{})]string) {
 	return names
 }()
 
-// counters and gauges are the instruments that are read when metrics are collected.
+// counters and gauges are the instruments that change when metrics are collected.
 var counters = []struct{ name, unit, what string }{
 	{"calls", "{call}", "Calls begun, hedged or not."},
 	{"failed", "{call}", "Calls that failed for their callers, hedged or not."},
@@ -110,11 +123,12 @@ var gauges = []struct{ name, unit, what string }{
 // report reports the value of a gauge if it is known.
 type report func(known bool, gauge string, value float64)
 
-// report returns a report under l. Method other has no gauges.
+// report returns a report under l.
 func (m *metrics) report(to metric.Observer, l *labels) report {
+	option := l.with()
 	return func(known bool, gauge string, value float64) {
-		if known && l.single {
-			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, l.option)
+		if known {
+			to.ObserveFloat64(m.of[l.protocol].gauges[gauge], value, option)
 		}
 	}
 }
@@ -144,45 +158,14 @@ func readTarget(m *stats.Method, report report) {
 	report(m.Connections > 0 || silent > 0, "silent.connections", float64(silent)) // there is a policy
 }
 
-// providers has the metrics of each provider, by its address. Schedulers that share a provider
-// share counters, so that no counter falls when one of the schedulers is garbage collected.
-var (
-	providersMu sync.Mutex
-	providers   = map[uintptr]weak.Pointer[metrics]{}
-)
-
-// metricsOf returns the metrics of the provider of o. A provider that is not a pointer, such as
-// OpenTelemetry's no-op provider, gets new metrics each time.
-func metricsOf(o Options) (*metrics, error) {
-	address := uintptr(0)
-	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
-		address = v.Pointer()
-	}
-	providersMu.Lock()
-	defer providersMu.Unlock()
-	if m := providers[address].Value(); m != nil && m.provider == o.MeterProvider {
-		m.methods.allow(o.MaxMethods)
-		m.targets.allow(o.MaxMethods)
-		return m, nil
-	}
-	m, err := newMetrics(o)
-	if err != nil || address == 0 {
-		return m, err
-	}
-	maps.DeleteFunc(providers, func(_ uintptr, m weak.Pointer[metrics]) bool { return m.Value() == nil })
-	providers[address] = weak.Make(m)
-	return m, nil
-}
-
-func newMetrics(o Options) (*metrics, error) {
-	m := &metrics{provider: o.MeterProvider, methods: newNames(o.MaxMethods), targets: newNames(o.MaxMethods)}
-	meter := o.MeterProvider.Meter("github.com/grpchedge/hedge/otel")
+func newMetrics(provider metric.MeterProvider) (*metrics, error) {
+	m, meter := &metrics{}, provider.Meter("github.com/grpchedge/hedge/otel")
 	var observed []metric.Observable
 	var errs []error
 	var err error
 	for n, protocol := range protocols {
 		of, prefix := &m.of[n], protocol+".client."
-		of.counters = map[string]metric.Int64ObservableCounter{}
+		of.counters = map[string]metric.Int64Counter{}
 		of.gauges = map[string]metric.Float64ObservableGauge{}
 		of.hedges, err = meter.Int64Histogram(prefix+"call.hedges", metric.WithUnit("{hedge}"),
 			metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
@@ -193,9 +176,9 @@ func newMetrics(o Options) (*metrics, error) {
 			metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
 		errs = append(errs, err)
 		for _, c := range counters {
-			of.counters[c.name], err = meter.Int64ObservableCounter(prefix+"hedge."+c.name, metric.WithUnit(c.unit),
+			of.counters[c.name], err = meter.Int64Counter(prefix+"hedge."+c.name, metric.WithUnit(c.unit),
 				metric.WithDescription(c.what))
-			observed, errs = append(observed, of.counters[c.name]), append(errs, err)
+			errs = append(errs, err)
 		}
 		for _, g := range gauges {
 			of.gauges[g.name], err = meter.Float64ObservableGauge(prefix+"hedge."+g.name, metric.WithUnit(g.unit),
@@ -215,121 +198,71 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 
 // observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in
 // order.
-func (m *metrics) observe(_ context.Context, to metric.Observer) error {
+func (m *metrics) observe(ctx context.Context, to metric.Observer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.schedulers = slices.DeleteFunc(m.schedulers, func(w *scheduler) bool {
-		if s := w.Value(); s != nil {
-			w.sum = s.Stats() // before the methods
-			m.read(to, w, s.Methods())
-			return false
+		s := w.Value()
+		if s != nil {
+			m.read(ctx, to, w, s.Methods())
 		}
-		add(&m.gone, w.sum)
-		return true
+		return s == nil
 	})
-	if len(m.schedulers) == 0 {
-		return nil // counters go on from here with the next scheduler
-	}
-	for _, t := range m.targets.all() {
-		if t.single && (t.moved > 0 || t.connected) {
-			to.ObserveInt64(m.of[t.protocol].counters["moved"], t.moved, t.option)
-		}
-	}
-
-	// Method other gets the rest of the schedulers' own counts, for example of a method removed
-	// from memory since the last reading. The sum was read before the methods.
-	sum, all := m.gone, m.methods.all()
-	for _, w := range m.schedulers {
-		add(&sum, w.sum)
-	}
-	for n, left := range fields(&sum) {
-		for _, l := range all {
-			left -= fields(&l.total)[n]
-		}
-		fields(&m.methods.others.total)[n] += max(left, 0)
-	}
-	m.count(to, all)
 	return nil
-}
-
-func add(sum *stats.Counts, of stats.Counts) {
-	for n, count := range fields(&of) {
-		fields(sum)[n] += count
-	}
 }
 
 // read adds the counts of a scheduler's methods since the last reading, and reports their gauges.
 // m.mu must be held.
-func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
+func (m *metrics) read(ctx context.Context, to metric.Observer, w *scheduler, rows []stats.Method) {
 	last, moved := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {
 		row := &rows[i]
 		if row.Names == (stats.Names{}) { // its first call is about to begin
 			continue
 		}
-		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
-		last[key] = l.add(row.Counts, w.last[key])
-		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
-		readMethod(row, m.report(to, l))
+		l, key := labelsOf(row.Names), method{row.Target, row.Method}
+		m.count(ctx, l, row.Counts, w.last[key])
+		last[key] = row.Counts
+		if row.Names.Method != other {
+			readMethod(row, m.report(to, l))
+		}
 		if _, done := moved[row.Target]; done {
 			continue
 		}
-		t := m.targets.of(stats.Names{Target: row.Names.Target})
-		readTarget(row, m.report(to, t))
-		moved[row.Target] = row.Moved
-		t.moved += max(row.Moved-w.moved[row.Target], 0)
-		t.connected = t.connected || row.Connections > 0
+		l = labelsOf(stats.Names{Target: row.Names.Target})
+		readTarget(row, m.report(to, l))
+		if moved[row.Target] = row.Moved; row.Moved > 0 || row.Connections > 0 {
+			m.of[l.protocol].counters["moved"].Add(ctx, max(row.Moved-w.moved[row.Target], 0), l.with())
+		}
 	}
 	w.last, w.moved = last, moved
 }
 
-// count reports the counters. A decision has a series once it has happened. Beyond maxSeries,
-// further decisions count in other.
-func (m *metrics) count(to metric.Observer, all []*labels) {
-	var rest counts
-	for _, l := range all { // other is the last
-		of := m.of[l.protocol].counters
-		if l.total.Calls > 0 {
-			to.ObserveInt64(of["calls"], l.total.Calls, l.option)
-			to.ObserveInt64(of["failed"], l.total.Failed, l.option)
-		}
-		if l.total.Hedges > 0 || l.selected {
-			to.ObserveInt64(of["sent"], l.total.Hedges, l.option)
-		}
-		last := l == m.methods.others
-		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < maxSeries/2
-		for n, name := range outcomes {
-			count := fields(&l.total)[n]
-			if last {
-				count += rest[n]
-			}
-			if l.decisions[n] == nil {
-				switch {
-				case name == "" || count == 0 && (!both || name != "won" && name != "lost"):
-					continue
-				case m.series >= maxSeries && !last:
-					rest[n] += count
-					continue
-				}
-				l.decisions[n] = l.with("outcome", name)
-				m.series++
-			}
-			to.ObserveInt64(of["decisions"], count, l.decisions[n])
-		}
-	}
-}
+// other is the name that gRPC's plugin gives to methods that it does not distinguish.
+const other = "other"
 
-// add adds the counts of a method since before, its last reading, and returns the counts to compare
-// the next reading with. If a count has fallen, the method was removed from memory and began at 0.
-func (l *labels) add(now, before stats.Counts) stats.Counts {
+// count adds the counts of a method since before, its last reading. If a count has fallen, the method
+// was removed from memory and began at 0.
+func (m *metrics) count(ctx context.Context, l *labels, now, before stats.Counts) {
 	for n, was := range fields(&before) {
 		if fields(&now)[n] < was {
 			before = stats.Counts{}
 			break
 		}
 	}
-	for n, was := range fields(&before) {
-		fields(&l.total)[n] += fields(&now)[n] - was
+	of, option := m.of[l.protocol].counters, l.with()
+	if now.Calls > 0 {
+		of["calls"].Add(ctx, now.Calls-before.Calls, option)
+		of["failed"].Add(ctx, now.Failed-before.Failed, option)
 	}
-	return now
+	selected := now.Calls > now.NotSelected+now.NoDescriptor // there was a call that may be hedged
+	if now.Hedges > 0 || selected {
+		of["sent"].Add(ctx, now.Hedges-before.Hedges, option)
+	}
+	for n, name := range outcomes {
+		more := fields(&now)[n] - fields(&before)[n]
+		if name != "" && (more > 0 || selected && (name == "won" || name == "lost")) {
+			of["decisions"].Add(ctx, more, l.with(attribute.String(protocols[l.protocol]+".hedge.outcome", name)))
+		}
+	}
 }

@@ -20,7 +20,8 @@
 // # Metrics
 //
 // docs/observability.md lists the instruments, with kinds, units and attributes. The counts of
-// schedulers with the same MeterProvider add up, and no counter falls.
+// schedulers with the same MeterProvider add up, and no counter falls. The provider bounds the series
+// of an instrument.
 //
 // # Traces
 //
@@ -30,7 +31,6 @@
 package hedgeotel
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -51,18 +51,10 @@ import (
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the maximum number of pairs of target and method with their own metrics, at
-	// most 1,900; 0 means 1,000. Further pairs have the grpc.method "other". If schedulers share a
-	// MeterProvider, the largest value applies.
-	MaxMethods int
 }
 
-// New returns an option for hedge.New that makes the scheduler report to OpenTelemetry. The metrics
-// end when the last scheduler with the MeterProvider is garbage collected.
+// New returns an option for hedge.New that makes the scheduler report to OpenTelemetry.
 func New(o Options) (hedge.Option, error) {
-	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
-		return nil, fmt.Errorf("hedge: hedgeotel.Options: MaxMethods(%d): must be 0 to %d", o.MaxMethods, maxSeries)
-	}
 	t := &hedge.Trace{
 		HedgeSent: func(e stats.HedgeSent) {
 			addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge),
@@ -80,20 +72,19 @@ func New(o Options) (hedge.Option, error) {
 	if o.MeterProvider == nil {
 		return hedge.WithTrace(t), nil
 	}
-	o.MaxMethods = cmp.Or(o.MaxMethods, 1000)
-	m, err := metricsOf(o)
+	m, err := newMetrics(o.MeterProvider)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
 	}
 	decided := t.CallDecided
 	t.CallDecided = func(e stats.CallDecided) {
 		decided(e)
-		l := m.methods.of(e.Names)
-		m.of[l.protocol].hedges.Record(e.Context, int64(e.Attempts-1), l.option)
+		l := labelsOf(e.Names)
+		m.of[l.protocol].hedges.Record(e.Context, int64(e.Attempts-1), l.with())
 	}
 	t.AttemptLost = func(e stats.AttemptLost) {
-		l := m.methods.of(e.Names)
-		m.of[l.protocol].losers.Record(e.Context, e.Ran.Seconds(), l.option)
+		l := labelsOf(e.Names)
+		m.of[l.protocol].losers.Record(e.Context, e.Ran.Seconds(), l.with())
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil

@@ -5,15 +5,6 @@ import (
 	"testing"
 )
 
-func TestNew_MaxMethods(t *testing.T) {
-	for _, n := range []int{-1, 1901} {
-		if _, err := New(Options{MaxMethods: n}); err == nil ||
-			!strings.HasPrefix(err.Error(), "hedge: hedgeotel.Options: MaxMethods(") {
-			t.Errorf("MaxMethods of %d: the error is %v, want one that begins with the option", n, err)
-		}
-	}
-}
-
 // TestOutcomes has the names that dashboards and alerts use. A new count has one, and a count that
 // is renamed fails here.
 func TestOutcomes(t *testing.T) {

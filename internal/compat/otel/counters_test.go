@@ -30,11 +30,11 @@ type counted struct {
 	last   map[string]float64
 }
 
-func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
+func newCounted(t *testing.T, options ...hedge.Option) *counted {
 	t.Helper()
 	b := newBackend(t)
 	return &counted{hedgetest.New(t,
-		append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t, most))...), b.reader, map[string]float64{}}
+		append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t))...), b.reader, map[string]float64{}}
 }
 
 // calls makes n calls of a method with latency d.
@@ -58,9 +58,6 @@ func (c *counted) read(t *testing.T) map[string]float64 {
 				t.Errorf("%s fell from %v to %v", key, c.last[key], s.value)
 			}
 			sums[s.name] += s.value
-		}
-		if s.attributes.HasValue("otel.metric.overflow") {
-			t.Errorf("%s has too many series", s.name)
 		}
 	}
 	for key := range c.last {
@@ -94,15 +91,16 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 15))
-			c := newCounted(t, r.IntN(10)+1, hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithMaxMethods(200))
+			c := newCounted(t, hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithMaxMethods(200))
 			for range 100 {
 				for range r.IntN(40) {
 					c.calls(t, fmt.Sprintf("/shop.Items/Get%d", int(r.ExpFloat64()*50)), 1+r.IntN(3), time.Duration(r.IntN(2))*3*ms)
 				}
-				if r.IntN(3) == 0 {
+				for left := r.ExpFloat64() * 3; left > 0; left-- { // a reading is between a method's removal and its return
+					time.Sleep(time.Duration(min(left, 1) * float64(time.Minute)))
+					c.calls(t, "/shop.Items/Watch", 1, 0)
 					c.read(t)
 				}
-				time.Sleep(time.Duration(r.ExpFloat64() * float64(3*time.Minute)))
 			}
 			time.Sleep(time.Second) // the losers end
 			if c.check(t); t.Failed() {
@@ -114,7 +112,6 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 
 // TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters
 // stay when one is collected. A connection alone keeps its scheduler, as the documentation makes it.
-// When all have gone, so have the metrics, and the next scheduler goes on from there.
 func TestCounters_TwoSchedulers(t *testing.T) {
 	b := newBackend(t)
 	c := &counted{reader: b.reader, last: map[string]float64{}}
@@ -127,7 +124,7 @@ func TestCounters_TwoSchedulers(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := func(n int) *hedge.Scheduler {
-		c.Scheduler = hedgetest.All(t, none, b.telemetry(t, 1000))
+		c.Scheduler = hedgetest.All(t, none, b.telemetry(t))
 		c.calls(t, "/shop.Items/Get", n, 0)
 		defer func() { c.Scheduler = nil }()
 		return c.Scheduler
@@ -152,44 +149,34 @@ func TestCounters_TwoSchedulers(t *testing.T) {
 	conn = nil
 	read(503) // the first has gone
 	runtime.KeepAlive(second)
-	for n := 0; len(collect(t, b.reader)) > 0; n++ {
-		if runtime.GC(); n == 1000 {
-			t.Fatal("the metrics of collected schedulers still exist")
-		}
-	}
 	third := calls(100)
 	read(603)
 	runtime.KeepAlive(third)
 }
 
 // TestCounters_ManyMethods has more methods than the SDK has series, each with at least five
-// outcomes. No counter overflows, and a method without its own series counts in others.
+// outcomes. The sum of each counter has all of them.
 func TestCounters_ManyMethods(t *testing.T) {
-	for methods, folds := range map[int]bool{150: false, 1200: true} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCounted(t, 0, hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithControl(5))
-			for range 2 {
-				for n := range methods {
-					name := fmt.Sprintf("/shop.Items/Get%d", n)
-					c.calls(t, name, 3, 5*ms)
-					if n%5 == 0 {
-						c.Pause()
-						c.calls(t, name, 1, 0)
-						c.Resume()
-					}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounted(t, hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithControl(5))
+		for range 2 {
+			for n := range 1200 {
+				name := fmt.Sprintf("/shop.Items/Get%d", n)
+				c.calls(t, name, 3, 5*ms)
+				if n%5 == 0 {
+					c.Pause()
+					c.calls(t, name, 1, 0)
+					c.Resume()
 				}
-				time.Sleep(time.Second)
-				c.read(t)
 			}
-			c.check(t)
-			if _, folded := c.last["grpc.client.hedge.calls"+"grpc.method=other,grpc.target=other"]; folded != folds {
-				t.Errorf("%d methods: some are not distinguished: %t", methods, folded)
-			}
-			if _, n := sum(collect(t, c.reader), "grpc.client.hedge.tail"); n != min(methods, 1000) {
-				t.Errorf("%d methods: %d have a tail", methods, n)
-			}
-		})
-	}
+			time.Sleep(time.Second)
+			c.read(t)
+		}
+		c.check(t)
+		if _, n := sum(collect(t, c.reader), "grpc.client.hedge.tail"); n != 1200 {
+			t.Errorf("%d methods of 1,200 have a tail", n)
+		}
+	})
 }
 
 // series is one series of a metric: of a histogram, the number of its samples, and under the name

@@ -267,9 +267,9 @@ func (b *backend) plugin() opentelemetry.Options {
 
 // telemetry returns the option that reports to b, for at most the given number of methods, if there
 // is one.
-func (b *backend) telemetry(t testing.TB, most ...int) hedge.Option {
+func (b *backend) telemetry(t testing.TB) hedge.Option {
 	t.Helper()
-	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters, MaxMethods: append(most, 0)[0]})
+	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters})
 	if err != nil {
 		t.Fatal(err)
 	}
