@@ -159,6 +159,7 @@ func (m *Method) learn(c *trigger.Config, l *trigger.Learner) {
 	l.Start(c, trigger.Owner{
 		Budget:    m.Target.Budget,
 		Pace:      &r.pace,
+		Calls:     &r.calls,
 		Origin:    r.origin,
 		Panicked:  func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Evaluated: m.sample,

@@ -25,6 +25,7 @@ type Registry struct {
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	pace   trigger.Pace
+	calls  trigger.Calls
 	origin time.Time
 	pause  atomic.String // see SetPause
 

@@ -70,8 +70,9 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	}
 	e := l.follow(plan, c, now, d)
 	e.due = d.Beyond(plan.Delay)
+	e.withhold = l.withholds(c, now, e.due)
 	if e.due > 1-reported { // hedges change the tail
-		e.withhold, e.vain = l.withholds(c, now, e.due), problem.vain(plan, d, append(late, undrawn...))
+		e.vain = problem.vain(plan, d, append(late, undrawn...))
 	}
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{

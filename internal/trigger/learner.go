@@ -38,12 +38,15 @@ type Learner struct {
 	// The goroutine that holds schedule.busy owns the fields below.
 	account account
 	since   sketch.Mark // start of the calls since the last change
+	counted int64       // calls that Calls has counted
+	recent  decaying    // calls, as Calls counts them
 }
 
 // Owner is a learner's view of the method that it belongs to. Nil functions are not called.
 type Owner struct {
 	Budget    *budget.Bucket  // the target's
 	Pace      *Pace           // shared by all learners of a scheduler; nil: no limit
+	Calls     *Calls          // of a scheduler; nil: the method's own
 	Origin    time.Time       // origin of the learner's times
 	Panicked  func()          // the computation of an estimate panicked
 	Evaluated func(time.Time) // the window was evaluated; called without locks

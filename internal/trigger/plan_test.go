@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/internal/testserver/worlds"
 	"github.com/grpchedge/hedge/internal/trigger"
 )
@@ -362,6 +363,30 @@ func TestWithheld_IsLate(t *testing.T) {
 	}
 	if withheld < 5 || withheld > 40 || early > 8 {
 		t.Errorf("%d calls took as long as withheld hedges, want 5 to 40, and %d of the first, want 8 at most", withheld, early)
+	}
+}
+
+// TestWithheld_OfOneRequest: a request is a call of each of 50 methods at once, which is as slow as its
+// slowest call. As many requests wait for a withheld hedge as if one method alone withheld hedges.
+func TestWithheld_OfOneRequest(t *testing.T) {
+	const methods, requests = 50, 5000
+	w := worlds.World{Gathered: methods, Every: 10 * ms, Calls: methods * requests, First: -1, Longest: methods,
+		Method: func(seed, id uint64) int { return int(id % methods) }, Medians: make([]float64, methods),
+		Law: func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+			if r := simulation.Generator(seed, id, attempt); attempt == 0 && r.IntN(20) == 0 {
+				return 2 * time.Second
+			}
+			return 5 * ms
+		}}
+	waited := map[uint64]bool{}
+	for i, c := range w.Run(1, worlds.Auto).Calls {
+		if request := uint64(i / methods); request >= 1000 && c.Took > 50*ms {
+			waited[request] = true
+		}
+	}
+	t.Logf("%d requests of %d waited for a withheld hedge", len(waited), requests)
+	if len(waited) > 12 {
+		t.Errorf("%d requests of %d waited for a withheld hedge, want 12 at most", len(waited), requests)
 	}
 }
 

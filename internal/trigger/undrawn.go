@@ -13,7 +13,7 @@ import (
 
 const (
 	lateBy        = 16   // age at which a withheld hedge is sent, in ages at which it was withheld
-	withheld      = 1e-3 // share of a busy method's calls of which the hedge is withheld at first
+	withheld      = 1e-3 // withheld hedges of a busy method, per call
 	busy          = 3000 // calls per window of a busy method
 	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
 	enoughUndrawn = 30   // undrawn calls of the newest half of keptUndrawn, from which on no hedge is withheld to learn
@@ -94,15 +94,55 @@ func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, until, to time.D
 	calls.add(undrawnCall{at: now, due: e.due, from: from, to: to, answered: answered})
 }
 
-// withholds returns the share of due hedges to withhold to learn: less the rarer calls are, because a client
-// of few calls would lose much and learn little. Undrawn calls are replaced before they are too old to count.
+// withholds returns the share of due hedges to withhold to learn, if hedges change the tail: less the rarer
+// calls are, because a client of few calls would lose much and learn little, and less the more methods share
+// the scheduler's calls. Undrawn calls are replaced before they are too old to count.
 func (l *Learner) withholds(c *Config, now time.Time, due float64) float64 {
-	if len(l.undrawn.since(now.Add(-keptUndrawn/2*c.Window))) >= enoughUndrawn {
+	memory, calls := keptUndrawn/2*c.Window, l.schedule.learned.Load()
+	busiest := l.owner.Calls.busiest(now, memory, float64(calls-l.counted), &l.recent)
+	l.counted = calls
+	if due <= 1-reported || len(l.undrawn.since(now.Add(-memory))) >= enoughUndrawn {
 		return 0
 	}
 	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
-	rate := min(float64(l.schedule.learned.Load())/windows/busy, 1)
-	return withheld / due * rate * rate
+	rate := min(float64(calls)/windows/busy, 1)
+	return withheld / due * rate * rate * busiest
+}
+
+// Calls counts the recent calls of all methods of a scheduler. It bounds the hedges that all methods withhold
+// to those that the busiest method alone would: a request may be a call of each method, and be as slow as the
+// slowest. The zero Calls has counted none.
+type Calls struct {
+	mu        sync.Mutex
+	all, most decaying // of all methods, and of the busiest
+}
+
+// busiest adds n calls of a method to its recent calls, own, and returns the busiest method's share of all
+// calls; 1 for a nil Calls.
+func (a *Calls) busiest(now time.Time, memory time.Duration, n float64, own *decaying) float64 {
+	own.add(now, memory, n)
+	if a == nil {
+		return 1
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all.add(now, memory, n)
+	a.most.add(now, memory, 0)
+	a.most.n = max(a.most.n, own.n)
+	return a.most.n / max(a.all.n, 1)
+}
+
+// decaying is a count that falls to 1/e within its memory.
+type decaying struct {
+	n  float64
+	at time.Time
+}
+
+func (d *decaying) add(now time.Time, memory time.Duration, n float64) {
+	if gap := now.Sub(d.at); gap > 0 {
+		d.n, d.at = d.n*math.Exp(-gap.Seconds()/memory.Seconds()), now
+	}
+	d.n += n
 }
 
 // vain returns the share of due hedges to send late because they gain little, by measurement alone: hedged

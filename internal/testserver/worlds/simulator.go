@@ -113,12 +113,13 @@ func (w World) Run(seed uint64, p Policy) *Simulation {
 	}
 	s.known = p.configure(c, w.Medians)
 	s.Learner = &s.learners[0]
+	var calls *trigger.Calls
 	for i := range s.learners {
 		if i%len(w.Medians) == 0 {
-			s.budgets = append(s.budgets, budget.New(c.BudgetPercent))
+			s.budgets, calls = append(s.budgets, budget.New(c.BudgetPercent)), new(trigger.Calls)
 		}
 		s.learners[i].Start(c, trigger.Owner{
-			Budget: s.budgets[i/len(w.Medians)], Origin: s.Epoch, Run: func(choose func()) { choose() },
+			Budget: s.budgets[i/len(w.Medians)], Calls: calls, Origin: s.Epoch, Run: func(choose func()) { choose() },
 		})
 		if w.Elsewhere {
 			s.far[i].Start(c, trigger.Owner{Origin: s.Epoch})
