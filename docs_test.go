@@ -1,7 +1,6 @@
 package hedge_test
 
 import (
-	"errors"
 	"fmt"
 	"go/build"
 	"io/fs"
@@ -19,23 +18,21 @@ import (
 // TestDocs_RulesNameTheirTests compares the tests named in docs/rules.md with the Rule tests of all
 // modules.
 func TestDocs_RulesNameTheirTests(t *testing.T) {
-	page, err := os.ReadFile("docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := map[string][]string{} // by the rule's two digits
-	for _, m := range regexp.MustCompile("`(Rule(\\d\\d)_\\w+)`").FindAllStringSubmatch(string(page), -1) {
+	named, tests := map[string][]string{}, map[string][]string{} // by the rule's two digits
+	for _, m := range regexp.MustCompile("`(Rule(\\d\\d)_\\w+)`").FindAllStringSubmatch(read(t, "docs/rules.md"), -1) {
 		named[m[2]] = append(named[m[2]], m[1])
 	}
-	for rule, tests := range ruleTests(t) {
-		if got := named[rule]; !slices.Equal(got, tests) {
-			t.Errorf("docs/rules.md lists for rule %s\n\t%s\nwant\n\t`%s`",
-				rule, strings.Join(got, ", "), strings.Join(tests, "`, `"))
+	for _, name := range functions(t) {
+		if m := regexp.MustCompile(`^Test(Rule(\d\d)_\w+)`).FindStringSubmatch(name); m != nil {
+			tests[m[2]] = append(tests[m[2]], m[1])
 		}
-		delete(named, rule)
 	}
-	for rule, tests := range named {
-		t.Errorf("docs/rules.md lists tests of rule %s that do not exist: %v", rule, tests)
+	for rule := range 100 {
+		digits := fmt.Sprintf("%02d", rule)
+		if got, want := named[digits], tests[digits]; !slices.Equal(got, want) {
+			t.Errorf("docs/rules.md lists for rule %s\n\t%s\nwant\n\t`%s`", digits, strings.Join(got, ", "),
+				strings.Join(want, "`, `"))
+		}
 	}
 }
 
@@ -43,17 +40,9 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 // of it.
 func TestDocs_OneBound(t *testing.T) {
 	const bound = "extra attempts <= budget * calls + burst + 2 + hedge wins"
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	stated := map[string]int{}
-	for _, path := range append(pages, "README.md", "doc.go", "budget/budget.go") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range regexp.MustCompile("extra attempts <=[^`\n]*").FindAllString(string(text), -1) {
+	for _, path := range pages(t, "docs/*.md", "README.md", "doc.go", "budget/budget.go") {
+		for _, found := range regexp.MustCompile("extra attempts <=[^`\n]*").FindAllString(read(t, path), -1) {
 			stated[path]++
 			if found != bound {
 				t.Errorf("%s has the bound %q, want %q", path, found, bound)
@@ -65,93 +54,62 @@ func TestDocs_OneBound(t *testing.T) {
 	}
 }
 
-// TestDocs_LargestRequest finds the size of the largest request that can be hedged wherever it is
-// stated: a new limit, or another place that states it, changes this list.
+// TestDocs_LargestRequest finds the size of the largest request that can be hedged wherever it is stated.
 func TestDocs_LargestRequest(t *testing.T) {
 	want := fmt.Sprintf("%d MiB", race.MaxRequest>>20)
-	stated := map[string]bool{"interceptor/unary.go": true, "hedgehttp/hedgehttp.go": true, "debug/sentence.go": true,
-		"docs/http.md": true, "docs/chaining.md": true}
-	size := regexp.MustCompile(`\d+ [KM]iB`)
-	for path := range stated {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s has the sizes %q, want %s among them", path, size.FindAllString(string(text), -1), want)
-		}
-	}
-	var sources []string
-	for _, pattern := range []string{"*.go", "interceptor/*.go", "stream/*.go", "hedgehttp/*.go", "debug/*.go",
-		"docs/*.md", "README.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources = append(sources, found...)
-	}
-	for _, path := range sources {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasSuffix(path, "_test.go") && !stated[path] && strings.Contains(string(text), want) {
-			t.Errorf("%s states %s, and is not in the list", path, want)
+	for _, path := range []string{"interceptor/unary.go", "hedgehttp/hedgehttp.go", "debug/sentence.go", "docs/http.md",
+		"docs/chaining.md"} {
+		if text := read(t, path); !strings.Contains(text, want) {
+			t.Errorf("%s has the sizes %q, want %s among them", path, regexp.MustCompile(`\d+ [KM]iB`).FindAllString(text, -1), want)
 		}
 	}
 }
 
-// ruleTests returns the sorted names of the Rule tests, by the rule's two digits.
-func ruleTests(t *testing.T) map[string][]string {
+// read returns the text of a file.
+func read(t *testing.T, path string) string {
 	t.Helper()
-	function := regexp.MustCompile(`(?m)^func Test(Rule(\d\d)_\w+)`)
-	tests := map[string][]string{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(path)
-		for _, m := range function.FindAllSubmatch(source, -1) {
-			tests[string(m[2])] = append(tests[string(m[2])], string(m[1]))
-		}
-		return err
-	})
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rule, names := range tests {
-		slices.Sort(names)
-		tests[rule] = slices.Compact(names)
+	return string(text)
+}
+
+// pages returns the paths that match the pattern, and more.
+func pages(t *testing.T, pattern string, more ...string) []string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return tests
+	return append(found, more...)
+}
+
+// functions returns the sorted names of the tests, examples and benchmarks of all modules.
+func functions(t *testing.T) (names []string) {
+	t.Helper()
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz|Benchmark)\w*)`)
+	if err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, "_test.go") {
+			for _, m := range function.FindAllStringSubmatch(read(t, path), -1) {
+				names = append(names, m[1])
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // TestDocs_CommandsRunSomething checks that each -run or -bench of the documentation matches a test or
 // a benchmark of some module.
 func TestDocs_CommandsRunSomething(t *testing.T) {
-	var names []string
-	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz|Benchmark)\w*)`)
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(path)
-		for _, m := range function.FindAllSubmatch(source, -1) {
-			names = append(names, string(m[1]))
-		}
-		return err
-	})
-	pages, bad := filepath.Glob("docs/*.*")
-	if err := errors.Join(err, bad); err != nil {
-		t.Fatal(err)
-	}
+	names := functions(t)
 	command, commands := regexp.MustCompile("-(run|bench)\\s+('[^']+'|[^\\s`)\"]+)"), 0
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+	for _, page := range pages(t, "docs/*.*", "README.md", "CONTRIBUTING.md") {
+		for _, m := range command.FindAllStringSubmatch(read(t, page), -1) {
 			commands++
 			pattern, _, _ := strings.Cut(strings.Trim(m[2], "',"), "/")
 			of := regexp.MustCompile(pattern)
@@ -199,11 +157,7 @@ func TestDocs_ImportsFollowTheList(t *testing.T) {
 // readRooms returns the entries of the list by folder; "." is the root.
 func readRooms(t *testing.T) map[string]room {
 	t.Helper()
-	page, err := os.ReadFile("CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(page), "\n## Where things are\n")
+	_, list, _ := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## Where things are\n")
 	list, _, _ = strings.Cut(list, "\n## ")
 	rooms := map[string]room{}
 	for i, entry := range strings.Split(list, "\n- ")[1:] {
