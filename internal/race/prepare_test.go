@@ -60,6 +60,7 @@ type entrant struct {
 	replayable func() bool
 	prepare    func(n int) bool
 	run        func(n int) time.Duration
+	hedge      func(n int, ctx context.Context) error // instead of run, if it is not nil
 
 	preparing    int // now; the race has it be 0 or 1
 	ran          atomic.Int32
@@ -98,7 +99,9 @@ type running struct {
 }
 
 func (r *running) Run(ctx *race.Context) race.End {
-	r.ran.Add(1)
+	if r.ran.Add(1); r.hedge != nil {
+		return race.End{Err: r.hedge(r.n, ctx)}
+	}
 	select {
 	case <-time.After(r.run(r.n)):
 		return race.End{}
@@ -107,11 +110,11 @@ func (r *running) Run(ctx *race.Context) race.End {
 	}
 }
 
-// slow prepares hedges in the given times, and all others at once.
-func slow(times map[int]time.Duration) func(int) bool {
+// slow prepares one hedge in the given time, and all others at once.
+func slow(hedge int, takes time.Duration) func(int) bool {
 	return func(n int) bool {
-		if d := times[n]; d > 0 {
-			time.Sleep(d)
+		if n == hedge {
+			time.Sleep(takes)
 		}
 		return true
 	}
@@ -134,63 +137,33 @@ func TestPreparing(t *testing.T) {
 		ran     int
 		dropped int
 	}{
-		"the primary's caller waits for a hedge that reads its request": {
-			entrant: &entrant{primary: 15 * ms, prepare: slow(map[int]time.Duration{1: 30 * ms})},
-			hedges:  1, took: 40 * ms, primary: 15 * ms, dropped: 1,
-		},
-		"and for one that looks at it": {
-			entrant: &entrant{primary: 15 * ms, replayable: func() bool { time.Sleep(30 * ms); return true }},
-			hedges:  1, took: 40 * ms, primary: 15 * ms,
-		},
-		"a failure too, and the hedge is not sent": {
-			entrant: &entrant{primary: 15 * ms, err: broken, prepare: slow(map[int]time.Duration{1: 30 * ms}),
-				run: after(5 * ms)},
-			hedges: 1, took: 40 * ms, primary: 15 * ms, err: broken, dropped: 1,
-		},
-		"a hedge's win ends the primary at once": {
-			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{2: 30 * ms}), run: after(15 * ms)},
-			hedges:  2, took: 50 * ms, primary: 25 * ms, winner: 1, ran: 1, dropped: 1,
-		},
-		"the next hedge is due a delay after it was sent": {
-			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{1: 35 * ms}),
-				run: func(n int) time.Duration {
-					return []time.Duration{0, time.Hour, 5 * ms, time.Hour}[n]
-				}},
-			hedges: 2, took: 60 * ms, winner: 2, ran: 2,
-		},
-		"one that cannot be made is none": {
-			entrant: &entrant{primary: 50 * ms, prepare: func(int) bool { return false }},
-			hedges:  3, took: 50 * ms, dropped: 1,
-		},
-		"nor if it was decided": {
-			entrant: &entrant{primary: 15 * ms, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
-			hedges:  3, took: 30 * ms, primary: 15 * ms, dropped: 1,
-		},
-		"a request that cannot be repeated is not": {
-			entrant: &entrant{primary: 50 * ms, replayable: func() bool { return false }},
-			hedges:  3, took: 50 * ms,
-		},
-		"a panic before the end": {
-			entrant: &entrant{primary: time.Hour, prepare: panicsLate},
-			hedges:  1, took: 30 * ms, panics: "prepare", dropped: 1,
-		},
-		"a panic before the hedge is admitted": {
-			entrant: &entrant{primary: time.Hour, replayable: func() bool { return panicsLate(1) }},
-			hedges:  1, took: 30 * ms, panics: "prepare",
-		},
-		"a panic after it": {
-			entrant: &entrant{primary: 15 * ms, prepare: panicsLate},
-			hedges:  1, took: 30 * ms, primary: 15 * ms, dropped: 1,
-		},
-		"a panic before the hedge is admitted, after the end": {
-			entrant: &entrant{primary: 15 * ms, replayable: func() bool { return panicsLate(1) }},
-			hedges:  1, took: 30 * ms, primary: 15 * ms,
-		},
-		"a panic of the primary": {
-			entrant: &entrant{do: func() error { time.Sleep(15 * ms); panic("primary") },
-				prepare: slow(map[int]time.Duration{1: 30 * ms})},
-			hedges: 1, took: 40 * ms, primary: -1, panics: "primary", dropped: 1,
-		},
+		"the primary's caller waits for a hedge that reads its request": {hedges: 1, took: 40 * ms, primary: 15 * ms, dropped: 1,
+			entrant: &entrant{primary: 15 * ms, prepare: slow(1, 30*ms)}},
+		"and for one that looks at it": {hedges: 1, took: 40 * ms, primary: 15 * ms,
+			entrant: &entrant{primary: 15 * ms, replayable: func() bool { time.Sleep(30 * ms); return true }}},
+		"a failure too, and none is sent": {hedges: 1, took: 40 * ms, primary: 15 * ms, err: broken, dropped: 1,
+			entrant: &entrant{primary: 15 * ms, err: broken, prepare: slow(1, 30*ms), run: after(5 * ms)}},
+		"a hedge's win ends the primary at once": {hedges: 2, took: 50 * ms, primary: 25 * ms, winner: 1, ran: 1, dropped: 1,
+			entrant: &entrant{primary: time.Hour, prepare: slow(2, 30*ms), run: after(15 * ms)}},
+		"the next hedge is due a delay after it was sent": {hedges: 2, took: 60 * ms, winner: 2, ran: 2,
+			entrant: &entrant{primary: time.Hour, prepare: slow(1, 35*ms),
+				run: func(n int) time.Duration { return []time.Duration{0, time.Hour, 5 * ms}[n] }}},
+		"one that cannot be made is none": {hedges: 3, took: 50 * ms, dropped: 1,
+			entrant: &entrant{primary: 50 * ms, prepare: func(int) bool { return false }}},
+		"nor if it was decided": {hedges: 3, took: 30 * ms, primary: 15 * ms, dropped: 1,
+			entrant: &entrant{primary: 15 * ms, prepare: func(int) bool { time.Sleep(20 * ms); return false }}},
+		"a request that cannot be repeated is not": {hedges: 3, took: 50 * ms,
+			entrant: &entrant{primary: 50 * ms, replayable: func() bool { return false }}},
+		"a panic before the end": {hedges: 1, took: 30 * ms, panics: "prepare", dropped: 1,
+			entrant: &entrant{primary: time.Hour, prepare: panicsLate}},
+		"a panic before the hedge is admitted": {hedges: 1, took: 30 * ms, panics: "prepare",
+			entrant: &entrant{primary: time.Hour, replayable: func() bool { return panicsLate(1) }}},
+		"a panic after it": {hedges: 1, took: 30 * ms, primary: 15 * ms, dropped: 1,
+			entrant: &entrant{primary: 15 * ms, prepare: panicsLate}},
+		"a panic before the hedge is admitted, after the end": {hedges: 1, took: 30 * ms, primary: 15 * ms,
+			entrant: &entrant{primary: 15 * ms, replayable: func() bool { return panicsLate(1) }}},
+		"a panic of the primary": {hedges: 1, took: 40 * ms, primary: -1, panics: "primary", dropped: 1,
+			entrant: &entrant{do: func() error { time.Sleep(15 * ms); panic("primary") }, prepare: slow(1, 30*ms)}},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			e, p := tc.entrant, &policy{hedges: tc.hedges}

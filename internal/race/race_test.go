@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -172,25 +173,136 @@ func TestRace_CommitAsThePrimaryEnds(t *testing.T) {
 	<-done
 }
 
-// TestRace_TheCallerGivesUp distinguishes a caller that gives up from a deadline that passes, while a
-// hedge is in flight, and from an answer that comes as the deadline passes.
-func TestRace_TheCallerGivesUp(t *testing.T) {
-	for _, tc := range []struct{ gaveUp, answered bool }{{true, false}, {false, false}, {false, true}} {
-		synctest.Test(t, func(t *testing.T) {
+// TestRace_LosersAreCanceledBeforeTheCallReturns has a hedge panic, and a loser that takes long to cancel.
+// The caller does not get the panic before the next loser is canceled too: otherwise the caller's context
+// may end first, and be the cause of the loser's end.
+func TestRace_LosersAreCanceledBeforeTheCallReturns(t *testing.T) {
+	var last context.Context
+	var sent sync.WaitGroup
+	sent.Add(2)
+	a := &entrant{primary: time.Hour, hedge: func(n int, ctx context.Context) error {
+		switch n {
+		case 1:
+			sent.Wait()
+			panic("hedge")
+		case 2:
+			for range 100_000 { // canceled one after the other
+				_, cancel := context.WithCancel(ctx)
+				defer cancel()
+			}
+		case 3:
+			last = ctx
+		}
+		sent.Done()
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	var cancel context.CancelCauseFunc
+	a.ctx, cancel = context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	defer func() {
+		if v := recover(); v == nil || context.Cause(last) != rpc.ErrLost {
+			t.Errorf("panic %v, and a loser has ended by %v, want a panic and %v", v, context.Cause(last), rpc.ErrLost)
+		}
+	}()
+	new(race.Race).Run(t.Context(), cancel, plan(ms, 3), &policy{hedges: 3}, a)
+}
+
+// TestRace_TheCallerLeaves has the caller give up after 20 ms, or its deadline pass after 30 ms. If a
+// primary that ignores its context runs for 50 ms, a hedge that fails with the caller's context shows that
+// the caller has gone, and a hedge that is being prepared then is not sent.
+func TestRace_TheCallerLeaves(t *testing.T) {
+	deaf := func(context.Context) error { time.Sleep(50 * ms); return context.DeadlineExceeded }
+	for _, tc := range []struct {
+		name    string
+		gaveUp  bool
+		primary func(context.Context) error // nil: it ends with its context
+		prepare func(int) bool
+		hedges  int
+		goneAt  time.Duration // 0: the primary has answered
+	}{
+		{name: "gives up", gaveUp: true, hedges: 1, goneAt: 20 * ms},
+		{name: "a deadline", hedges: 1, goneAt: 30 * ms},
+		{name: "an answer as the deadline passes", prepare: func(int) bool { return false },
+			primary: func(ctx context.Context) error { <-ctx.Done(); return nil }},
+		{name: "a deaf primary", primary: deaf, hedges: 1, goneAt: 30 * ms},
+		{name: "a deaf primary, and a hedge is prepared", primary: deaf, prepare: slow(1, 30*ms), goneAt: 40 * ms},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
 			defer cancel()
 			if tc.gaveUp {
 				time.AfterFunc(20*ms, cancel)
 			}
-			p := &policy{hedges: 1}
-			e := &entrant{ctx: ctx, primary: time.Hour, run: func(int) time.Duration { return time.Hour }}
-			if tc.answered {
-				e.do, e.prepare = func() error { <-ctx.Done(); return nil }, func(int) bool { return false }
+			p, e := &policy{hedges: 1}, &entrant{ctx: ctx, primary: time.Hour, prepare: tc.prepare, run: after(time.Hour)}
+			if tc.primary != nil {
+				e.do = func() error { return tc.primary(ctx) }
 			}
 			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
-			if r := p.final; r.Hedges != 1 && !tc.answered || r.CallerGone == tc.answered || r.GaveUp != tc.gaveUp {
-				t.Errorf("%+v, report %+v", tc, r)
+			synctest.Wait()
+			if r := p.final; r.Hedges != tc.hedges || int(e.ran.Load()) != tc.hedges || r.CallerGone != (tc.goneAt > 0) ||
+				r.GoneAt != tc.goneAt || r.GaveUp != tc.gaveUp {
+				t.Errorf("%+v, want %d hedges, the caller gone at %v, and given up: %t", r, tc.hedges, tc.goneAt, tc.gaveUp)
 			}
 		})
+	}
+}
+
+// TestRace_Restart restarts a race before its first hedge is due. The race forgets the time at which the
+// hedge was due.
+func TestRace_Restart(t *testing.T) {
+	for name, shared := range map[string]*race.Alarm{"own timer": nil, "alarm": new(race.Alarm)} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			var r race.Race
+			e := &entrant{run: after(ms)}
+			e.do = func() error {
+				time.Sleep(5 * ms)
+				if !r.Restart(time.Now()) {
+					t.Error("the race cannot be restarted")
+				}
+				time.Sleep(7 * ms) // the hedge would be due
+				return nil
+			}
+			plan := plan(10*ms, 1)
+			plan.Alarm = shared
+			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, e)
+			if !out.Untouched || shared != nil && race.Armed(shared) {
+				t.Errorf("the outcome is %+v, want an untouched race that has left the alarm", out)
+			}
+		})
+	}
+}
+
+// TestRace_CommitAsTheCallerLeaves has a primary that has failed, a hedge in flight, and a caller whose
+// context ends while another goroutine commits. The hedge is canceled.
+func TestRace_CommitAsTheCallerLeaves(t *testing.T) {
+	for range 2000 {
+		caller, leave := context.WithCancel(t.Context())
+		var r race.Race
+		sent, ended := make(chan struct{}), make(chan struct{})
+		a := &entrant{do: func() error { <-sent; return errors.New("broken") }, hedge: func(_ int, ctx context.Context) error {
+			close(sent)
+			<-ctx.Done()
+			close(ended)
+			return ctx.Err()
+		}}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			<-sent
+			for caller.Err() == nil {
+			}
+			r.Commit(func(*race.State) {})
+		}()
+		go func() {
+			<-sent
+			time.Sleep(50 * time.Microsecond)
+			leave()
+		}()
+		if out := r.Run(caller, func(error) {}, plan(0, 1), &policy{hedges: 1}, a); out.Err == nil {
+			t.Fatalf("%+v", out)
+		}
+		<-done
+		<-ended
 	}
 }

@@ -103,24 +103,6 @@ func TestState_Record(t *testing.T) {
 	}
 }
 
-// TestState_TheOnlyHopeAfterACut has a connection cut, and the hedge that replaces the primary turned away.
-// The next hedge is due at once, and the call fails without it.
-func TestState_TheOnlyHopeAfterACut(t *testing.T) {
-	s, _ := race.NewState(race.Plan{Rules: race.Rules{MaxHedges: 1, Delay: ms}, Due: ms})
-	for n, e := range []race.Event{
-		{Kind: race.Ended, End: race.NonFatal, Failover: true, Cut: true},
-		{Kind: race.Due},
-		{Kind: race.Admitted},
-		{Kind: race.Ended, Attempt: 1, End: race.NonFatal, Pushback: race.PushbackAfter},
-		{Kind: race.Due},
-	} {
-		a := s.Step(e, 0)
-		if asks := e.Kind == race.Due; asks != (a.Ask > 0) || asks && (a.Cause != race.Cut || s.Cause != race.Cut) {
-			t.Errorf("event %d: %+v, want a hedge of cause %d for each Due", n, a, race.Cut)
-		}
-	}
-}
-
 // walk plays one schedule at random, and returns the final state.
 func (s *search) walk(draw *rand.Rand) race.State {
 	n, _ := s.begin()

@@ -309,24 +309,3 @@ func TestState_EveryInterleaving(t *testing.T) {
 		})
 	}
 }
-
-// TestState_StepAllocatesNothing plays a race of five attempts.
-func TestState_StepAllocatesNothing(t *testing.T) {
-	kinds := []race.EventKind{race.Due, race.Admitted}
-	allocs := testing.AllocsPerRun(100, func() {
-		rules := race.Rules{MaxHedges: race.MaxHedges, Delay: delay}
-		s, _ := race.NewState(race.Plan{Rules: rules, Due: delay})
-		for now := time.Duration(delay); now <= delay*race.MaxAttempts; now += delay {
-			for _, k := range kinds {
-				s.Step(race.Event{Kind: k}, now)
-			}
-		}
-		if a := s.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided ||
-			a.Cancel != 0b01111 {
-			t.Errorf("the last hedge answered: %+v", a)
-		}
-	})
-	if allocs > 0 {
-		t.Errorf("%v allocations a race", allocs)
-	}
-}
