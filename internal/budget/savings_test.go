@@ -83,23 +83,6 @@ func TestRule12_StalledHedges(t *testing.T) {
 	}
 }
 
-// A refund restores the balance, and what savings pay for: two hedges ahead of a win.
-func TestRefund(t *testing.T) {
-	b := saved(1000)
-	win(b)
-	before := b.Balance(at(afterTen))
-	for range 1000 {
-		if !b.Spend(at(afterTen)) || !b.SpendSaved(at(afterTen)) {
-			t.Fatal("refused although each token was refunded")
-		}
-		b.Refund(false, false)
-		b.Refund(true, false)
-	}
-	if got := b.Balance(at(afterTen)); got != before {
-		t.Errorf("%+v after refunds, %+v before", got, before)
-	}
-}
-
 // The price follows what hedges spend and request: it rises until the budget holds, and falls to
 // the least price while tokens are left, in a time that is bounded at each rate. A hedge that was
 // not sent spends nothing, and a hedge that a server turned away a tenth.

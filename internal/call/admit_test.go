@@ -20,36 +20,11 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestAdmit_ARescueTakesNoReset: the only attempt after a cut makes no loser, so it passes without a
-// reset, and returns none if it is not sent.
-func TestAdmit_ARescueTakesNoReset(t *testing.T) {
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithHedgeLimit(2, time.Hour)) // one hedge
-	for n, tc := range []struct{ cut, want, dropped bool }{
-		{want: true, dropped: true},
-		{want: true},
-		{want: false},
-		{cut: true, want: true, dropped: true},
-		{want: false},
-	} {
-		c := begin(t.Context(), s, target, method)
-		var r race.State
-		if tc.cut {
-			r.Cause = race.Cut
-		}
-		e := c.Admit(1, 1, &r)
-		if got := e.Kind == race.Admitted; got != tc.want {
-			t.Errorf("step %d, %+v: admitted: %v", n, tc, got)
-		}
-		if tc.dropped {
-			c.Ended(&race.State{})
-		}
-	}
-}
-
-// TestAdmit_RefundsTheMethodsBudget: a hedge that the target's budget does not pay takes nothing from
-// the budget of its method.
-func TestAdmit_RefundsTheMethodsBudget(t *testing.T) {
+// TestAdmit_RefundsWhatALaterLimitRefuses: a hedge that the target's budget does not pay takes nothing
+// from the budget of its method, and no reset.
+func TestAdmit_RefundsWhatALaterLimitRefuses(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithMaxHedges(1),
+		hedge.WithHedgeLimit(4, time.Hour), // two hedges
 		hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))
 	admits := func(method string) bool {
 		send, _ := hedgetest.Admit(begin(t.Context(), s, target, method), 1)
@@ -62,7 +37,7 @@ func TestAdmit_RefundsTheMethodsBudget(t *testing.T) {
 		begin(t.Context(), s, target, "/s/Other")
 	}
 	if !admits("/s/Own") {
-		t.Error("the method has no token left")
+		t.Error("the method has no token left, or the target no reset")
 	}
 }
 
@@ -99,24 +74,6 @@ func TestAdmit_WaitsForTheReserve(t *testing.T) {
 				t.Errorf("deadline %v: sent: %v after the wait, due again after %v", tc.deadline, send, wait)
 			}
 		})
-	}
-}
-
-// TestAdmit_ADestinationWithoutResets: a hedge that is held back because its destination has no reset
-// left takes none of its own target.
-func TestAdmit_ADestinationWithoutResets(t *testing.T) {
-	const there = "dns:///there"
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithHedgeLimit(4, time.Hour), // two hedges
-		hedge.WithTargetOptions(there, hedge.WithHedgeLimit(2, time.Hour)))
-	for n, tc := range []struct {
-		to   string // "": the call's own target
-		want bool
-	}{{there, true}, {there, false}, {"", true}, {"", false}} {
-		c := begin(t.Context(), s, target, method)
-		c.GoElsewhere(func(int) (string, call.Conn) { return tc.to, nil }, false)
-		if send, _ := hedgetest.Admit(c, 1); send != tc.want {
-			t.Errorf("hedge %d, to %q: admitted: %t", n, tc.to, send)
-		}
 	}
 }
 
@@ -178,29 +135,6 @@ func TestPayment_OfARetriedHedge(t *testing.T) {
 			t.Errorf("%v tokens and %v saved, want 1 and 4", b.Tokens, b.Saved)
 		}
 	})
-}
-
-// TestClaim_IsSettledOnce has a hedge admitted and not sent, and its retry refused. Each looks for what
-// to give back, as does the end of the call.
-func TestClaim_IsSettledOnce(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(0)), hedge.WithBudgetPercent(100))
-	c := begin(t.Context(), s, target, method)
-	for range 5 {
-		begin(t.Context(), s, target, method)
-	}
-	for range 3 { // the budget is not full, so that it would take too much back
-		hedgetest.Admit(begin(t.Context(), s, target, method), 1)
-	}
-	tokens := s.Methods()[0].Tokens
-	if e := c.Admit(1, 1, &race.State{}); e.Kind != race.Admitted {
-		t.Fatalf("%+v, want a hedge", e)
-	}
-	c.Hedged = false
-	c.Admit(1, 1, &race.State{})
-	c.Ended(&race.State{})
-	if left := s.Methods()[0].Tokens; left != tokens {
-		t.Errorf("%v tokens after a hedge that was not sent, want %v", left, tokens)
-	}
 }
 
 // life is one race of a call with two hedges, driven event by event. next chooses what happens: it returns

@@ -164,21 +164,6 @@ func TestFind_AnyDistribution(t *testing.T) {
 	}
 }
 
-// A choice takes at most 1.2 ms. Its allocations do not depend on the traffic.
-func BenchmarkFind(b *testing.B) {
-	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
-		for _, hedges := range []int{2, 4} {
-			b.Run(fmt.Sprintf("%s/hedges=%d", name, hedges), func(b *testing.B) {
-				p := problem(testserver.DistributionT(b, name), 0.10, hedges)
-				b.ReportAllocs()
-				for b.Loop() {
-					trigger.Find(p)
-				}
-			})
-		}
-	}
-}
-
 // hedged plays calls with one hedge at age, until n of them have reached that age, and returns the
 // outcome of these n. If the same is set, the hedge takes as long as the primary.
 func hedged(l testserver.Distribution, age time.Duration, n int, same bool) trigger.HedgedCalls {
