@@ -3,18 +3,21 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -47,31 +50,30 @@ func goodBut(attempts ...int64) hedge.Option {
 func TestRule02_RejectedAnswers(t *testing.T) {
 	readOnly, one := hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)
 	scenes := []scene{
-		{name: "a good answer ends the call", opts: []hedge.Option{goodBut()},
+		{name: "a good answer ends the call", opts: with{goodBut()},
 			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0)},
-		{name: "a rejected answer sends the next hedge at once", opts: []hedge.Option{goodBut(0)},
+		{name: "a rejected answer sends the next hedge at once", opts: with{goodBut(0)},
 			steps: []step{answers(2 * ms), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: times(0, 2)},
 		{name: "each rejected answer does, and the first is delivered if there is no better one",
-			opts:  []hedge.Option{goodBut(0, 1, 2)},
+			opts:  with{goodBut(0, 1, 2)},
 			steps: []step{answers(2 * ms), answers(3 * ms), answers(4 * ms)}, at: 9 * ms, sent: times(0, 2, 5), rejected: true},
-		{name: "no hedge is left", opts: []hedge.Option{goodBut(0), hedge.WithMaxHedges(0)},
+		{name: "no hedge is left", opts: with{goodBut(0), hedge.WithMaxHedges(0)},
 			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0)}, // the function is not asked
-		{name: "the budget pays for none", opts: []hedge.Option{goodBut(0), hedge.WithBudgetPercent(1e-9)},
+		{name: "the budget pays for none", opts: with{goodBut(0), hedge.WithBudgetPercent(1e-9)},
 			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: times(0), rejected: true},
-		{name: "a hedge's rejected answer is better than the primary's failure", opts: []hedge.Option{goodBut(1)},
+		{name: "a hedge's rejected answer is better than the primary's failure", opts: with{goodBut(1)},
 			steps: []step{fails(30*ms, codes.Unavailable), answers(2 * ms), fails(3*ms, codes.Internal)}, winner: 1,
 			at: 30 * ms, sent: times(0, 10, 12), rejected: true},
-		{name: "a rejected status of the primary", opts: []hedge.Option{goodBut(0)},
+		{name: "a rejected status of the primary", opts: with{goodBut(0)},
 			steps: []step{fails(2*ms, codes.NotFound), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: times(0, 2)},
 		{name: "a hedge's rejected status is better than the primary's failure",
-			opts:  []hedge.Option{goodBut(1), readOnly, one},
+			opts:  with{goodBut(1), readOnly, one},
 			steps: []step{fails(30*ms, codes.Unavailable), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound,
 			at: 30 * ms, sent: times(0, 10), rejected: true},
-		{name: "the deadline passes with a rejected reply at hand", opts: []hedge.Option{goodBut(0)}, doors: doors[:1],
+		{name: "the deadline passes with a rejected reply at hand", opts: with{goodBut(0)}, doors: doors[:1],
 			steps: []step{answers(2 * ms), answers(time.Second), answers(time.Second)}, at: 50 * ms, sent: times(0, 2, 12),
 			rejected: true, deadline: 50 * ms},
-		{name: "the deadline passes with a hedge's rejected reply at hand", opts: []hedge.Option{goodBut(1)},
-			doors: doors[:1],
+		{name: "the deadline passes with a hedge's rejected reply at hand", opts: with{goodBut(1)}, doors: doors[:1],
 			steps: []step{answers(time.Second), answers(2 * ms), answers(time.Second)}, winner: 1, at: 50 * ms,
 			sent: times(0, 10, 12), rejected: true, deadline: 50 * ms},
 	}
@@ -140,7 +142,7 @@ func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 // TestRule09_WithAcceptablePanics lets the user's function panic.
 func TestRule09_WithAcceptablePanics(t *testing.T) {
 	panics := func(of int64) []hedge.Option {
-		return []hedge.Option{hedge.WithMaxHedges(1),
+		return with{hedge.WithMaxHedges(1),
 			hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
 				if reply.(*wrapperspb.Int64Value).Value == of {
 					panic("of the function")
@@ -159,10 +161,10 @@ func TestRule09_WithAcceptablePanics(t *testing.T) {
 // TestRule02_RefusalsOfAnotherDestination has us answer the hedge of a read with an error while eu
 // takes 35 ms. It is no answer that us lacks the method or rejects the credentials.
 func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
-	slow := testserver.Plan{Delay: 35 * ms}
+	slow := plan{Delay: 35 * ms}
 	type row struct {
 		name   string
-		eu, us testserver.Plan
+		eu, us plan
 		opt    hedge.Option
 		at     time.Duration
 		code   codes.Code
@@ -170,22 +172,19 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 	policy := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 3,
 		"hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`)
 	rows := []row{
-		{name: "another final status", eu: slow, us: testserver.Plan{Code: codes.NotFound},
-			at: 10 * ms, code: codes.NotFound},
-		{name: "eu fails over", eu: testserver.Plan{Code: codes.Unavailable},
-			us: testserver.Plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
-		{name: "eu fails, by a hedgingPolicy", eu: testserver.Plan{Code: codes.Unavailable},
-			us: testserver.Plan{Code: codes.Unimplemented}, opt: policy, code: codes.Unavailable},
-		{name: "eu pushes back", eu: testserver.Plan{Code: codes.Unavailable,
-			Trailer: metadata.Pairs(rpc.PushbackTrailer, "1000")}},
-		{name: "eu is slower than us' message", eu: slow, us: testserver.Plan{Delay: 5 * ms}, at: 15 * ms},
+		{name: "another final status", eu: slow, us: plan{Code: codes.NotFound}, at: 10 * ms, code: codes.NotFound},
+		{name: "eu fails over", eu: plan{Code: codes.Unavailable},
+			us: plan{Code: codes.Unauthenticated}, code: codes.Unavailable},
+		{name: "eu fails, by a hedgingPolicy", eu: plan{Code: codes.Unavailable},
+			us: plan{Code: codes.Unimplemented}, opt: policy, code: codes.Unavailable},
+		{name: "eu pushes back", eu: plan{Code: codes.Unavailable, Trailer: metadata.Pairs(rpc.PushbackTrailer, "1000")}},
+		{name: "eu is slower than us' message", eu: slow, us: plan{Delay: 5 * ms}, at: 15 * ms},
 	}
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied} {
-		refused := testserver.Plan{Code: code}
-		rows = append(rows,
-			row{name: fmt.Sprintf("%v of us", code), eu: slow, us: refused, at: 35 * ms},
-			row{name: fmt.Sprintf("%v of eu", code), eu: testserver.Plan{Delay: 15 * ms, Code: code}, at: 15 * ms,
-				us: testserver.Plan{Delay: 35 * ms}, code: code})
+		refused := plan{Code: code}
+		rows = append(rows, row{name: fmt.Sprintf("%v of us", code), eu: slow, us: refused, at: 35 * ms},
+			row{name: fmt.Sprintf("%v of eu", code), eu: plan{Delay: 15 * ms, Code: code}, at: 15 * ms,
+				us: plan{Delay: 35 * ms}, code: code})
 	}
 	for _, tc := range rows {
 		for i := range 2 * len(doors) {
@@ -194,7 +193,7 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 				continue
 			}
 			hedgetest.Run(t, tc.name+", "+string(d)+names, func(t *testing.T) {
-				opts := []hedge.Option{hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt}
+				opts := with{hedge.WithFailover(), hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), tc.opt}
 				if names != "" {
 					opts = append(opts, hedge.WithTargetName(func(string) string { return "svc" }))
 				}
@@ -206,5 +205,176 @@ func TestRule02_RefusalsOfAnotherDestination(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRule03_Failover has attempts fail with a code of WithFailover, Unavailable by default, and
+// with other codes.
+func TestRule03_Failover(t *testing.T) {
+	down, quota := fails(2*ms, codes.Unavailable), fails(2*ms, codes.ResourceExhausted)
+	failover := func(opts ...hedge.Option) []hedge.Option { return append(opts, hedge.WithFailover()) }
+	scenes := []scene{
+		{name: "a hedge mends the failure", steps: []step{down, answers(3 * ms)}, sent: times(0, 2), at: 5 * ms, winner: 1},
+		{name: "the next hedge is due a delay later", steps: []step{down, silent(), answers(3 * ms)}, sent: times(0, 2, 12),
+			at: 15 * ms, winner: 2},
+		{name: "every attempt fails", steps: []step{{code: codes.Unavailable, text: "first", after: ms}, down, down},
+			sent: times(0, 1, 3), at: 5 * ms, code: codes.Unavailable},
+		{name: "a hedge fails, the primary answers", steps: []step{answers(30 * ms), down, silent()},
+			sent: times(0, 10, 12), at: 30 * ms},
+		{name: "another code", steps: []step{quota}, sent: times(0), at: 2 * ms, code: codes.ResourceExhausted},
+		{name: "named codes", opts: with{hedge.WithFailover(codes.NotFound, codes.ResourceExhausted)},
+			steps: []step{quota, fails(2*ms, codes.NotFound), answers(ms)}, sent: times(0, 2, 4), at: 5 * ms, winner: 2},
+		{name: "named codes replace the default", opts: with{hedge.WithFailover(codes.NotFound)},
+			steps: []step{down}, sent: times(0), at: 2 * ms, code: codes.Unavailable},
+		{name: "a pushback", steps: []step{fails(2*ms, codes.Unavailable, "1")}, sent: times(0), at: 2 * ms,
+			code: codes.Unavailable},
+		{name: "a pushback of 0", steps: []step{fails(2*ms, codes.Unavailable, "0"), answers(ms)}, sent: times(0, 2),
+			at: 3 * ms, winner: 1},
+		{name: "one hedge is the maximum", opts: failover(hedge.WithMaxHedges(1)), steps: []step{down, down},
+			sent: times(0, 2), at: 4 * ms, code: codes.Unavailable},
+		{name: "none is", opts: failover(hedge.WithMaxHedges(0)), steps: []step{down}, sent: times(0), at: 2 * ms,
+			code: codes.Unavailable},
+		{name: "warm-up without hedges", opts: failover(hedge.WithWarmup(1<<30, 0)),
+			steps: []step{{code: codes.Unavailable, after: time.Second}, answers(time.Second)},
+			sent:  times(0, 1000), at: 2 * time.Second, winner: 1},
+		{name: "a slow call of the warm-up", opts: failover(hedge.WithWarmup(1<<30, 0)), steps: []step{answers(time.Hour)},
+			sent: times(0), at: time.Hour},
+		{name: "a final status of the hedge, of a method that only reads", opts: failover(
+			hedge.WithReadOnlyMethods("/test.Service/Method")), steps: []step{down, fails(ms, codes.NotFound)},
+			sent: times(0, 2), at: 3 * ms, code: codes.NotFound, winner: 1},
+		{name: "a final status of the hedge", steps: []step{down, fails(ms, codes.NotFound)}, sent: times(0, 2), at: 3 * ms,
+			code: codes.Unavailable},
+		{name: "the caller has gone", steps: []step{{code: codes.Unavailable, after: 5 * ms, deaf: true}}, cancel: 4 * ms,
+			sent: times(0), at: 5 * ms, code: codes.Unavailable, doors: doors[:1]},
+		{name: "a stream that cannot be opened", steps: []step{{code: codes.Unavailable, after: 2 * ms, broken: true},
+			answers(ms)}, sent: times(0, 2), at: 3 * ms, winner: 1, doors: doors[1:]},
+	}
+	for i := range scenes {
+		if scenes[i].opts == nil {
+			scenes[i].opts = failover()
+		}
+	}
+	playScenes(t, scenes)
+}
+
+// TestRule12_ADryBudgetLeavesThePrimarysError has two calls in a row fail, where the budget pays for
+// one hedge.
+func TestRule12_ADryBudgetLeavesThePrimarysError(t *testing.T) {
+	eachDoor(t, "Unavailable", func(t *testing.T, d door) {
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithFailover(), hedge.WithBudgetPercent(1))
+		down := fails(2*ms, codes.Unavailable)
+		scene{steps: []step{down, answers(3 * ms)}, sent: times(0, 2), at: 5 * ms, winner: 1}.play(t, d, s)
+		scene{steps: []step{down}, sent: times(0), at: 2 * ms, code: codes.Unavailable}.play(t, d, s)
+		if got := s.Stats(); got.Failovers != 1 || got.BudgetExhausted != 1 {
+			t.Errorf("%d failovers and %d exhausted budgets, want one of each: %+v", got.Failovers, got.BudgetExhausted, got)
+		}
+	})
+}
+
+// TestRule13_FailoversTeachNothing has each third call of a method fail over. Its delay is as for
+// the same calls without failures, and no hedge has a latency.
+func TestRule13_FailoversTeachNothing(t *testing.T) {
+	eachDoor(t, "one call in three", func(t *testing.T, d door) {
+		s := hedgetest.All(t, hedge.WithFailover(), hedge.WithBudgetPercent(100))
+		for n := range 120 {
+			sc := scene{steps: []step{answers(10 * ms)}, sent: times(0), at: 10 * ms}
+			if n%3 == 0 {
+				sc = scene{steps: []step{fails(0, codes.Unavailable), answers(200 * ms)}, sent: times(0, 0), at: 200 * ms,
+					winner: 1}
+			}
+			sc.play(t, d, s)
+		}
+		m := s.Methods()[0]
+		if m.P99 > 11*ms || m.Failovers != 40 {
+			t.Errorf("p99 of primaries is %v after %d failovers, want 10 ms after 40", m.P99, m.Failovers)
+		}
+	})
+}
+
+// TestRule02_AConnectionThatBreaksAfterHeaders: the status that gRPC makes when the connection of a
+// hedge breaks, or is closed, is not a server's, even if the server has sent headers. It does not end
+// the race, whichever codes are final.
+func TestRule02_AConnectionThatBreaksAfterHeaders(t *testing.T) {
+	unavailable := plan{HeaderAtOnce: true, Delay: 10 * ms, Code: codes.Unavailable}
+	withTrailer, withoutHeaders := unavailable, unavailable
+	withTrailer.Trailer, withoutHeaders.HeaderAtOnce = metadata.Pairs("from", "server"), false
+	for _, tc := range []struct {
+		name   string
+		hedge  plan
+		closes bool // the caller closes the connection of hedges
+		code   codes.Code
+	}{
+		{name: "breaks", hedge: plan{HeaderAtOnce: true, Delay: 10 * ms, Ending: testserver.CloseConn}},
+		{name: "is closed", hedge: plan{HeaderAtOnce: true, Ending: testserver.Hang}, closes: true},
+		{name: "a server's status, which cannot be told from that", hedge: unavailable},
+		{name: "a server's status with a trailer", hedge: withTrailer, code: codes.Unavailable},
+		{name: "a server's status without headers", hedge: withoutHeaders, code: codes.Unavailable},
+	} {
+		for config, opt := range map[string]hedge.Option{
+			"hedgingPolicy": hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2,
+				"hedgingDelay": "0.01s"}}]}`),
+			"WithNonFatalCodes": hedge.WithNonFatalCodes(codes.Aborted),
+		} {
+			eachDoor(t, tc.name+", "+config, func(t *testing.T, d door) {
+				s := hedgetest.New(t, hedge.WithReadOnlyMethods("/*/*"), hedge.WithBudgetPercent(400),
+					hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), opt)
+				client, _, far := elsewhere(t, s, plan{Delay: 100 * ms}, tc.hedge)
+				if tc.closes {
+					time.AfterFunc(20*ms, func() { _ = far.Close() })
+				}
+				_, err := callOver(t.Context(), d, client, &testpb.Request{Messages: 1})
+				if status.Code(err) != tc.code {
+					t.Errorf("%v, want %v", err, tc.code)
+				}
+			}, doors[:2]...)
+		}
+	}
+}
+
+// elsewhere starts two clusters and returns a client of the first one whose hedges go to the second,
+// over the connection far. Each attempt there has the next of the plans.
+func elsewhere(t *testing.T, s *hedge.Scheduler, here plan, there ...plan) (
+	client testpb.TestServiceClient, second *testserver.Cluster, far *grpc.ClientConn,
+) {
+	first := testserver.StartT(t, testserver.Config{Name: "here", InMemory: true, Script: testserver.ByNumber(here)})
+	second = testserver.StartT(t, testserver.Config{Name: "there", InMemory: true,
+		Script: func(a testserver.Attempt) plan { return there[a.Number-1] }})
+	far = second.ClientT(t)
+	near := first.ClientT(t, interceptor.DialOptions(s, interceptor.HedgeTo(far))...)
+	testserver.ConnectT(t, far)
+	testserver.ConnectT(t, near)
+	return testpb.NewTestServiceClient(near), second, far
+}
+
+// TestRule02_APolicyWaitsForAPushback: with a hedgingPolicy whose hedges go elsewhere, a pushback of the
+// other destination delays the next hedge there, as a pushback of the only one does. It does not end
+// the call, unless it is for good.
+func TestRule02_APolicyWaitsForAPushback(t *testing.T) {
+	pushback := func(ms string) plan {
+		return plan{Code: codes.Unavailable, Trailer: metadata.Pairs("grpc-retry-pushback-ms", ms)}
+	}
+	for _, tc := range []struct {
+		wait string
+		code codes.Code
+		sent []time.Duration // to the other destination
+	}{
+		{wait: "100", sent: times(10, 110)},
+		{wait: "-1", code: codes.Unavailable, sent: times(10)},
+	} {
+		eachDoor(t, "after "+tc.wait, func(t *testing.T, d door) {
+			s := hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
+					"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`))
+			client, there, _ := elsewhere(t, s, plan{Delay: 15 * ms, Code: codes.Unavailable}, pushback(tc.wait), plan{})
+			began := time.Now()
+			_, err := callOver(t.Context(), d, client, &testpb.Request{Messages: 1})
+			synctest.Wait()
+			var sent []time.Duration
+			for _, r := range there.Records() {
+				sent = append(sent, r.Arrival.Sub(began))
+			}
+			if status.Code(err) != tc.code || !slices.Equal(sent, tc.sent) {
+				t.Errorf("%v, hedges after %v, want %v, %v", err, sent, tc.code, tc.sent)
+			}
+		}, doors[:2]...)
 	}
 }

@@ -36,12 +36,12 @@ type regions struct {
 }
 
 // startRegions starts both services, with what happens to attempts there.
-func startRegions(t *testing.T, eu, us testserver.Plan, opts ...hedge.Option) *regions {
+func startRegions(t *testing.T, eu, us plan, opts ...hedge.Option) *regions {
 	r := &regions{}
-	start := func(name string, p testserver.Plan) *testserver.Cluster {
+	start := func(name string, p plan) *testserver.Cluster {
 		p.Header, p.Trailer = metadata.Pairs("region", name), metadata.Join(p.Trailer, metadata.Pairs("region", name))
 		return testserver.StartT(t, testserver.Config{Name: name, InMemory: true,
-			Script: func(testserver.Attempt) testserver.Plan { return p }})
+			Script: func(testserver.Attempt) plan { return p }})
 	}
 	r.eu, r.us = start("eu", eu), start("us", us)
 	trace := hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) {
@@ -59,12 +59,12 @@ func startRegions(t *testing.T, eu, us testserver.Plan, opts ...hedge.Option) *r
 
 // TestHedgeTo has eu stall or fail.
 func TestHedgeTo(t *testing.T) {
-	down := testserver.Plan{Code: codes.Unavailable}
-	pushed := testserver.Plan{Code: codes.Unavailable, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "1000")}
-	stalls, slow := testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 35 * ms}
+	down := plan{Code: codes.Unavailable}
+	pushed := plan{Code: codes.Unavailable, Trailer: metadata.Pairs("grpc-retry-pushback-ms", "1000")}
+	stalls, slow := plan{Ending: testserver.Hang}, plan{Delay: 35 * ms}
 	for _, tc := range []struct {
 		name   string
-		eu, us testserver.Plan
+		eu, us plan
 		opts   []hedge.Option
 		from   string // the region that answers
 		at     time.Duration
@@ -73,46 +73,44 @@ func TestHedgeTo(t *testing.T) {
 	}{
 		{name: "eu answers", us: stalls, from: "eu"},
 		{name: "eu stalls", eu: stalls, from: "us", at: 10 * ms, hedges: 1},
-		{name: "us does not hedge the hedge", eu: stalls, us: slow, opts: []hedge.Option{hedge.WithMaxHedges(1)},
+		{name: "us does not hedge the hedge", eu: stalls, us: slow, opts: with{hedge.WithMaxHedges(1)},
 			from: "us", at: 45 * ms, hedges: 1},
 		{name: "all hedges go to us", eu: stalls, us: slow, from: "us", at: 45 * ms, hedges: 2},
-		{name: "eu fails", eu: down, opts: []hedge.Option{hedge.WithFailover()}, from: "us", hedges: 1},
-		{name: "eu pushes back, us does not", eu: pushed, opts: []hedge.Option{hedge.WithFailover()}, from: "us", hedges: 1},
-		{name: "us pushes back too", eu: pushed, us: pushed, opts: []hedge.Option{hedge.WithFailover()}, from: "eu",
+		{name: "eu fails", eu: down, opts: with{hedge.WithFailover()}, from: "us", hedges: 1},
+		{name: "eu pushes back, us does not", eu: pushed, opts: with{hedge.WithFailover()}, from: "us", hedges: 1},
+		{name: "us pushes back too", eu: pushed, us: pushed, opts: with{hedge.WithFailover()}, from: "eu",
 			code: codes.Unavailable, hedges: 1},
-		{name: "both fail", eu: down, us: down, opts: []hedge.Option{hedge.WithFailover()}, from: "eu",
+		{name: "both fail", eu: down, us: down, opts: with{hedge.WithFailover()}, from: "eu",
 			code: codes.Unavailable, hedges: 2},
 	} {
-		for _, d := range doors[:2] {
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				r := startRegions(t, tc.eu, tc.us, tc.opts...)
-				ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "t1")
-				var header, trailer metadata.MD
-				var from peer.Peer
-				began := time.Now()
-				reply, err := callOver(ctx, d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Id: 7, Messages: 1},
-					grpc.UseCompressor(gzip.Name), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from))
-				took := time.Since(began)
-				time.Sleep(time.Minute)
-				if got := trailer.Get("region"); took != tc.at || status.Code(err) != tc.code || len(got) != 1 ||
-					got[0] != tc.from {
-					t.Errorf("answer of %v after %v: %v, want %v's after %v: %v", got, took, err, tc.from, tc.at, tc.code)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			r := startRegions(t, tc.eu, tc.us, tc.opts...)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "t1")
+			var header, trailer metadata.MD
+			var from peer.Peer
+			began := time.Now()
+			reply, err := callOver(ctx, d, testpb.NewTestServiceClient(r.conn), &testpb.Request{Id: 7, Messages: 1},
+				grpc.UseCompressor(gzip.Name), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from))
+			took := time.Since(began)
+			time.Sleep(time.Minute)
+			if got := trailer.Get("region"); took != tc.at || status.Code(err) != tc.code || len(got) != 1 ||
+				got[0] != tc.from {
+				t.Errorf("answer of %v after %v: %v, want %v's after %v: %v", got, took, err, tc.from, tc.at, tc.code)
+			}
+			if err == nil && (header.Get("region")[0] != tc.from || from.Addr == nil || reply.GetId() != 7) {
+				t.Errorf("header %v, peer %v, reply %v, want those of %v", header, from.Addr, reply, tc.from)
+			}
+			if eu, us := r.eu.Counts(), r.us.Counts(); eu.Attempts != 1 || us.Attempts != tc.hedges || us.Hedges != tc.hedges ||
+				eu.InFlight+us.InFlight != 0 {
+				t.Errorf("attempts at eu %+v, at us %+v, want one and %d hedges, and none in flight", eu, us, tc.hedges)
+			}
+			for _, rec := range r.us.Records() {
+				if rec.Metadata.Get("tenant")[0] != "t1" || rec.Number == 0 {
+					t.Errorf("us got %v of attempt %d, want the caller's metadata and a number", rec.Metadata, rec.Number)
 				}
-				if err == nil && (header.Get("region")[0] != tc.from || from.Addr == nil || reply.GetId() != 7) {
-					t.Errorf("header %v, peer %v, reply %v, want those of %v", header, from.Addr, reply, tc.from)
-				}
-				if eu, us := r.eu.Counts(), r.us.Counts(); eu.Attempts != 1 || us.Attempts != tc.hedges || us.Hedges != tc.hedges ||
-					eu.InFlight+us.InFlight != 0 {
-					t.Errorf("attempts at eu %+v, at us %+v, want one and %d hedges, and none in flight", eu, us, tc.hedges)
-				}
-				for _, rec := range r.us.Records() {
-					if rec.Metadata.Get("tenant")[0] != "t1" || rec.Number == 0 {
-						t.Errorf("us got %v of attempt %d, want the caller's metadata and a number", rec.Metadata, rec.Number)
-					}
-				}
-				r.check(t, tc.hedges)
-			})
-		}
+			}
+			r.check(t, tc.hedges)
+		}, doors[:2]...)
 	}
 }
 
@@ -164,34 +162,31 @@ func (m *slowCopy) Unmarshal([]byte) error { return nil }
 // TestHedgeTo_CountsWhatIsSent has calls end while the request is copied for a hedge that has been
 // admitted: none is sent, and none counts.
 func TestHedgeTo_CountsWhatIsSent(t *testing.T) {
-	down := testserver.Plan{Delay: 2 * ms, Code: codes.Unavailable}
+	down := plan{Delay: 2 * ms, Code: codes.Unavailable}
 	for _, tc := range []struct {
 		name      string
-		eu        testserver.Plan
+		eu        plan
 		opts      []hedge.Option
 		gone      time.Duration // when the caller gives up
 		hedges    int64
 		failovers int64
 	}{
-		{name: "eu answers during the copy", eu: testserver.Plan{Delay: 15 * ms}, gone: time.Second},
-		{name: "eu answers after the copy", eu: testserver.Plan{Delay: 25 * ms}, gone: time.Second, hedges: 1},
-		{name: "the caller gives up a failover", eu: down, opts: []hedge.Option{hedge.WithFailover()}, gone: 5 * ms},
-		{name: "a failover", eu: down, opts: []hedge.Option{hedge.WithFailover()}, gone: time.Second, hedges: 1,
-			failovers: 1},
-		{name: "eu fails during the copy, and a second hedge is the failover", eu: testserver.Plan{Delay: 15 * ms,
-			Code: codes.Unavailable}, opts: []hedge.Option{hedge.WithFailover(), hedge.WithMaxHedges(2)}, gone: time.Second,
+		{name: "eu answers during the copy", eu: plan{Delay: 15 * ms}, gone: time.Second},
+		{name: "eu answers after the copy", eu: plan{Delay: 25 * ms}, gone: time.Second, hedges: 1},
+		{name: "the caller gives up a failover", eu: down, opts: with{hedge.WithFailover()}, gone: 5 * ms},
+		{name: "a failover", eu: down, opts: with{hedge.WithFailover()}, gone: time.Second, hedges: 1, failovers: 1},
+		{name: "eu fails during the copy, and a second hedge is the failover", eu: plan{Delay: 15 * ms,
+			Code: codes.Unavailable}, opts: with{hedge.WithFailover(), hedge.WithMaxHedges(2)}, gone: time.Second,
 			hedges: 2, failovers: 1},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			r := startRegions(t, tc.eu, testserver.Plan{Delay: 3 * ms},
-				append([]hedge.Option{hedge.WithMaxHedges(1)}, tc.opts...)...)
+			r := startRegions(t, tc.eu, plan{Delay: 3 * ms}, append(with{hedge.WithMaxHedges(1)}, tc.opts...)...)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(tc.gone, cancel)
 			r.conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, &slowCopy{time.Now()}, &testpb.Reply{})
 			time.Sleep(time.Minute)
 			if st := r.scheduler.Stats(); st.Hedges != tc.hedges || st.Hedged != min(tc.hedges, 1) ||
-				st.Failovers != tc.failovers ||
-				st.Received != r.us.Counts().Attempts || st.Received != tc.hedges {
+				st.Failovers != tc.failovers || st.Received != r.us.Counts().Attempts || st.Received != tc.hedges {
 				t.Errorf("counts %+v, and %d attempts at us, want %d hedges, %d of them failovers", st,
 					r.us.Counts().Attempts, tc.hedges, tc.failovers)
 			}
@@ -206,47 +201,43 @@ type nameless struct{ *grpc.ClientConn }
 func (nameless) Target() string { return "" }
 
 func TestHedgeTo_AChannelWithoutAName(t *testing.T) {
-	for _, d := range doors[:2] {
-		hedgetest.Run(t, string(d), func(t *testing.T) {
-			r := startRegions(t, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{}, hedge.WithMaxHedges(1))
-			conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(nameless{r.us.ClientT(t)}))...)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Messages: 1})
-			if r.us.Counts().Attempts != 1 || err != nil {
-				t.Errorf("%v after %d attempts at us, want its answer", err, r.us.Counts().Attempts)
-			}
-		})
-	}
+	eachDoor(t, "hedged", func(t *testing.T, d door) {
+		r := startRegions(t, plan{Ending: testserver.Hang}, plan{}, hedge.WithMaxHedges(1))
+		conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(nameless{r.us.ClientT(t)}))...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Messages: 1})
+		if r.us.Counts().Attempts != 1 || err != nil {
+			t.Errorf("%v after %d attempts at us, want its answer", err, r.us.Counts().Attempts)
+		}
+	}, doors[:2]...)
 }
 
 // TestHedgeTo_ADestinationThatIsDown has eu stall or fail, with two destinations of which the first
 // is closed or refuses connections.
 func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
 	for _, down := range []string{"closed", "refuses"} {
-		for name, eu := range map[string]testserver.Plan{
+		for name, eu := range map[string]plan{
 			"stalls": {Ending: testserver.Hang}, "fails": {Code: codes.Unavailable},
 		} {
-			for _, d := range doors[:2] {
-				hedgetest.Run(t, down+", eu "+name+", "+string(d), func(t *testing.T) {
-					r := startRegions(t, eu, testserver.Plan{}, hedge.WithFailover())
-					asia := testserver.StartT(t, testserver.Config{Name: "asia", InMemory: true})
-					first, second := asia.ClientT(t), r.us.ClientT(t)
-					if asia.Stop(0); down == "closed" {
-						first.Close()
-					} else {
-						first.Connect()
-					}
-					conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(first, second))...)
-					synctest.Wait()
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					reply, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: 7, Messages: 1})
-					if err != nil || reply.GetId() != 7 || r.us.Counts().Attempts != 1 {
-						t.Errorf("reply %v, %v, and %d attempts at us, want us' answer", reply, err, r.us.Counts().Attempts)
-					}
-				})
-			}
+			eachDoor(t, down+", eu "+name, func(t *testing.T, d door) {
+				r := startRegions(t, eu, plan{}, hedge.WithFailover())
+				asia := testserver.StartT(t, testserver.Config{Name: "asia", InMemory: true})
+				first, second := asia.ClientT(t), r.us.ClientT(t)
+				if asia.Stop(0); down == "closed" {
+					first.Close()
+				} else {
+					first.Connect()
+				}
+				conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(first, second))...)
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				reply, err := callOver(ctx, d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: 7, Messages: 1})
+				if err != nil || reply.GetId() != 7 || r.us.Counts().Attempts != 1 {
+					t.Errorf("reply %v, %v, and %d attempts at us, want us' answer", reply, err, r.us.Counts().Attempts)
+				}
+			}, doors[:2]...)
 		}
 	}
 }
@@ -254,31 +245,29 @@ func TestHedgeTo_ADestinationThatIsDown(t *testing.T) {
 // TestHedgeTo_AThrottledDestination has the retryThrottling of us, which gets hedges only, stop them: no
 // success of a primary could refill it. Hedges are sent again 10 s after the last one failed.
 func TestHedgeTo_AThrottledDestination(t *testing.T) {
-	for _, d := range doors[:2] {
-		hedgetest.Run(t, string(d), func(t *testing.T) {
-			const calls, fail = 100, 20 // one a second, and in the first ones us fails
-			r := startRegions(t, testserver.Plan{Delay: 50 * ms}, testserver.Plan{}, hedgetest.Throttle(10, .1))
-			us := testserver.StartT(t, testserver.Config{Name: "usa", InMemory: true,
-				Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID < fail {
-						return testserver.Plan{Code: codes.Unavailable}
-					}
-					return testserver.Plan{}
-				}})
-			conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(us.ClientT(t)))...)
-			client := testpb.NewTestServiceClient(conn)
-			for id := range uint64(calls) {
-				if _, err := callOver(t.Context(), d, client, &testpb.Request{Id: id, Messages: 1}); err != nil {
-					t.Fatal(err)
+	eachDoor(t, "hedged", func(t *testing.T, d door) {
+		const calls, fail = 100, 20 // one a second, and in the first ones us fails
+		r := startRegions(t, plan{Delay: 50 * ms}, plan{}, hedgetest.Throttle(10, .1))
+		us := testserver.StartT(t, testserver.Config{Name: "usa", InMemory: true,
+			Script: func(a testserver.Attempt) plan {
+				if a.ID < fail {
+					return plan{Code: codes.Unavailable}
 				}
-				time.Sleep(time.Second)
+				return plan{}
+			}})
+		conn := r.eu.ClientT(t, interceptor.DialOptions(r.scheduler, interceptor.HedgeTo(us.ClientT(t)))...)
+		client := testpb.NewTestServiceClient(conn)
+		for id := range uint64(calls) {
+			if _, err := callOver(t.Context(), d, client, &testpb.Request{Id: id, Messages: 1}); err != nil {
+				t.Fatal(err)
 			}
-			if got := r.scheduler.Stats(); got.Throttled < fail/2 || got.HedgeWins < calls-fail-10 {
-				t.Errorf("%d throttled, %d won, want hedges to stop while us fails, and to win 10 s later", got.Throttled,
-					got.HedgeWins)
-			}
-		})
-	}
+			time.Sleep(time.Second)
+		}
+		if got := r.scheduler.Stats(); got.Throttled < fail/2 || got.HedgeWins < calls-fail-10 {
+			t.Errorf("%d throttled, %d won, want hedges to stop while us fails, and to win 10 s later", got.Throttled,
+				got.HedgeWins)
+		}
+	}, doors[:2]...)
 }
 
 // TestHedgeTo_LimitsOfADestination has hedges to us meet a limit there. The limit is us', and eu's stays
@@ -290,46 +279,44 @@ func TestHedgeTo_LimitsOfADestination(t *testing.T) {
 		held func(stats.Counts) int64
 		row  func(stats.Method) bool // the row has a limit
 	}{
-		{name: "quota", us: testserver.Config{Script: testserver.ByNumber(testserver.Plan{},
-			testserver.Plan{Code: codes.ResourceExhausted}, testserver.Plan{Code: codes.ResourceExhausted})},
+		{name: "quota", us: testserver.Config{Script: testserver.ByNumber(plan{},
+			plan{Code: codes.ResourceExhausted}, plan{Code: codes.ResourceExhausted})},
 			held: func(c stats.Counts) int64 { return c.Guarded },
 			row:  func(m stats.Method) bool { return m.Guard.Share < 1 }},
 		{name: "resets", us: testserver.Config{Limit: &testserver.Limit{Resets: 20, Per: time.Minute,
-			Close: testserver.CloseCalm}, Script: testserver.ByNumber(testserver.Plan{}, testserver.Plan{Delay: 100 * ms})},
+			Close: testserver.CloseCalm}, Script: testserver.ByNumber(plan{}, plan{Delay: 100 * ms})},
 			held: func(c stats.Counts) int64 { return c.ResetsSpent },
 			row:  func(m stats.Method) bool { return m.Resets.Learned > 0 }},
 	} {
-		for _, d := range doors[:2] {
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100))
-				tc.us.Name, tc.us.InMemory = "us", true
-				us := testserver.StartT(t, tc.us)
-				eu := testserver.StartT(t, testserver.Config{Name: "eu", InMemory: true,
-					Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 50 * ms} }})
-				conn := eu.ClientT(t, interceptor.DialOptions(s, interceptor.HedgeTo(us.ClientT(t)))...)
-				conn.Connect()
-				synctest.Wait()
-				var calls sync.WaitGroup
-				for id := range uint64(300) {
-					calls.Go(func() {
-						_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: id, Messages: 1})
-						if err != nil {
-							t.Errorf("call %d: %v", id, err)
-						}
-					})
-					time.Sleep(20 * ms)
-				}
-				calls.Wait()
-				if st := s.Stats(); st.Hedges < 2 || st.Hedges > 200 || tc.held(st) < 100 {
-					t.Errorf("%d hedges, and %d held back, want 2 to 200, and at least 100", st.Hedges, tc.held(st))
-				}
-				for _, m := range s.Methods() {
-					if limited := tc.row(m); limited != (m.Target == us.Target()) {
-						t.Errorf("the row of %s has a limit: %t; %+v, %+v", m.Target, limited, m.Guard, m.Resets)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100))
+			tc.us.Name, tc.us.InMemory = "us", true
+			us := testserver.StartT(t, tc.us)
+			eu := testserver.StartT(t, testserver.Config{Name: "eu", InMemory: true,
+				Script: func(testserver.Attempt) plan { return plan{Delay: 50 * ms} }})
+			conn := eu.ClientT(t, interceptor.DialOptions(s, interceptor.HedgeTo(us.ClientT(t)))...)
+			conn.Connect()
+			synctest.Wait()
+			var calls sync.WaitGroup
+			for id := range uint64(300) {
+				calls.Go(func() {
+					_, err := callOver(t.Context(), d, testpb.NewTestServiceClient(conn), &testpb.Request{Id: id, Messages: 1})
+					if err != nil {
+						t.Errorf("call %d: %v", id, err)
 					}
+				})
+				time.Sleep(20 * ms)
+			}
+			calls.Wait()
+			if st := s.Stats(); st.Hedges < 2 || st.Hedges > 200 || tc.held(st) < 100 {
+				t.Errorf("%d hedges, and %d held back, want 2 to 200, and at least 100", st.Hedges, tc.held(st))
+			}
+			for _, m := range s.Methods() {
+				if limited := tc.row(m); limited != (m.Target == us.Target()) {
+					t.Errorf("the row of %s has a limit: %t; %+v, %+v", m.Target, limited, m.Guard, m.Resets)
 				}
-			})
-		}
+			}
+		}, doors[:2]...)
 	}
 }
 
@@ -366,14 +353,14 @@ func TestHedgeTo_WithRetries(t *testing.T) {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			line := fmt.Sprintf("%-28s", tc.name)
 			for _, us := range []codes.Code{codes.OK, codes.Unavailable} {
-				opts := []hedge.Option{hedge.WithBudgetPercent(budget)}
+				opts := with{hedge.WithBudgetPercent(budget)}
 				if tc.failover {
 					opts = append(opts, hedge.WithFailover())
 				}
 				s := hedgetest.Fixed(t, time.Second, opts...)
 				start := func(code codes.Code) *testserver.Cluster {
 					return testserver.StartT(t, testserver.Config{Name: "region", InMemory: true,
-						Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Code: code} }})
+						Script: func(testserver.Attempt) plan { return plan{Code: code} }})
 				}
 				eu, us := start(codes.Unavailable), start(us)
 				var inside []grpc.DialOption

@@ -43,7 +43,7 @@ func TestRule02_Matrix(t *testing.T) {
 					}
 					sc := scene{
 						name:  fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads),
-						opts:  []hedge.Option{hedge.WithMaxHedges(1)},
+						opts:  with{hedge.WithMaxHedges(1)},
 						steps: []step{fails(primaryAt, primary), fails(hedgeAt-10*ms, hedged)},
 						sent:  times(0, 10), at: late, code: primary,
 					}
@@ -78,13 +78,13 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		{name: "IDEMPOTENT", method: testpb.TestService_UnaryIdempotent_FullMethodName},
 		{name: "NO_SIDE_EFFECTS", method: testpb.TestService_UnaryNoSideEffects_FullMethodName, want: codes.NotFound},
 		{name: "no descriptor", method: "/test.Service/Method"},
-		{name: "WithMethods", method: "/test.Service/Method", opts: []hedge.Option{hedge.WithMethods("/test.Service/*")}},
+		{name: "WithMethods", method: "/test.Service/Method", opts: with{hedge.WithMethods("/test.Service/*")}},
 		{name: "WithReadOnlyMethods", method: "/test.Service/Method",
-			opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")}, want: codes.NotFound},
-		{name: "a hedgingPolicy", method: "/test.Service/Method", opts: []hedge.Option{hedge.WithServiceConfig(policy)},
+			opts: with{hedge.WithReadOnlyMethods("/test.Service/*")}, want: codes.NotFound},
+		{name: "a hedgingPolicy", method: "/test.Service/Method", opts: with{hedge.WithServiceConfig(policy)},
 			want: codes.NotFound},
 		{name: "NOT_FOUND named non-fatal", method: testpb.TestService_UnaryNoSideEffects_FullMethodName,
-			opts: []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}},
+			opts: with{hedge.WithNonFatalCodes(codes.NotFound)}},
 	} {
 		sc := scene{name: tc.name, opts: append(tc.opts, hedge.WithMaxHedges(1)), method: tc.method, doors: doors[:1],
 			steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, sent: times(0, 10), at: 50 * ms, code: tc.want}
@@ -97,7 +97,7 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 
 func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	only := func(nonFatal ...codes.Code) []hedge.Option {
-		return []hedge.Option{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(nonFatal...)}
+		return with{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(nonFatal...)}
 	}
 	reads := hedge.WithReadOnlyMethods("/test.Service/Method")
 	scenes := []scene{
@@ -121,11 +121,6 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	playScenes(t, scenes)
 }
 
-func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
-	playScenes(t, []scene{{name: "once", steps: []step{fails(9*ms, codes.Unavailable), {}}, sent: times(0), at: 9 * ms,
-		code: codes.Unavailable}})
-}
-
 func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 	var scenes []scene
 	for _, sc := range []scene{
@@ -134,7 +129,7 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 			code: codes.Unavailable},
 		{name: "hedge failed, primary silent", steps: []step{silent(), fails(ms, codes.Unavailable)}},
 	} {
-		sc.opts, sc.sent, sc.at = []hedge.Option{hedge.WithMaxHedges(1)}, times(0, 10), 30*ms
+		sc.opts, sc.sent, sc.at = with{hedge.WithMaxHedges(1)}, times(0, 10), 30*ms
 		cancelled, late := sc, sc
 		cancelled.name, cancelled.cancel, cancelled.code = sc.name+", cancelled", 30*ms, max(sc.code, codes.Canceled)
 		late.name, late.deadline, late.code = sc.name+", deadline", 30*ms, max(sc.code, codes.DeadlineExceeded)
@@ -148,7 +143,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	panics := func(after time.Duration) step { return step{after: after, panics: value} }
 	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(value) }})
 	playScenes(t, []scene{
-		{name: "while it is considered", opts: []hedge.Option{hedge.WithBudgetPercent(1), trace},
+		{name: "while it is considered", opts: with{hedge.WithBudgetPercent(1), trace},
 			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: value},
 		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms,
 			sent: times(0, 10), panics: value},
@@ -164,7 +159,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 // TestRule04_AHedgeThatIgnoresItsContextDelaysNothing has an interceptor inside that ignores the
 // hedge's context.
 func TestRule04_AHedgeThatIgnoresItsContextDelaysNothing(t *testing.T) {
-	deaf, one := step{after: time.Second, deaf: true}, []hedge.Option{hedge.WithMaxHedges(1)}
+	deaf, one := step{after: time.Second, deaf: true}, with{hedge.WithMaxHedges(1)}
 	playScenes(t, []scene{
 		{name: "the caller's deadline passes", opts: one, steps: []step{fails(15*ms, codes.Unavailable), deaf},
 			deadline: 30 * ms, sent: times(0, 10), at: 30 * ms, code: codes.Unavailable},
@@ -173,7 +168,7 @@ func TestRule04_AHedgeThatIgnoresItsContextDelaysNothing(t *testing.T) {
 }
 
 func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
-	deaf, one := step{after: 50 * ms, deaf: true, panics: "too late"}, []hedge.Option{hedge.WithMaxHedges(1)}
+	deaf, one := step{after: 50 * ms, deaf: true, panics: "too late"}, with{hedge.WithMaxHedges(1)}
 	playScenes(t, []scene{
 		{name: "a hedge", opts: one, steps: []step{answers(20 * ms), deaf}, sent: times(0, 10), at: 20 * ms},
 		{name: "the primary, for which the call waits", opts: one, steps: []step{deaf, answers(ms)}, sent: times(0, 10),
@@ -216,7 +211,7 @@ func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 		{name: "the last counts", call: []grpc.CallOption{hedge.Off(), hedge.After(5 * ms)}, sent: times(0, 5, 10, 15, 20)},
 	}
 	for i := range scenes {
-		scenes[i].opts, scenes[i].at = []hedge.Option{hedge.WithMaxHedges(4)}, 100*ms
+		scenes[i].opts, scenes[i].at = with{hedge.WithMaxHedges(4)}, 100*ms
 		scenes[i].steps = []step{answers(100 * ms), silent(), silent(), silent(), silent()}
 	}
 	playScenes(t, scenes)
@@ -230,10 +225,10 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 	fixed := hedge.WithTrigger(hedge.Fixed(longest))
 	policy := hedging(strings.Replace(four, "0.01s", "315576000000s", 1))
 	scenes := []scene{
-		{name: "Fixed", opts: []hedge.Option{fixed}},
-		{name: "Fixed, a third", opts: []hedge.Option{hedge.WithTrigger(hedge.Fixed(longest/3 + 1))}},
+		{name: "Fixed", opts: with{fixed}},
+		{name: "Fixed, a third", opts: with{hedge.WithTrigger(hedge.Fixed(longest/3 + 1))}},
 		{name: "After", call: []grpc.CallOption{hedge.After(longest)}},
-		{name: "WithWarmup", opts: []hedge.Option{hedge.WithWarmup(10, longest)}},
+		{name: "WithWarmup", opts: with{hedge.WithWarmup(10, longest)}},
 		{name: "a hedgingPolicy", config: policy},
 	}
 	for i := range scenes {
@@ -242,7 +237,7 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 	playScenes(t, append(scenes,
 		scene{name: "a failure", config: policy, steps: []step{fails(10*ms, codes.Unavailable), answers(ms)},
 			sent: times(0, 10), at: 11 * ms, winner: 1},
-		scene{name: "a rejected answer", opts: []hedge.Option{fixed, goodBut(0)}, doors: doors[:2],
+		scene{name: "a rejected answer", opts: with{fixed, goodBut(0)}, doors: doors[:2],
 			steps: []step{answers(10 * ms), answers(ms)}, sent: times(0, 10), at: 11 * ms, winner: 1}))
 }
 

@@ -12,13 +12,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -38,18 +36,17 @@ func TestRule03_ACutConnectionFailsOver(t *testing.T) {
 	cut := func(text string) step { return step{after: ms, code: codes.Unavailable, text: text} }
 	calm := []step{cut(calmCut), answers(ms)}
 	ofGet := func(option hedge.Option) []hedge.Option {
-		return []hedge.Option{hedge.WithMethodOptions("/a/Get", option)}
+		return with{hedge.WithMethodOptions("/a/Get", option)}
 	}
 	const quiet = "no hedges were sent"
 	over := []scene{
 		{name: "the server says so", steps: calm, winner: 1},
 		{name: "the server gives no reason", steps: []step{cut(silentCut), answers(ms)}, winner: 1},
 		{name: "the second answer is rejected", steps: calm, doors: doors[:2], // headers are not judged
-			opts: []hedge.Option{goodBut(1), hedge.WithMaxHedges(1)}, winner: 1, rejected: true},
+			opts: with{goodBut(1), hedge.WithMaxHedges(1)}, winner: 1, rejected: true},
 		{name: "another method", steps: calm, method: "/a/GetOther", winner: 1},
-		{name: "with a limit of resets", steps: calm,
-			opts: []hedge.Option{hedge.WithHedgeLimit(40, time.Minute)}, winner: 1},
-		{name: "the budget is spent", steps: calm, opts: []hedge.Option{hedge.WithBudgetPercent(1)}, winner: 1},
+		{name: "with a limit of resets", steps: calm, opts: with{hedge.WithHedgeLimit(40, time.Minute)}, winner: 1},
+		{name: "the budget is spent", steps: calm, opts: with{hedge.WithBudgetPercent(1)}, winner: 1},
 	}
 	for i := range over {
 		over[i].sent, over[i].at = times(0, 1), 2*ms
@@ -80,7 +77,7 @@ func TestRule03_ACutConnectionFailsOver(t *testing.T) {
 	}
 	for _, sc := range append(over, once...) {
 		eachDoor(t, sc.name, func(t *testing.T, d door) {
-			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+			s := hedgetest.New(t, append(with{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)),
 				hedge.WithBudgetPercent(100)}, sc.opts...)...)
 			for i := 0; i < 20 && sc.name != quiet; i++ {
 				slow := &stub{steps: []step{answers(20 * ms), answers(5 * ms), silent()}, method: "/a/GetSlow"}
@@ -161,35 +158,33 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently},
 			hedge.WithHedgeLimit(400, time.Minute)},
 	}) {
-		for _, d := range doors[:2] {
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
-					Latency: testserver.DistributionT(t, "straggler"), Limit: &tc.limit})
-				s := hedgetest.All(t, tc.set)
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithConnectParams(grpc.ConnectParams{
-					Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}})))
-				hedgetest.P99(t, calls, callers, func(id int) error {
-					reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(id + 1), Messages: 3})
-					// Not hedged is a stream that has begun, and a call of the warm-up.
-					if err != nil && tc.set == nil && (reply != nil || id < 100) {
-						err = nil
-					}
-					time.Sleep(20 * ms)
-					return err
-				})
-				time.Sleep(time.Minute)
-				most := int64(2)
-				conns := cluster.ConnCounts()
-				if tc.limit.Resets == graceful {
-					most += conns.Resets / graceful
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
+				Latency: testserver.DistributionT(t, "straggler"), Limit: &tc.limit})
+			s := hedgetest.All(t, tc.set)
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}})))
+			hedgetest.P99(t, calls, callers, func(id int) error {
+				reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(id + 1), Messages: 3})
+				// Not hedged is a stream that has begun, and a call of the warm-up.
+				if err != nil && tc.set == nil && (reply != nil || id < 100) {
+					err = nil
 				}
-				if ended := conns.Cuts + conns.GoAways; conns.Connections > most || (ended > 0) != (tc.set == nil) ||
-					s.Stats().HedgeWins < 10 {
-					t.Errorf("%+v, want at most %d connections, and the server to end some: %t; %+v", conns, most,
-						tc.set == nil, s.Stats())
-				}
+				time.Sleep(20 * ms)
+				return err
 			})
-		}
+			time.Sleep(time.Minute)
+			most := int64(2)
+			conns := cluster.ConnCounts()
+			if tc.limit.Resets == graceful {
+				most += conns.Resets / graceful
+			}
+			if ended := conns.Cuts + conns.GoAways; conns.Connections > most || (ended > 0) != (tc.set == nil) ||
+				s.Stats().HedgeWins < 10 {
+				t.Errorf("%+v, want at most %d connections, and the server to end some: %t; %+v", conns, most,
+					tc.set == nil, s.Stats())
+			}
+		}, doors[:2]...)
 	}
 }
 
@@ -244,7 +239,7 @@ func TestGuard_AMessageBeyondALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-			testserver.Plan{Delay: 50 * ms}, testserver.Plan{PayloadBytes: 2000})})
+			plan{Delay: 50 * ms}, plan{PayloadBytes: 2000})})
 		client := testpb.NewTestServiceClient(cluster.ClientT(t, append(hedgetest.Interceptors(s),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000)))...))
 		for id := range uint64(20) {
@@ -260,46 +255,4 @@ func TestGuard_AMessageBeyondALimit(t *testing.T) {
 			t.Errorf("%d hedges, and the guard leaves %v of them: %s", m.Hedges, m.Guard.Share, m.Guard.Reason)
 		}
 	})
-}
-
-// TestResets_OnlyHedgesThatServersServe makes 40 slow calls, with a limit of 10 hedges an hour. A
-// hedge that was turned away is not reset, and a hedge that the budget does not pay for is not sent:
-// neither spends any of the limit.
-func TestResets_OnlyHedgesThatServersServe(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		away    bool // servers turn hedges away
-		percent float64
-		spent   bool
-	}{
-		{name: "turned away", away: true, percent: 400},
-		{name: "served", percent: 400, spent: true},
-		{name: "not paid", percent: 1},
-	} {
-		for _, d := range doors[:2] {
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-					Script: func(a testserver.Attempt) testserver.Plan {
-						if a.Number > 0 && tc.away {
-							return testserver.Plan{Code: codes.ResourceExhausted,
-								Trailer: metadata.Pairs(rpc.PushbackTrailer, "0")}
-						}
-						return testserver.Plan{Delay: 100 * ms}
-					}})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithHedgeLimit(10, time.Hour), hedge.WithGuard(false),
-					hedge.WithBudgetPercent(tc.percent))
-				client := testpb.NewTestServiceClient(dial(t, cluster, s))
-				for range 40 {
-					if _, err := callOver(t.Context(), d, client, &testpb.Request{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				synctest.Wait()
-				if got := s.Stats(); got.ResetsSpent > 0 != tc.spent || tc.away && got.TurnedAway < 40 {
-					t.Errorf("%d hedges, %d of them turned away, %d held back by the limit, want some held back: %t",
-						got.Hedges, got.TurnedAway, got.ResetsSpent, tc.spent)
-				}
-			})
-		}
-	}
 }

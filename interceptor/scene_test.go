@@ -24,6 +24,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
@@ -33,6 +34,11 @@ import (
 const (
 	ms    = time.Millisecond
 	never = time.Hour
+)
+
+type (
+	with = []hedge.Option
+	plan = testserver.Plan
 )
 
 // door is a way to make a call: a unary one, or a stream that has its answer as its only message.
@@ -46,10 +52,13 @@ const (
 
 var doors = []door{unary, streaming, headersFirst}
 
-// eachDoor runs a test in virtual time for each door.
-func eachDoor(t *testing.T, name string, test func(t *testing.T, d door)) {
+// eachDoor runs a test in virtual time for each of some doors, or of all.
+func eachDoor(t *testing.T, name string, test func(t *testing.T, d door), some ...door) {
 	t.Helper()
-	for _, d := range doors {
+	if some == nil {
+		some = doors
+	}
+	for _, d := range some {
 		hedgetest.Run(t, name+", "+string(d), func(t *testing.T) { test(t, d) })
 	}
 }
@@ -87,18 +96,13 @@ func times(all ...int) (t []time.Duration) {
 // playScenes plays each scene by its doors.
 func playScenes(t *testing.T, scenes []scene) {
 	for _, sc := range scenes {
-		if sc.doors == nil {
-			sc.doors = doors
-		}
-		for _, d := range sc.doors {
-			hedgetest.Run(t, sc.name+", "+string(d), func(t *testing.T) {
-				scheduler := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithGuard(false)}, sc.opts...)...)
-				if sc.config != "" {
-					scheduler = hedgetest.New(t, hedge.WithServiceConfig(sc.config))
-				}
-				sc.play(t, d, scheduler)
-			})
-		}
+		eachDoor(t, sc.name, func(t *testing.T, d door) {
+			scheduler := hedgetest.Fixed(t, 10*ms, append(with{hedge.WithGuard(false)}, sc.opts...)...)
+			if sc.config != "" {
+				scheduler = hedgetest.New(t, hedge.WithServiceConfig(sc.config))
+			}
+			sc.play(t, d, scheduler)
+		}, sc.doors...)
 	}
 }
 

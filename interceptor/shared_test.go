@@ -60,11 +60,11 @@ func TestRule06_AnAttemptsOptionsAreItsOwn(t *testing.T) {
 		"one option": {ofTenant{name: "blue"}}, "many": many, "a header": {ofTenant{name: "blue"}, grpc.Header(&header)},
 	} {
 		eachDoor(t, name, func(t *testing.T, d door) {
-			script := func(a testserver.Attempt) testserver.Plan {
+			script := func(a testserver.Attempt) plan {
 				if a.Number < 2 {
-					return testserver.Plan{Delay: never}
+					return plan{Delay: never}
 				}
-				return testserver.Plan{}
+				return plan{}
 			}
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script})
 			client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, ms), filtering()...))
@@ -98,8 +98,7 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 		form   func(header *metadata.MD) grpc.CallOption
 		hedged bool
 	}{
-		{name: "pointer",
-			form: func(h *metadata.MD) grpc.CallOption { return &grpc.HeaderCallOption{HeaderAddr: h} }},
+		{name: "pointer", form: func(h *metadata.MD) grpc.CallOption { return &grpc.HeaderCallOption{HeaderAddr: h} }},
 		{name: "embedded header",
 			form: func(h *metadata.MD) grpc.CallOption { return headerInside{grpc.HeaderCallOption{HeaderAddr: h}} }},
 		{name: "pointer to embedded header",
@@ -108,10 +107,10 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 		{name: "deep", form: func(h *metadata.MD) grpc.CallOption { return deepInside{optionInside{grpc.Header(h)}} }},
 		{name: "none", form: func(*metadata.MD) grpc.CallOption { return &emptyInside{} }, hedged: true},
 	} {
-		for _, opts := range [][]hedge.Option{nil, {hedge.WithDryRun(true)}} {
+		for _, opts := range []with{nil, {hedge.WithDryRun(true)}} {
 			eachDoor(t, fmt.Sprint(tc.name, len(opts)), func(t *testing.T, d door) {
-				script := func(a testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: 15 * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+				script := func(a testserver.Attempt) plan {
+					return plan{Delay: 15 * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
 				}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script})
 				s := hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1))...)
@@ -188,17 +187,17 @@ func (p *pooled) use() {
 // call that has returned: losers begin with the winner's end, or end before, with, and after it, and
 // an interceptor inside reads a loser's context later.
 func TestRule01_TheCallersContext(t *testing.T) {
-	notFound := testserver.Plan{Delay: 15 * ms, Code: codes.NotFound}
+	notFound := plan{Delay: 15 * ms, Code: codes.NotFound}
 	for _, tc := range []struct {
 		name  string
-		plans []testserver.Plan
+		plans []plan
 	}{
-		{name: "the primary wins", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: never}}},
-		{name: "a hedge begins with its end", plans: []testserver.Plan{{Delay: 10 * ms}, {Delay: never}}},
-		{name: "a hedge wins", plans: []testserver.Plan{{Delay: never}, {Delay: 5 * ms}}},
-		{name: "both at once", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms}}},
-		{name: "the hedge fails with it", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: 5 * ms, Code: codes.Internal}}},
-		{name: "both fail", plans: []testserver.Plan{notFound, notFound}},
+		{name: "the primary wins", plans: []plan{{Delay: 15 * ms}, {Delay: never}}},
+		{name: "a hedge begins with its end", plans: []plan{{Delay: 10 * ms}, {Delay: never}}},
+		{name: "a hedge wins", plans: []plan{{Delay: never}, {Delay: 5 * ms}}},
+		{name: "both at once", plans: []plan{{Delay: 15 * ms}, {Delay: 5 * ms}}},
+		{name: "the hedge fails with it", plans: []plan{{Delay: 15 * ms}, {Delay: 5 * ms, Code: codes.Internal}}},
+		{name: "both fail", plans: []plan{notFound, notFound}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			var over atomic.Bool
@@ -247,10 +246,10 @@ func (r reporter) HandleRPC(ctx context.Context, e grpcstats.RPCStats)          
 func TestRule05_LosersKeepTheirValues(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		plans []testserver.Plan
+		plans []plan
 	}{
-		{name: "the primary loses", plans: []testserver.Plan{{Delay: never}, {Delay: 5 * ms}}},
-		{name: "the hedge loses", plans: []testserver.Plan{{Delay: 15 * ms}, {Delay: never}}},
+		{name: "the primary loses", plans: []plan{{Delay: never}, {Delay: 5 * ms}}},
+		{name: "the hedge loses", plans: []plan{{Delay: 15 * ms}, {Delay: never}}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			type key struct{}
@@ -286,7 +285,7 @@ func TestRule12_InstalledTwice(t *testing.T) {
 		for i := range got {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: testserver.ByNumber(testserver.Plan{Delay: 50 * ms}, testserver.Plan{})})
+				Script: testserver.ByNumber(plan{Delay: 50 * ms}, plan{})})
 			another := testserver.StartT(t, testserver.Config{InMemory: true, Name: "another"})
 			other := testpb.NewTestServiceClient(dial(t, another, s))
 			inside := below(func(ctx context.Context, _ []grpc.CallOption) error {

@@ -53,7 +53,7 @@ func traceTo(tell func(function string, ctx context.Context, line string)) *hedg
 
 // TestTrace_WhatHappened makes one call for each scenario, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
-	never := []hedge.Option{hedgetest.Throttle(1, 0.001)}
+	never := with{hedgetest.Throttle(1, 0.001)}
 	type story struct {
 		name    string
 		steps   []step
@@ -102,8 +102,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
-		{name: "the budget is empty", steps: []step{answers(14 * ms)},
-			options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
+		{name: "the budget is empty", steps: []step{answers(14 * ms)}, options: with{hedge.WithBudgetPercent(0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
 				st := &stub{steps: []step{answers(40 * ms), answers(ms)}}
 				_ = st.callBy(unary, t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
@@ -115,7 +114,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 		stats.DryRun: hedge.WithDryRun(true), stats.NoHedgesConfigured: hedge.WithMaxHedges(0),
 		stats.Warmup: hedge.WithWarmup(20, 0)} {
 		stories = append(stories, story{name: string(reason), steps: []step{answers(40 * ms)},
-			options: []hedge.Option{option}, outcome: stats.Outcome{Attempts: 1, Reason: reason}})
+			options: with{option}, outcome: stats.Outcome{Attempts: 1, Reason: reason}})
 	}
 	for _, tc := range stories {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
@@ -123,7 +122,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 			var made *hedge.Scheduler
 			trace := w.trace()
 			trace.Made = func(s *hedge.Scheduler) { made = s }
-			s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(trace)}, tc.options...)...)
+			s := hedgetest.Fixed(t, 10*ms, append(with{hedge.WithTrace(trace)}, tc.options...)...)
 			if made != s {
 				t.Error("Made was not called with the scheduler")
 			}

@@ -94,9 +94,8 @@ func below(look func(context.Context, []grpc.CallOption) error) []grpc.DialOptio
 // as with plain gRPC. A call that fails before there is a stream fills none. An option of another
 // library goes to all attempts unchanged.
 func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
-	type plans = []testserver.Plan
-	late, slow, quick := testserver.Plan{Delay: 15 * ms}, testserver.Plan{Delay: time.Hour, HeaderAtOnce: true},
-		testserver.Plan{}
+	type plans = []plan
+	late, slow, quick := plan{Delay: 15 * ms}, plan{Delay: time.Hour, HeaderAtOnce: true}, plan{}
 	for _, tc := range []struct {
 		name     string
 		delay    time.Duration // 0: plain gRPC
@@ -117,69 +116,67 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		{name: "a rejected message, and none is better", delay: time.Hour, plans: plans{quick, quick},
 			rejected: []int64{0, 1}},
 	} {
-		for _, d := range doors[:2] {
-			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
-					Script: func(a testserver.Attempt) testserver.Plan {
-						p := tc.plans[a.Number]
-						p.Header = metadata.Pairs("attempt", fmt.Sprint(a.Number))
-						p.Trailer = p.Header
-						return p
-					}})
-				s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), goodBut(tc.rejected...))
-				own := custom{memory: new(int)}
-				look := func(ctx context.Context, opts []grpc.CallOption) error {
-					if !own.isPassed(opts) {
-						t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
-					}
-					return nil
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,
+				Script: func(a testserver.Attempt) plan {
+					p := tc.plans[a.Number]
+					p.Header = metadata.Pairs("attempt", fmt.Sprint(a.Number))
+					p.Trailer = p.Header
+					return p
+				}})
+			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), goodBut(tc.rejected...))
+			own := custom{memory: new(int)}
+			look := func(ctx context.Context, opts []grpc.CallOption) error {
+				if !own.isPassed(opts) {
+					t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
 				}
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(look)...))
-				one, options := variables("one")
-				two, more := variables("two")
-				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
-				var order []string
-				if options = append(append(options, more...), own, grpc.UseCompressor("identity"),
-					grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
-					grpc.OnFinish(func(error) { order = append(order, "second") })); tc.winner < 0 {
-					options = append(options, grpc.CallContentSubtype("unknown"))
-				}
-				var err error
-				if d == unary {
-					_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
-				} else {
-					var st grpc.ServerStreamingClient[testpb.Reply]
-					for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
-						var reply *testpb.Reply
-						if reply, err = st.Recv(); err == nil &&
-							(int(reply.Attempt) != tc.winner || first(one.trailer) != before[0][1] || len(order) > 0) {
-							t.Errorf("%v, trailer %v and OnFinish %v before the end of the stream", reply, one.trailer, order)
-						}
-					}
-					if err == io.EOF {
-						header, _ := st.Header()
-						p, _ := peer.FromContext(st.Context())
-						if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) ||
-							p.Addr.String() != one.peer.Addr.String() {
-							t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
-						}
-						err = nil
+				return nil
+			}
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, below(look)...))
+			one, options := variables("one")
+			two, more := variables("two")
+			want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
+			var order []string
+			if options = append(append(options, more...), own, grpc.UseCompressor("identity"),
+				grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
+				grpc.OnFinish(func(error) { order = append(order, "second") })); tc.winner < 0 {
+				options = append(options, grpc.CallContentSubtype("unknown"))
+			}
+			var err error
+			if d == unary {
+				_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
+			} else {
+				var st grpc.ServerStreamingClient[testpb.Reply]
+				for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
+					var reply *testpb.Reply
+					if reply, err = st.Recv(); err == nil &&
+						(int(reply.Attempt) != tc.winner || first(one.trailer) != before[0][1] || len(order) > 0) {
+						t.Errorf("%v, trailer %v and OnFinish %v before the end of the stream", reply, one.trailer, order)
 					}
 				}
-				synctest.Wait()
-				if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
-					r := cluster.RecordsOf(1)[tc.winner]
-					want[0] = [3]string{number, number, cluster.Address(r.Backend)}
-					want[1] = want[0]
-					if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
-						t.Errorf("OnFinish: %q", order)
+				if err == io.EOF {
+					header, _ := st.Header()
+					p, _ := peer.FromContext(st.Context())
+					if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) ||
+						p.Addr.String() != one.peer.Addr.String() {
+						t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
 					}
+					err = nil
 				}
-				if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
-					t.Errorf("%v\n got %q\nwant %q", err, got, want)
+			}
+			synctest.Wait()
+			if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
+				r := cluster.RecordsOf(1)[tc.winner]
+				want[0] = [3]string{number, number, cluster.Address(r.Backend)}
+				want[1] = want[0]
+				if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
+					t.Errorf("OnFinish: %q", order)
 				}
-			})
-		}
+			}
+			if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
+				t.Errorf("%v\n got %q\nwant %q", err, got, want)
+			}
+		}, doors[:2]...)
 	}
 }
 
@@ -193,8 +190,8 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 	}{{"plain", 0, false}, {"no hedge", time.Hour, false}, {"a hedge", 10 * ms, false}, {"a dry run", 10 * ms, true}} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
+				Script: func(a testserver.Attempt) plan {
+					return plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
 				}})
 			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithDryRun(tc.dry))
 			conn := dial(t, cluster, s)
@@ -287,11 +284,11 @@ func (copying) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 func TestRule05_CallsOfAWinningHedgeAreUnmarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-			Script: func(a testserver.Attempt) testserver.Plan {
+			Script: func(a testserver.Attempt) plan {
 				if a.ID == 1 && a.Number == 0 {
-					return testserver.Plan{Ending: testserver.Hang}
+					return plan{Ending: testserver.Hang}
 				}
-				return testserver.Plan{}
+				return plan{}
 			}})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		conn := dial(t, cluster, s, grpc.WithStatsHandler(copying{}))
