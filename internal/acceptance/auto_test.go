@@ -27,7 +27,7 @@ const (
 )
 
 func auto(budgetPercent float64, hedges int) []hedge.Option {
-	return []hedge.Option{
+	return with{
 		hedge.WithTrigger(hedge.Auto()), hedge.WithBudgetPercent(budgetPercent), hedge.WithMaxHedges(hedges),
 	}
 }
@@ -127,8 +127,7 @@ func courses(t *testing.T) []course {
 				}
 				return time.Duration(d * float64(ms))
 			}
-		}, client: open(500, calls), budget: 10,
-			bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
+		}, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
 
 		// More calls take 30 ms than the budget pays for, and 1% stall. A tenth of the calls, and of the
 		// stalled calls, is not drawn.
@@ -183,29 +182,6 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestChoice_ReportsWhatIsInForce compares the predictions for a distribution with the measurements.
-func TestChoice_ReportsWhatIsInForce(t *testing.T) {
-	longtest.Simulation(t)
-	ended, rows := simulation.Client{
-		Latency: simulation.Drawing(straggler(t), 1), Calls: calls, Concurrency: 20, Seed: 1, Options: auto(10, 2),
-	}.Run(t)
-	c, tail, load := rows[0].Choice, ended.Tail(0.99), ended.Load()
-	for what, holds := range map[string]bool{
-		"delay":     c.Delay == rows[0].Delay && within(c.Delay, 10*ms, 0.2),
-		"sent":      c.Probability >= 0.9 && c.Probability <= 1,
-		"hedges":    c.MaxHedges == 1 || c.MaxHedges == 2,
-		"predicted": within(c.PredictedTail, tail, 0.05),
-		"measured":  within(rows[0].Recent.P99, tail, 0.3), // of 30 s,
-		"unhedged":  within(c.UnhedgedTail, 64*ms, 0.4),    // of a few dozen calls that were not cut short
-		"load":      math.Abs(c.PredictedLoad-load) < 0.01,
-		"saved":     c.Saved > 0.3 && c.Kept > 0.9,
-	} {
-		if !holds {
-			t.Errorf("%s: p99 was %v and the load %.3f; %+v", what, tail, load, c)
-		}
-	}
-}
-
 // TestMethods_ReportsWhatIsInForce covers settings that replace the trigger Auto, and values that
 // JSON cannot show.
 func TestMethods_ReportsWhatIsInForce(t *testing.T) {
@@ -223,10 +199,10 @@ func TestMethods_ReportsWhatIsInForce(t *testing.T) {
 		{hedge.WithServiceConfig(config), 500 * ms, false},
 	} {
 		_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 2000, Concurrency: 10,
-			Seed: 1, Options: []hedge.Option{tc.option}}.Run(t)
+			Seed: 1, Options: with{tc.option}}.Run(t)
 		_, err := json.Marshal(rows)
 		if row := rows[0]; !within(row.Delay, tc.delay, 0.3) || (row.Choice != stats.Choice{}) != tc.choice ||
-			row.Gain != nil || err != nil {
+			tc.choice && row.Choice.Delay != row.Delay || row.Gain != nil || err != nil {
 			t.Errorf("%v: %+v, want the delay %v, and a choice: %t", err, row, tc.delay, tc.choice)
 		}
 	}
@@ -246,12 +222,11 @@ func TestDryRun_ForecastsP99(t *testing.T) {
 		{hedge.Percentile(0.9), 10},
 	} {
 		ended, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1),
-			Calls: 3000, Concurrency: 10, Seed: 1, Options: []hedge.Option{hedge.WithDryRun(true),
+			Calls: 3000, Concurrency: 10, Seed: 1, Options: with{hedge.WithDryRun(true),
 				hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
 		row := rows[0]
 		if len(row.Forecasts) != 4 || ended.Hedges()+int(row.Hedges+row.Hedged) > 0 ||
-			(row.DryRun == 0) != (tc.budget == 0) ||
-			!within(row.Forecasts[0].UnhedgedTail, row.P99, 0.05) {
+			(row.DryRun == 0) != (tc.budget == 0) || !within(row.Forecasts[0].UnhedgedTail, row.P99, 0.05) {
 			t.Errorf("%v, budget %v: %v forecast; %+v", tc.trigger, tc.budget, row.Forecasts, row)
 		}
 	}
@@ -302,7 +277,7 @@ func TestControl_BeginsAgain(t *testing.T) {
 		{"by a rule", hedge.WithMethodOptions("/s/*", hedge.WithBudgetPercent(1)), true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			options := []hedge.Option{hedge.WithAllMethods(), hedge.WithControl(50), hedge.WithTrigger(hedge.Fixed(10 * ms))}
+			options := with{hedge.WithAllMethods(), hedge.WithControl(50), hedge.WithTrigger(hedge.Fixed(10 * ms))}
 			s := hedgetest.New(t, options...)
 			compared := func(calls int) int64 {
 				for range calls {
@@ -328,7 +303,7 @@ func TestControl_IsPlain(t *testing.T) {
 	var asked atomic.Int64
 	ended, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 30,
-		Options: []hedge.Option{hedge.WithControl(90),
+		Options: with{hedge.WithControl(90),
 			hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
 	}.Run(t)
 	row := rows[0]

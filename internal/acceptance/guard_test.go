@@ -25,7 +25,7 @@ import (
 // twenty takes eight times as long.
 var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
 
-var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
+var unhedged = with{hedge.WithMaxHedges(0)}
 
 // TestRule19_FewCallsFailForLackOfQuota offers calls close to a rate limit. Where hedges use it up,
 // they become few, so that hardly more calls fail than without hedging, and where they do not,
@@ -192,8 +192,7 @@ func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 			hedgetest.Call(t, s, simulation.Target, simulation.Method, tc.takes)
 			_, learned := s.Latency(simulation.Target, simulation.Method, 0.5)
 			if got := s.Stats(); sent != tc.sent || learned != (tc.counts == 0) || got.ClientBusy != tc.counts ||
-				asked.Load() > 0 != tc.asked ||
-				slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
+				asked.Load() > 0 != tc.asked || slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
 				t.Errorf("sent at %v, asked %d times, held back for %v; learned: %t; %+v", sent, asked.Load(), reasons, learned,
 					got)
 			}

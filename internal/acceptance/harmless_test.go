@@ -11,15 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge"
-	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
@@ -351,50 +345,4 @@ func burstBefore(events []event, now time.Duration, share float64, life time.Dur
 		earned += share * e.call
 	}
 	return max(earned, 1)
-}
-
-// TestBook_DroppedHedgesAreRefunded drops hedges, before the call's next hedge is due or at its
-// end.
-func TestBook_DroppedHedgesAreRefunded(t *testing.T) {
-	s := hedgetest.All(t)
-	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-	var r race.State
-	for dropped := range 3 {
-		admitted := c.Admit(1, 1, &r).Kind == race.Admitted
-		if tokens := s.Methods()[0].Tokens; !admitted || tokens >= 1 {
-			t.Fatalf("%d hedges were dropped; admitted: %t, %v tokens left", dropped, admitted, tokens)
-		}
-	}
-	r.Attempts[0].Event, r.Attempts[0].EndedAt = race.Event{Kind: race.Ended}, ms
-	c.Ended(&r)
-	if got := s.Methods()[0]; got.Tokens != 1 || got.Hedges != 0 {
-		t.Errorf("%v tokens and %d hedges after the last one was dropped too, want 1 and none", got.Tokens, got.Hedges)
-	}
-}
-
-// TestBook_FailuresCountOnce has the throttle count a failure when the next hedge is due, and once.
-func TestBook_FailuresCountOnce(t *testing.T) {
-	unavailable := status.Error(codes.Unavailable, "")
-	for name, tc := range map[string]struct {
-		state  race.State
-		want   float64
-		pushed int64
-	}{
-		"a failure":                        {race.State{}, 9, 1},
-		"one that came as the caller left": {race.State{CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
-		"one before the caller left":       {race.State{CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
-	} {
-		s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
-		c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil, hedge.After(0))
-		primary := &tc.state.Attempts[0]
-		tc.state.Err, primary.EndedAt = unavailable, ms
-		primary.Event = race.Event{Kind: race.Ended, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
-		c.Admit(1, 1, &tc.state)
-		due := s.Methods()[0].ThrottleTokens
-		c.Ended(&tc.state)
-		if got := s.Methods()[0]; due != tc.want || got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
-			t.Errorf("%s: %v tokens when a hedge is due, and %v at the end; %d pushed back; want %v, %d", name, due,
-				got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
-		}
-	}
 }

@@ -184,17 +184,17 @@ func TestLogger_NothingSelected(t *testing.T) {
 		calls   int
 		want    string
 	}{
-		{name: "no idempotency_level", options: []hedge.Option{hedge.WithIdempotentOnly()}, calls: 200,
+		{name: "no idempotency_level", options: with{hedge.WithIdempotentOnly()}, calls: 200,
 			want: none + `option selects a method of the first 100 calls: see WithReadOnlyMethods" ` + ten},
-		{name: "by service config", options: []hedge.Option{hedge.WithServiceConfig(`{}`)}, calls: 100,
+		{name: "by service config", options: with{hedge.WithServiceConfig(`{}`)}, calls: 100,
 			want: none + `service config has a hedgingPolicy for a method of the first 100 calls" ` + ten},
-		{name: "99 calls", options: []hedge.Option{hedge.WithIdempotentOnly()}, calls: 99},
+		{name: "99 calls", options: with{hedge.WithIdempotentOnly()}, calls: 99},
 		{name: "one call of a method that only reads, while hedging is paused",
-			options: []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, first: (*hedge.Scheduler).Pause, calls: 200,
+			options: with{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, first: (*hedge.Scheduler).Pause, calls: 200,
 			want: `level=INFO msg="hedging paused" by=Pause`},
-		{name: "off by a rule", options: []hedge.Option{hedge.WithAllMethods(),
+		{name: "off by a rule", options: with{hedge.WithAllMethods(),
 			hedge.WithTargetOptions("there", hedge.WithOff(true))}, calls: 200},
-		{name: "hedged by the option After", options: []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")},
+		{name: "hedged by the option After", options: with{hedge.WithReadOnlyMethods("/a/Never")},
 			first: func(s *hedge.Scheduler) {
 				ctx := hedge.NewContext(t.Context(), hedge.After(time.Hour))
 				_, _ = hedge.Do(ctx, s, "there", "/v1.Svc/Get", hedgetest.Taking(0))

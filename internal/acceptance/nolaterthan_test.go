@@ -66,22 +66,22 @@ func TestAuto_NoLaterThan(t *testing.T) {
 		opts    []hedge.Option
 	}{
 		{name: "the first call"},
-		{name: "a delay of the warm-up", opts: []hedge.Option{hedge.WithWarmup(20, 5*time.Second)}},
-		{name: "a minimum", calls: 50, opts: []hedge.Option{hedge.WithMinDelay(5 * time.Second)},
+		{name: "a delay of the warm-up", opts: with{hedge.WithWarmup(20, 5*time.Second)}},
+		{name: "a minimum", calls: 50, opts: with{hedge.WithMinDelay(5 * time.Second)},
 			latency: func(int) time.Duration { return 10 * ms }},
 		{name: "before a choice", calls: 50,
 			latency: func(n int) time.Duration { return time.Duration(1+n%5) * time.Second }},
 		// In one second, since measured calls fade, and useless hedges are tried again after minutes.
 		{name: "hedges that save nothing", calls: 1000, every: ms,
 			latency: func(n int) time.Duration { return ms + time.Duration(n%10/8)*10*time.Second }},
-		{name: "a budget for few of the calls", calls: 1000, opts: []hedge.Option{hedge.WithBudgetPercent(1)},
+		{name: "a budget for few of the calls", calls: 1000, opts: with{hedge.WithBudgetPercent(1)},
 			latency: func(n int) time.Duration { return 100*ms + time.Duration(n%10/9)*3*time.Second }},
-		{name: "a second hedge would be too late", calls: 1000, opts: []hedge.Option{hedge.WithMaxHedges(2)},
+		{name: "a second hedge would be too late", calls: 1000, opts: with{hedge.WithMaxHedges(2)},
 			latency: func(n int) time.Duration { return time.Second + time.Duration(n%10/9)*1900*ms }, hedge: time.Second},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			sent := func(auto hedge.Option) (late int) {
-				opts := append([]hedge.Option{hedge.WithAllMethods(), auto, hedge.WithBudgetPercent(400)}, tc.opts...)
+				opts := append(with{hedge.WithAllMethods(), auto, hedge.WithBudgetPercent(400)}, tc.opts...)
 				s := hedgetest.New(t, opts...)
 				var calls sync.WaitGroup
 				for n := range tc.calls {

@@ -94,8 +94,7 @@ func TestRecent_IsWhatCallersGet(t *testing.T) {
 				t.Errorf("%s: tail %v, want %v; %d failed, want %d; recently %d of %d, and %d with a hedge", tc.name,
 					r.P99, tc.tail, failed, tc.failed, r.Failed, r.Calls, m.FailedHedged-before.FailedHedged)
 			}
-			if r.Over < time.Minute || r.Over > 2*time.Minute+11*time.Second ||
-				tc.failed > 0 && r.Failed < r.Calls-1 {
+			if r.Over < time.Minute || r.Over > 2*time.Minute+11*time.Second || tc.failed > 0 && r.Failed < r.Calls-1 {
 				t.Errorf("%s: %d of %d failed in the last %v", tc.name, r.Failed, r.Calls, r.Over)
 			}
 			before = m
@@ -140,7 +139,7 @@ func TestRecent_ControlGroup(t *testing.T) {
 func TestRule13_WaitsForAConnectionTeachNothing(t *testing.T) {
 	for _, rate := range []int{20, 2} { // calls a second
 		for kind, call := range hedgetest.Kinds {
-			for name, opts := range map[string][]hedge.Option{
+			for name, opts := range map[string]with{
 				"hedged": nil, "unhedged": {hedge.WithMaxHedges(0)}} {
 				hedgetest.Run(t, fmt.Sprintf("%s,%s,%d per second", name, kind, rate), func(t *testing.T) {
 					c := outageClient{call: call, gap: time.Second / time.Duration(rate), s: hedgetest.All(t, opts...)}

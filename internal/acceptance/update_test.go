@@ -40,7 +40,7 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 // at a target over both.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
 	most := hedge.WithMaxHedges
-	rules := []hedge.Option{
+	rules := with{
 		hedge.WithTargetOptions("dns:///*", most(3)),
 		hedge.WithTargetOptions("dns:///b*", most(4), hedge.WithMethodOptions("/s/At*", most(2))),
 		hedge.WithTargetOptions("dns:///off", hedge.WithOff(true)),
@@ -84,7 +84,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 // A mistake in an update keeps hedging neither on nor off: WithOff(true) beside it takes effect, for
 // targets with options of their own too, until an update without a mistake.
 func TestRule20_OffTakesEffectBesideAMistake(t *testing.T) {
-	good := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(400),
+	good := with{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(400),
 		hedge.WithTargetOptions("own", hedge.WithMaxHedges(1))}
 	for name, mistake := range map[string]hedge.Option{
 		"another window":  hedge.WithWindow(time.Hour),
@@ -157,16 +157,16 @@ func TestUpdate_Errors(t *testing.T) {
 		want    string // "": no error
 		options []hedge.Option
 	}{
-		{"", []hedge.Option{all}},
-		{"", []hedge.Option{all, hedge.WithWindow(time.Minute)}},
-		{"WithWindow(1h0m0s): must be 1m0s, as in the first call", []hedge.Option{all, hedge.WithWindow(time.Hour)}},
-		{"WithMaxMethods(10000)", []hedge.Option{all, hedge.WithMaxMethods(10_000)}},
-		{"WithMaxHedges(9)", []hedge.Option{all, hedge.WithMaxHedges(9)}},
-		{"option that selects methods", []hedge.Option{hedge.WithMaxHedges(1)}},
-		{"WithTargetName", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}},
-		{"WithTrace: must be given to New", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}},
-		{"WithLogger: must be given to New", []hedge.Option{all, hedge.WithLogger(slog.Default())}},
-		{"given twice", []hedge.Option{all, hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")}},
+		{"", with{all}},
+		{"", with{all, hedge.WithWindow(time.Minute)}},
+		{"WithWindow(1h0m0s): must be 1m0s, as in the first call", with{all, hedge.WithWindow(time.Hour)}},
+		{"WithMaxMethods(10000)", with{all, hedge.WithMaxMethods(10_000)}},
+		{"WithMaxHedges(9)", with{all, hedge.WithMaxHedges(9)}},
+		{"option that selects methods", with{hedge.WithMaxHedges(1)}},
+		{"WithTargetName", with{all, hedge.WithTargetName(strings.ToLower)}},
+		{"WithTrace: must be given to New", with{all, hedge.WithTrace(new(hedge.Trace))}},
+		{"WithLogger: must be given to New", with{all, hedge.WithLogger(slog.Default())}},
+		{"given twice", with{all, hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")}},
 	} {
 		before := fmt.Sprint((*registry.Registry)(s).Config())
 		err := s.Update(tc.options...)
@@ -273,14 +273,14 @@ func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [2]int
 		var logs [2]logged
-		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
+		common := with{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)),
 			hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
 		telemetry := func(n int) []hedge.Option {
 			return append(common, logs[n].option(),
 				hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
 		}
 		s := hedgetest.New(t, telemetry(0)...)
-		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {
+		for n, opts := range []with{common, telemetry(0), telemetry(1)} {
 			hedgetest.Update(t, s, append(opts, hedgetest.Throttle(2, 0.001))...)
 			hedgesOf(t, s, t.Context(), "t", "/s/M")
 			if sent[0] != n+1 || sent[1] != 0 || s.Stats().Hedges != int64(n+1) {
@@ -356,7 +356,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 	for _, update := range []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.99)), half} {
 		synctest.Test(t, func(t *testing.T) {
 			var at time.Duration
-			opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+			opts := with{hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
 			s := hedgetest.New(t, append(opts, half,
 				hedge.WithTrace(&hedge.Trace{HedgeSent: func(e stats.HedgeSent) { at = e.Age }}))...)
 			for range 40 {
@@ -387,16 +387,14 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 		name          string
 		first, update []hedge.Option
 	}{
-		{"WithMaxHedges(0)", nil, []hedge.Option{hedge.WithMaxHedges(0)}},
-		{"WithOff", nil, []hedge.Option{of(hedge.WithOff(true))}},
-		{"WithBudgetPercent(0)", nil, []hedge.Option{budget(0)}},
-		{"WithBudgetPercent(0) for the method", []hedge.Option{of(budget(100))}, []hedge.Option{of(budget(0))}},
-		{"WithBudgetPercent(0), but not for the method", []hedge.Option{of(budget(100))},
-			[]hedge.Option{of(budget(100)), budget(0)}},
+		{"WithMaxHedges(0)", nil, with{hedge.WithMaxHedges(0)}},
+		{"WithOff", nil, with{of(hedge.WithOff(true))}},
+		{"WithBudgetPercent(0)", nil, with{budget(0)}},
+		{"WithBudgetPercent(0) for the method", with{of(budget(100))}, with{of(budget(0))}},
+		{"WithBudgetPercent(0), but not for the method", with{of(budget(100))}, with{of(budget(100)), budget(0)}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), budget(100),
-				hedge.WithMaxHedges(1)}
+			opts := with{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), budget(100), hedge.WithMaxHedges(1)}
 			s := hedgetest.New(t, append(opts, tc.first...)...)
 			var inFlight sync.WaitGroup
 			for range calls {
@@ -439,7 +437,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			with := func(opt hedge.Option) []hedge.Option {
-				return []hedge.Option{writes, opt, hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1),
+				return with{writes, opt, hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1),
 					hedge.WithBudgetPercent(400)}
 			}
 			s := hedgetest.New(t, with(tc.first)...)
@@ -467,7 +465,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 	}
 	var asked string
 	asking := func(name string) []hedge.Option {
-		return []hedge.Option{writes,
+		return with{writes,
 			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class"; return "c" })}
 	}
 	s := hedgetest.New(t, asking("the first")...)

@@ -248,7 +248,7 @@ func (w *world) options(s settings) []hedge.Option {
 	if s.reads {
 		methods = hedge.WithReadOnlyMethods("/*/*")
 	}
-	opts := []hedge.Option{
+	opts := with{
 		methods, hedge.WithTrigger(s.trigger), hedge.WithMaxHedges(s.hedges), hedge.WithBudgetPercent(100 * s.share),
 		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
