@@ -107,25 +107,3 @@ func TestDemo(t *testing.T) {
 		"All 2,400 tokens arrived intact and in order, those of each stream from one attempt\\.", ".*"+path)
 	read(t, path)
 }
-
-// TestMisuse checks that each mistake is found before anything runs, and that the error names flag
-// and value.
-func TestMisuse(t *testing.T) {
-	for args, want := range map[string]string{
-		"dmo":                                 `no subcommand "dmo"`,
-		"demo now":                            `unexpected argument "now"`,
-		"demo -distribution lunar":            `invalid value "lunar" for flag -distribution: unknown distribution "lunar"`,
-		"demo -hedges 5":                      `invalid value "5" for flag -hedges: hedge: WithMaxHedges(5)`,
-		"demo -picture a.gif":                 `invalid value "a.gif" for flag -picture: must end in .png or .svg`,
-		"compare -workload stragler":          `invalid value "stragler" for flag -workload: there is no "stragler", only`,
-		"compare -workload shift -clock real": `the workload shift does not run with -clock real`,
-		"report -short=perhaps":               `invalid boolean value "perhaps" for -short`,
-	} {
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)
-		if code != 2 || !strings.Contains(stderr.String(), want) || stdout.Len() > 0 {
-			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q; want 2, %q, nothing", args,
-				code, &stderr, &stdout, want)
-		}
-	}
-}

@@ -532,35 +532,6 @@ func TestRule08_ResponsesWithoutABody(t *testing.T) {
 	}
 }
 
-// TestTransport_TrailersAfterNoBody: a body of length 0 does not end before its trailers.
-func TestTransport_TrailersAfterNoBody(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		hedgetest.Run(t, fmt.Sprintf("HTTP/2 %t", http2), func(t *testing.T) {
-			late := func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Trailer", "Sum")
-				w.Header().Set("Content-Length", "0")
-				w.(http.Flusher).Flush()
-				wait(r.Context(), 5*ms)
-				w.Header().Set("Sum", "17")
-			}
-			base := inMemory(t, http2, late, late)
-			var got [2]string
-			for i, rt := range []http.RoundTripper{base, hedgehttp.Transport(hedgetest.Fixed(t, 10*ms), base)} {
-				req, _ := http.NewRequest("GET", "http://host", nil)
-				res, err := rt.RoundTrip(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, err = io.ReadAll(res.Body)
-				got[i] = fmt.Sprint(err, res.Trailer)
-			}
-			if got[1] != got[0] {
-				t.Errorf("the body and the trailers are %s, want %s as without hedging", got[1], got[0])
-			}
-		})
-	}
-}
-
 // TestTransport_AcceptableGetsNil: without a response, WithAcceptable gets nil, and not a nil
 // *http.Response.
 func TestTransport_AcceptableGetsNil(t *testing.T) {

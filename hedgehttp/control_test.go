@@ -197,6 +197,12 @@ var control = []struct {
 		io.WriteString(w, "body")
 		w.Header().Set("Sum", "17")
 	}, client: get},
+	{name: "trailers after no body", serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Sum")
+		w.Header().Set("Content-Length", "0")
+		w.(http.Flusher).Flush()
+		w.Header().Set("Sum", "17")
+	}, client: get},
 	{name: "Content-Length mismatch", serve: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "too short")

@@ -136,12 +136,7 @@ func TestGuard_StatusInsideA200(t *testing.T) {
 			rt := hedgehttp.Transport(s, inMemory(t, true, attempts...))
 			reason := stats.GuardNone
 			for range 20 {
-				req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://host/pkg.Svc/Get", nil)
-				connectHeader(req)
-				if res, err := rt.RoundTrip(req); err == nil {
-					io.Copy(io.Discard, res.Body)
-					res.Body.Close()
-				}
+				attemptOf(rt, "POST", connectHeader)
 				time.Sleep(time.Second)
 				if g := s.Methods()[0].Guard.Reason; g != stats.GuardNone {
 					reason = g

@@ -1,7 +1,6 @@
 package tail
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -49,18 +48,6 @@ func TestJudge(t *testing.T) {
 			}
 		} else if err == nil || !strings.Contains(err.Error(), tc.want) || word != "FAIL" {
 			t.Errorf("%s: %s, %v; want FAIL, %s", tc.name, word, err, tc.want)
-		}
-	}
-}
-
-// TestTail checks only the output: a run of this size on a busy machine may miss a promise.
-func TestTail(t *testing.T) {
-	var stdout, log bytes.Buffer
-	command := Tail{Calls: 300, Concurrency: []int{1, 20}, Seed: 1, Slowest: 3}
-	err := command.Run(t.Context(), &stdout, &log)
-	for _, want := range []string{"\n 1  ", "\n 20 ", "The slowest hedged calls at concurrency 20", "#0 0.0–"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("%q is missing in\n%s\n%v", want, &stdout, err)
 		}
 	}
 }
