@@ -244,45 +244,6 @@ func TestVanishingPackets(t *testing.T) {
 	}
 }
 
-// TestForgottenConnection has a NAT forget the second of two connections to one address. gRPC notices
-// that by keepalive within 15 s. In that time the backend of the first connection stalls for 1 s in every
-// 5. From then on, hedges over the new second connection help.
-func TestForgottenConnection(t *testing.T) {
-	longtest.Simulation(t)
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
-		d := dial(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.All(t)),
-			over(pickFirst, `"connections": 2`), grpc.WithKeepaliveParams(keepalive.ClientParameters{
-				Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}))...)
-		d.connect(t)
-		const probe = 1 << 40
-		unary.must(t, d.client, probe)
-		latency, used := testserver.LogNormal(5*ms, 2*ms), visited(cluster, probe)[0]
-		calls := simulation.Client{Rate: 100, Lasts: 20 * time.Second, Deadline: time.Minute, Seed: 1}
-		cluster.SetScript(func(a testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: a.Draw(latency)} })
-		before := unary.traffic(t, d.client, calls).Tail(0.99)
-		forgotten := d.wires[0]
-		if forgotten.written.Load() > d.wires[1].written.Load() {
-			forgotten = d.wires[1]
-		}
-		forgotten.sending.Store(true)
-		forgotten.coming.Store(true)
-		script := stalling(latency, 0)(time.Now())
-		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-			a.Backend -= used // the first of the script is that of the first connection
-			return script(a)
-		})
-		calls.Lasts = time.Minute
-		all := unary.traffic(t, d.client, calls)
-		soon, after := all.Between(0, 15*time.Second).Tail(0.99), all.Between(15*time.Second, time.Minute).Tail(0.99)
-		t.Logf("p99 %v before, %v in the first 15 s, %v in the rest of the minute", before, soon, after)
-		if after > 200*ms {
-			t.Errorf("p99 %v before, %v after 15 s", before, after)
-		}
-		d.conn.Close()
-	})
-}
-
 // TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in
 // a hundred never ends by itself, so that backends become silent and answer again while their
 // connections are made, copied and closed. The race detector reports any field that is not guarded.

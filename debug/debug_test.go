@@ -191,7 +191,6 @@ func TestHandler_Sentences(t *testing.T) {
 		fail := func(context.Context) (int, error) { return 0, status.Error(codes.Unavailable, "down") }
 		_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", fail, hedgetest.Taking(0))
 	}
-	other := hedge.WithMethods("/other/*")
 	for _, tc := range []struct {
 		want    string
 		calls   int
@@ -200,16 +199,11 @@ func TestHandler_Sentences(t *testing.T) {
 	}{
 		{want: "The method is being learned: 3 calls seen.", calls: 3},
 		{want: "Hedging is paused by Pause, until Resume is called.", calls: 30, first: (*hedge.Scheduler).Pause},
-		{want: "No option selects this method", calls: 3, options: []hedge.Option{other}},
 		{want: "A call that lasts 8 ms gets a hedge, and another 8 ms later.", calls: 30,
 			options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}},
 		{want: "All hedges of a call are due at once.", calls: 30,
 			options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}},
 		{want: "A call that lasts 5.", calls: 300, options: []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.5))}},
-		{want: "The options allow no hedges", calls: 30,
-			options: []hedge.Option{hedge.WithMethodOptions("/a/*", hedge.WithMaxHedges(0))}},
-		{want: "Dry run: no hedge is sent", calls: 30, options: []hedge.Option{hedge.WithDryRun(true)}},
-		{want: "have the option Off or WithOff", calls: 3, options: []hedge.Option{hedge.WithOff(true)}},
 		{want: "No calls were made to this target, only hedges", calls: 30, options: []hedge.Option{hedge.WithFailover()},
 			first: away},
 		{want: "The target is throttled: 0.0 of 1 tokens are left", calls: 1,
@@ -245,8 +239,6 @@ func TestHandler_AfterAChange(t *testing.T) {
 			shows: "latencies"},
 		{want: "have the option Off or WithOff", calls: 300, before: resume, after: update(hedge.WithOff(true)),
 			shows: "latencies"},
-		{want: "have the option Off or WithOff", calls: 300, before: resume,
-			after: update(hedge.WithMethodOptions("/a/*", hedge.WithOff(true))), shows: "latencies"},
 		{want: "No option selects this method", calls: 300, before: resume, after: update(hedge.WithMethods("/b/*"))},
 		{want: "The method's descriptor is not linked", calls: 300, before: resume,
 			after: update(hedge.WithIdempotentOnly())},

@@ -187,27 +187,3 @@ func TestVirtualRepeats(t *testing.T) {
 		}
 	}
 }
-
-// TestPeer checks that the server and the replies tell the peer's hedges from its primaries.
-func TestPeer(t *testing.T) {
-	if longtest.Race {
-		t.Skip("the peer has data races of its own")
-	}
-	w := workload.Named("straggler")
-	// A hedge ends long before its primary, so that no two attempts of the peer write one reply at
-	// the same time.
-	w.Plan = func(m workload.Moment) testserver.Plan {
-		if m.Number == 0 && m.ID%20 == 0 {
-			return testserver.Plan{Delay: time.Second}
-		}
-		return testserver.Plan{Delay: time.Millisecond + time.Duration(m.ID%97)*time.Microsecond}
-	}
-	results, _, err := comparisonOf(t, w, 400, "failsafe-go").Run(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := results[0]; r.Won == 0 || r.Server.Hedges < r.Won || r.Failed+r.Wrong > 0 {
-		t.Errorf("%d hedges, of which %d won; %d failed calls and %d wrong replies", r.Server.Hedges, r.Won,
-			r.Failed, r.Wrong)
-	}
-}

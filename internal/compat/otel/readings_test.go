@@ -112,37 +112,3 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 		}
 	})
 }
-
-// TestGauges_FollowTheOptions reads the gauges after updates: a method that is not hedged has no
-// delay and no predictions, and one that is hedged again has both at once.
-func TestGauges_FollowTheOptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, all := newBackend(t), hedge.WithAllMethods()
-		s := hedgetest.New(t, all, b.telemetry(t))
-		for n := range 300 {
-			hedgetest.Call(t, s, "shop", "/shop.Items/Get", time.Duration(5+n%20/19*50)*ms)
-		}
-		for _, tc := range []struct {
-			name   string
-			update hedge.Option
-			gauges bool
-		}{
-			{"hedged", nil, true},
-			{"not selected", hedge.WithMethods("/shop.Items/Put"), false},
-			{"hedged again", nil, true},
-			{"no hedges", hedge.WithMaxHedges(0), false},
-			{"no budget", hedge.WithBudgetPercent(0), false},
-			{"off", hedge.WithOff(true), false},
-			{"all in the control group", hedge.WithControl(100), false},
-			{"a dry run", hedge.WithDryRun(true), true},
-		} {
-			hedgetest.Update(t, s, all, tc.update)
-			read := collect(t, b.reader)
-			for _, gauge := range []string{"delay", "tail.predicted", "tail.unhedged", "saved"} {
-				if _, n := sum(read, "grpc.client.hedge."+gauge); n > 0 != tc.gauges {
-					t.Errorf("%s: %s is reported: %t, want %t", tc.name, gauge, n > 0, tc.gauges)
-				}
-			}
-		}
-	})
-}
