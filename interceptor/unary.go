@@ -158,7 +158,7 @@ func (u *unary) Primary() race.End {
 	ctx := newContext()
 	ctx.Context = u.ctx
 	u.call.Leg.SetUp(ctx, u.registry, u.method)
-	defer ctx.Made()
+	defer ctx.Made.Store(true)
 	end := race.End{Err: u.invoker(ctx, u.method, u.req, u.reply, u.cc, u.opts...), Reply: u.reply}
 	if u.trailer != nil {
 		end.Trailer = u.trailer.of(u.cc)
@@ -229,11 +229,7 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, leg: u.call.LegOf(n), cc: u.cc, cancel: ctx.Cancel, req: u.copied}
-	if to := h.leg.Channel(); to != nil {
-		h.cc = to.CC
-	}
-	h.reply = u.replies.Make()
+	h := &unaryHedge{unary: u, n: n, cancel: ctx.Cancel, req: u.copied, reply: u.replies.Make()}
 	own := []grpc.CallOption{grpc.Trailer(&h.trailer.md), grpc.OnFinish(h.trailer.finish)}
 	if u.final { // only then does Served count
 		own = append(own, grpc.Header(&h.header))
@@ -246,8 +242,7 @@ func (u *unary) Hedge(n int, ctx *race.Context) race.Attempt {
 // request is a copy, and it has its own reply and call options.
 type unaryHedge struct {
 	unary      *unary
-	leg        *call.Leg
-	cc         *grpc.ClientConn
+	n          int
 	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
@@ -258,22 +253,24 @@ type unaryHedge struct {
 
 func (h *unaryHedge) Run(ctx *race.Context) race.End {
 	u, end := h.unary, race.End{Reply: h.reply}
-	to := h.leg.Channel()
-	h.leg.SetUp(ctx, u.registry, u.method)
-	defer ctx.Made()
-	if to != nil {
+	leg, cc := u.call.LegOf(h.n), u.cc
+	leg.SetUp(ctx, u.registry, u.method)
+	defer ctx.Made.Store(true)
+	if to := leg.Channel; to != nil {
+		cc = to.CC
 		end.Err = to.Invoke(ctx, u.method, h.req, h.reply, h.opts...)
 	} else {
-		end.Err = u.invoker(ctx, u.method, h.req, h.reply, u.cc, h.opts...)
+		end.Err = u.invoker(ctx, u.method, h.req, h.reply, cc, h.opts...)
 	}
-	if end.Err == nil {
+	switch {
+	case end.Err == nil:
 		ctx.Answered()
+		return end
+	case h.trailer.finished.Load(): // otherwise gRPC may be writing
+		end.Served = rpc.Served(cc, h.header, h.trailer.md, end.Err)
+	default:
+		end.Served = rpc.Served(cc, nil, nil, end.Err)
 	}
-	if h.trailer.finished.Load() { // otherwise gRPC may be writing
-		end.Served = rpc.Served(h.cc, h.header, h.trailer.md, end.Err)
-	} else {
-		end.Served = rpc.Served(h.cc, nil, nil, end.Err)
-	}
-	end.Trailer = h.trailer.of(h.cc)
+	end.Trailer = h.trailer.of(cc)
 	return end
 }

@@ -28,10 +28,9 @@ type opener struct {
 
 // open opens an attempt under ctx.
 func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	to := leg.Channel()
 	leg.SetUp(ctx, o.registry, o.method)
-	defer ctx.Made()
-	if to != nil {
+	defer ctx.Made.Store(true)
+	if to := leg.Channel; to != nil {
 		return to.NewStream(ctx, o.desc, o.method, opts...)
 	}
 	return o.streamer(ctx, o.desc, o.cc, o.method, opts...)
@@ -170,7 +169,7 @@ func (m *streamAttempt) Trailer() (md metadata.MD) {
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
 func (m *streamAttempt) cc() *grpc.ClientConn {
-	if to := m.leg.Channel(); to != nil {
+	if to := m.leg.Channel; to != nil {
 		return to.CC
 	}
 	return m.stream.opener.cc

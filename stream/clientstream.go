@@ -75,7 +75,7 @@ func (c *clientStream) open(opts []grpc.CallOption) error {
 	c.ctx.Context = bound
 	err := c.primary.open(&c.ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
 	// A hedge may still succeed: RecvMsg then returns the error.
-	mayBeSaved := err != nil && c.call.Failure(0, err, nil).Failover && c.call.Context.Err() == nil
+	mayBeSaved := err != nil && c.call.CallsForHedge(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.Completion{Err: err})
@@ -104,7 +104,7 @@ func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
-		if f := c.call.Failure(0, err, nil); f.Failover {
+		if c.call.CallsForHedge(err) {
 			context.AfterFunc(bound, c.primaryEnded)
 			return
 		}

@@ -56,7 +56,7 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 		o := opener{desc: desc, cc: cc, method: method, streamer: streamer, registry: r}
 		st, bare := o.begin(ctx, channels, opts)
 		if st == nil {
-			defer bare.Made()
+			defer bare.Made.Store(true)
 			return streamer(bare, desc, cc, method, opts...)
 		}
 		if err := st.open(opts); err != nil {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -18,14 +19,36 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	*attempt // n
-	leg      *Leg
+	*attempt               // n
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
 	race     *race.State   // so far
 	cause    race.Cause    // of the hedge
 	busy     bool          // this process is short of processor time, so the answer may lie unread
+}
+
+// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
+type attempts [race.MaxAttempts]attempt
+
+// attempt is the state of a hedge, or of the primary, which uses only leg and counted.
+type attempt struct {
+	leg     *Leg // of a hedge, once it is admitted; before, the call's own
+	claim   claim
+	ticket  guard.Ticket
+	counted bool // its failure was counted: see countFailures
+}
+
+// ensureAttempts returns the attempts of the call. The first call makes them. It is called before
+// the race, by Admit and at the end of the race, which do not overlap.
+func ensureAttempts(c *Call) *attempts {
+	if c.attempts == nil {
+		c.attempts = new(attempts)
+		for n := range c.attempts {
+			c.attempts[n].leg = &c.Leg
+		}
+	}
+	return c.attempts
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
@@ -37,11 +60,16 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	now := time.Now()
+	if c.elsewhere != nil {
+		chooseLeg(c, n, now)
+	}
 	d := due{
-		Call: c, attempt: &ensureAttempts(c)[n], leg: chooseLeg(c, n, now), n: n, turn: turn,
+		Call: c, attempt: &ensureAttempts(c)[n], n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
-	d.untaught = d.untaught || n == 1 && !d.Leg.isReady()
+	if n == 1 && c.Conn != nil && c.Conn.GetState() != connectivity.Ready { // the question takes a lock of gRPC's
+		d.untaught = true
+	}
 	d.busy = d.cause == race.Slow && runqueue.Busy(d.age-soFar.Due, d.age/busyShare)
 	if d.busy {
 		d.untaught = true
@@ -90,7 +118,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return e, why
 	}
 	// An answer after the median latency would miss the deadline.
-	if deadlineNear(d.Call, d.n, d.now) {
+	if deadlineNear(d.Call, d.leg, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 	return admitted, stats.NoReason
@@ -150,7 +178,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.LegOf(k).Target != d.leg.Target {
+		if a.Pushback == race.NoPushback || d.attempts[k].leg.Target != d.leg.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -163,7 +191,7 @@ func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.LegOf(d.n - 1)
+	last := d.attempts[d.n-1].leg
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
@@ -224,19 +252,19 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// deadlineNear reports whether hedge n, sent at now, that takes the median latency would miss the
-// deadline.
-func deadlineNear(c *Call, n int, now time.Time) bool {
+// deadlineNear reports whether a hedge on a leg, sent at now, that takes the median latency would miss
+// the deadline.
+func deadlineNear(c *Call, leg *Leg, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
-	return ok && deadline.Sub(now) <= median(c, n, now)
+	return ok && deadline.Sub(now) <= median(c, leg, now)
 }
 
-// median returns the median latency to expect of hedge n at now, by the class or the method; 0 while
-// it is unknown.
-func median(c *Call, n int, now time.Time) time.Duration {
+// median returns the median latency to expect of a hedge on a leg at now, by the class or the method; 0
+// while it is unknown.
+func median(c *Call, leg *Leg, now time.Time) time.Duration {
 	own := cmp.Or(c.Learner().Median(), c.method.Learner.Median())
-	if m := c.LegOf(n).method; m != c.method {
-		return m.Learner.MedianHere(now, own)
+	if leg.method != c.method {
+		return leg.method.Learner.MedianHere(now, own)
 	}
 	return own
 }
@@ -245,10 +273,12 @@ func median(c *Call, n int, now time.Time) time.Duration {
 // not apply. Without it, hedges to servers that finish canceled work fill queues faster than the delays
 // of calls in flight grow, and the queues never recover.
 func (d *due) newestDelay() time.Duration {
+	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.hedges.drawn {
+		return 0
+	}
 	l := d.Learner()
 	newest := l.Estimate()
-	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || newest == nil || d.hedges.drawn ||
-		*l.Config() != d.settings.Config.Config { // a call in flight keeps its settings
+	if newest == nil || *l.Config() != d.settings.Config.Config { // a call in flight keeps its settings
 		return 0
 	}
 	return min(newest.Delay, d.settings.Latest, race.Longest)
@@ -301,7 +331,7 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
 func (c *Call) Sent(n int, why race.Cause) {
-	now, leg := time.Now(), c.LegOf(n)
+	now, leg := time.Now(), c.attempts[n].leg
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
 	}
@@ -310,7 +340,9 @@ func (c *Call) Sent(n int, why race.Cause) {
 		leg.method.Counters.Flush()
 		c.method.SentTo(leg.method.Target.Name)
 	}
-	c.settings.Groups.HedgeSent(c.group, now)
+	if c.group == control.Hedgeable {
+		c.settings.Groups.HedgeSent(now)
+	}
 	c.method.Counters.Update(func(s *stats.Counts) {
 		s.Hedges++
 		if why >= race.Failed {
@@ -401,6 +433,7 @@ func (k *claim) settle(turnedAway bool) {
 type attemptEnd struct {
 	race.Event
 	call *Call
+	leg  *Leg // of the attempt
 	n    int
 	race *race.State // nil if the attempt is the only one
 	over bool        // the race is over
@@ -409,7 +442,7 @@ type attemptEnd struct {
 
 // noteEnd passes the end of an attempt to its limits.
 func noteEnd(e attemptEnd) {
-	for _, l := range limitsOf(e.call, e.call.LegOf(e.n)) {
+	for _, l := range limitsOf(e.call, e.leg) {
 		l.ended(e)
 	}
 }
@@ -423,43 +456,45 @@ func countFailures(c *Call, r *race.State) {
 			continue
 		}
 		c.attempts[n].counted = true
-		countFailure(c, n, a.Event)
+		countFailure(c, c.attempts[n].leg, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
-			c.settings.Groups.TurnedAway(c.group, time.Now())
+			if c.group == control.Hedgeable {
+				c.settings.Groups.TurnedAway(time.Now())
+			}
 			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
 		case a.Pushback != race.NoPushback:
 			reportHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
-	settleUnsent(c, r.Hedges)
-}
-
-// countFailure counts a failed attempt.
-func countFailure(c *Call, n int, e race.Event) {
-	noteEnd(attemptEnd{Event: e, call: c, n: n})
-	if e.Pushback != race.NoPushback {
-		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
+	if c.attempts != nil {
+		for n := r.Hedges + 1; n < race.MaxAttempts; n++ {
+			c.attempts[n].claim.settle(false)
+		}
 	}
 }
 
-// settleUnsent settles the claims of hedges that were admitted and not sent, when sent hedges were.
-func settleUnsent(c *Call, sent int) {
-	if c.attempts != nil {
-		for n := sent + 1; n < race.MaxAttempts; n++ {
-			c.attempts[n].claim.settle(false)
-		}
+// countFailure counts a failed attempt on a leg.
+func countFailure(c *Call, leg *Leg, n int, e race.Event) {
+	noteEnd(attemptEnd{Event: e, call: c, leg: leg, n: n})
+	if e.Pushback != race.NoPushback {
+		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
 	}
 }
 
 // noteEnds passes each failure and the winner of a race that is over to the limits. won reports whether
 // a hedge has won.
 func noteEnds(c *Call, r *race.State, won bool) {
+	countFailures(c, r)
 	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls
+	leg := &c.Leg
 	for n := range r.Hedges + 1 {
+		if n > 0 {
+			leg = c.attempts[n].leg
+		}
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
-			noteEnd(attemptEnd{Event: a.Event, call: c, n: n, race: r, over: true, won: won && n == r.Winner})
+			noteEnd(attemptEnd{Event: a.Event, call: c, leg: leg, n: n, race: r, over: true, won: won && n == r.Winner})
 		}
 	}
 }
@@ -488,7 +523,7 @@ func (t throttle) ended(e attemptEnd) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && !d.budgets.Free() && !d.race.OnlyHope() &&
+	if d.settings.Guard && g.Guard.Watches() && !d.budgets.Free() && !d.race.OnlyHope() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -504,7 +539,7 @@ func (g guarded) ended(e attemptEnd) {
 		return
 	}
 	for n := range e.n {
-		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.LegOf(n).method == g.Method {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.attempts[n].leg.method == g.Method {
 			return
 		}
 	}
@@ -574,7 +609,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 	}
 	until = min(2*d.Delay, d.latest())
 	if deadline, ok := d.Context.Deadline(); ok {
-		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.n, d.now)-d.Delay/8)
+		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.leg, d.now)-d.Delay/8)
 	}
 	if d.age >= until {
 		return 0, until

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
@@ -113,7 +114,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 		hide(&c)
 	}
 	if c.Learns && (!c.Hedged || c.estimate == nil) {
-		c.untaught = c.untaught || !c.isReady()
+		c.untaught = c.untaught || conn != nil && conn.GetState() != connectivity.Ready
 	}
 	if !s.Off {
 		m.Target.NoteSelected(selected)
@@ -218,7 +219,9 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	case s.DryRun:
 		c.WouldBeHedged, c.why = true, stats.DryRun
 	default:
-		c.group = s.Groups.Draw()
+		if s.Groups != nil {
+			c.group = s.Groups.Draw()
+		}
 		if c.Hedged = c.group != control.Unhedged; !c.Hedged {
 			c.method.Counters.Control.Add(1)
 			c.why = stats.InControlGroup

@@ -65,7 +65,7 @@ func (c *Call) End(e Completion) {
 	}
 	outcome := race.Event{Answers: true}
 	if e.Err != nil {
-		outcome = c.verdict(0, e.Err, e.Trailer)
+		outcome = c.verdict(&c.Leg, e.Err, e.Trailer)
 	}
 	if e.Race != nil {
 		countRace(c, e.Race, outcome.Answers)
@@ -86,7 +86,7 @@ func (c *Call) End(e Completion) {
 		d.notePrimary()
 	}
 	d.noteOutcome(d.learn())
-	if c.Learns && d.known && (d.answered || d.gone) {
+	if c.group != control.NoGroup && c.Learns && d.known && (d.answered || d.gone) {
 		c.settings.Groups.Ended(c.group, c.Start.Add(d.Age), d.Age, d.answered)
 	}
 }
@@ -170,11 +170,13 @@ func (d *ended) noteOutcome(learned bool) {
 
 // noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts failures.
 func (d *ended) noteSuccess() {
-	leg, panicked := &d.call.Leg, false
-	if d.Race != nil {
-		leg, panicked = d.call.LegOf(d.Race.Winner), d.Race.Panicked
+	leg := &d.call.Leg
+	if r := d.Race; r != nil && r.Panicked {
+		return
+	} else if r != nil && r.Winner > 0 {
+		leg = d.call.attempts[r.Winner].leg
 	}
-	if t := leg.settings.Throttle; t != nil && !panicked {
+	if t := leg.settings.Throttle; t != nil {
 		t.Succeeded()
 	}
 }
@@ -185,9 +187,9 @@ func (d *ended) countUnraced() {
 	c := d.call
 	if d.Err != nil {
 		if !d.gone && c.TracksFailures {
-			countFailure(c, 0, c.Failure(0, d.Err, d.Trailer))
+			countFailure(c, &c.Leg, 0, c.failure(&c.Leg, d.Err, d.Trailer))
 		}
-		noteEnd(attemptEnd{Event: d.outcome, call: c, over: true})
+		noteEnd(attemptEnd{Event: d.outcome, call: c, leg: &c.Leg, over: true})
 	}
 	if !c.WouldBeHedged || !d.known || d.Age <= c.Delay {
 		return
@@ -214,7 +216,7 @@ func prevented(c *Call) stats.Reason {
 	switch {
 	case race.MadeForHedge(c.Context):
 		return stats.OfHedge
-	case deadlineNear(c, 0, c.Start.Add(c.Delay)):
+	case deadlineNear(c, &c.Leg, c.Start.Add(c.Delay)):
 		return stats.DeadlineNear
 	}
 	return stats.NoReason
@@ -222,7 +224,7 @@ func prevented(c *Call) stats.Reason {
 
 func (d *ended) primaryOfRace() primary {
 	r, a := d.Race, &d.Race.Attempts[0]
-	if at, cut := r.Unanswered(0); cut {
+	if at, cut := unanswered(r, 0); cut {
 		return primary{cutShort: true, age: at}
 	}
 	p := primary{known: a.Kind == race.Ended, err: a.Err, answers: a.Answers, age: a.EndedAt}
@@ -250,14 +252,12 @@ func goneBefore(c *Call, r *race.State, n int) bool {
 // countRace counts and reports what happened in a race that has ended, and which attempt won.
 // answered reports whether its outcome is an answer.
 func countRace(c *Call, r *race.State, answered bool) {
-	countFailures(c, r)
+	hedged := r.Hedges > r.TurnedAway && !r.Panicked
+	answered = answered && hedged
+	noteEnds(c, r, answered && r.Winner > 0 && r.Attempts[r.Winner].End < race.RejectedStatus)
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
-	hedged := r.Hedges > r.TurnedAway && !r.Panicked
-	answered = answered && hedged
-	won := answered && r.Winner > 0 && !r.Attempts[r.Winner].End.IsRejected()
-	noteEnds(c, r, won)
 	if answered || r.Rejected > 0 || r.LoserPanics > 0 {
 		c.method.Counters.Update(func(s *stats.Counts) {
 			s.LoserPanics += int64(r.LoserPanics)
@@ -347,11 +347,11 @@ func (d *ended) learnHedges() {
 	}
 	shows := d.answered || !r.GaveUp // whether hedges of slow calls pay
 	if c.estimate != nil && !d.headers && shows {
-		first := r.Attempts[r.FirstNotTurnedAway()].SentAt
+		first := r.Attempts[firstNotTurnedAway(r)].SentAt
 		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
 	}
 	for n := 1; n <= r.Hedges; n++ {
-		latency, answered, known := r.Latency(n)
+		latency, answered, known := latencyOf(r, n)
 		answers := r.Attempts[n].Answers
 		if d.headers { // they decided before the first message, which ends the latency
 			latency, answered = r.DecidedAt-r.Attempts[n].SentAt, false
@@ -365,12 +365,44 @@ func (d *ended) learnHedges() {
 	}
 }
 
+// firstNotTurnedAway returns the first hedge that was not turned away; 0 if there is none.
+func firstNotTurnedAway(r *race.State) int {
+	for n := 1; n <= r.Hedges; n++ {
+		if !r.Attempts[n].TurnedAway() {
+			return n
+		}
+	}
+	return 0
+}
+
+// unanswered returns the time that attempt n had been in flight when another attempt decided the
+// race: a lower bound of its latency. It returns false if attempt n ended before, or succeeded
+// later.
+func unanswered(r *race.State, n int) (time.Duration, bool) {
+	a := &r.Attempts[n]
+	answered := a.Kind == race.Ended && (a.End == race.OK || a.End == race.RejectedReply)
+	return r.DecidedAt - a.SentAt, a.CutShort && !answered
+}
+
+// latencyOf returns the latency of hedge n, or, if the hedge was cut short or ended with the caller's
+// context, a lower bound: answered is then false. known is false for a hedge that failed earlier.
+func latencyOf(r *race.State, n int) (latency time.Duration, answered, known bool) {
+	if bound, cut := unanswered(r, n); cut {
+		return bound, false, true
+	}
+	a := &r.Attempts[n]
+	if r.CallerGone && a.Err != nil && r.GoneAt <= a.EndedAt {
+		return a.EndedAt - a.SentAt, false, true
+	}
+	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != race.NonFatal || a.CutShort
+}
+
 // Teach calls lesson with each learner that learns from the call, the method's and the class's, and
 // with the same one on the leg of attempt n.
 func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	to := c.method
 	if n > 0 {
-		to = c.LegOf(n).method
+		to = c.attempts[n].leg.method
 	}
 	lesson(&c.method.Learner, &to.Learner)
 	if c.class == nil {
@@ -388,13 +420,14 @@ func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 // that is longer. While too few latencies are known, it is at least a minute.
 func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
-	for to := range n + 1 {
-		longest, enough := c.LegOf(to).method.Learner.Longest(now)
-		if patience = max(patience, 2*longest); !enough && to > 0 {
+	longest, _ := c.method.Learner.Longest(now)
+	for to := 1; to <= n; to++ {
+		there, enough := c.attempts[to].leg.method.Learner.Longest(now)
+		if longest = max(longest, there); !enough {
 			patience = max(patience, time.Minute)
 		}
 	}
-	return patience
+	return max(patience, 2*longest)
 }
 
 // LoserPanicked counts an attempt that panicked after the call was decided. It may be called at any
@@ -408,7 +441,11 @@ func (c *Call) LoserPanicked() {
 // Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle, the
 // guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
-	e := c.Failure(n, end.Err, end.Trailer)
+	leg := &c.Leg
+	if n > 0 {
+		leg = c.attempts[n].leg
+	}
+	e := c.failure(leg, end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil
 	mayEnd := n == 0 || c.HedgeFinal
 	if n > 0 && open && mayEnd && e.End == race.Final && !end.Served {
@@ -445,17 +482,20 @@ func (c *Call) accepts(end race.End) bool {
 	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
 
-// Failure is verdict. It also reports a failure to the limit of resets at the attempt's destination: see
+// failure is verdict. It also reports a failure to the limit of resets at the attempt's destination: see
 // [race.Event].Cut.
-func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
-	e := c.verdict(n, err, trailer)
-	if !c.OffWire && e.End == race.NonFatal && c.LegOf(n).method.Target.Resets.NoteFailure(err, time.Now()) {
+func (c *Call) failure(leg *Leg, err error, trailer metadata.MD) race.Event {
+	e := c.verdict(leg, err, trailer)
+	if !c.OffWire && e.End == race.NonFatal && leg.method.Target.Resets.NoteFailure(err, time.Now()) {
 		e.Failover, e.Cut = true, true
 	}
 	return e
 }
 
-// verdict returns the meaning of the status of attempt n. Package hedgehttp translates HTTP statuses
+// CallsForHedge reports whether the failure of a primary makes the next hedge due.
+func (c *Call) CallsForHedge(err error) bool { return c.failure(&c.Leg, err, nil).Failover }
+
+// verdict returns the meaning of the status of an attempt on a leg. Package hedgehttp translates HTTP statuses
 // before.
 //
 //	status                              End       besides
@@ -464,7 +504,7 @@ func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 //	a final one of another destination  NonFatal  Answers, if it may be another server's answer
 //	a final one                         Final     Answers
 //	any other                           NonFatal  Exhausted, by a rate limit; Failover and Cut, by a cut
-func (c *Call) verdict(n int, err error, trailer metadata.MD) race.Event {
+func (c *Call) verdict(leg *Leg, err error, trailer metadata.MD) race.Event {
 	if err == nil {
 		return race.Event{Answers: true}
 	}
@@ -472,7 +512,7 @@ func (c *Call) verdict(n int, err error, trailer metadata.MD) race.Event {
 	switch {
 	case c.failsOver(err):
 		e.Failover = true
-	case c.settings.Final.HasStatus(err) && !(c.LegOf(n).Target != c.Target && ofDestination.HasStatus(err)):
+	case c.settings.Final.HasStatus(err) && !(leg.Target != c.Target && ofDestination.HasStatus(err)):
 		e.End = race.Final
 	}
 	switch wait, pushed := rpc.Pushback(trailer); {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -22,9 +21,10 @@ import (
 // throttle and the resets of its target, and the silence of its backends. For pushbacks see due.pushbacks.
 // The budget of the call's own target pays for every hedge.
 type Leg struct {
-	Target string        // of the connection; targets with one name of hedge.WithTargetName share a method
-	Conn   Conn          // nil: always ready
-	Record *place.Record // the backends that attempts have used; nil without a policy of package balancer
+	Target  string        // of the connection; targets with one name of hedge.WithTargetName share a method
+	Conn    Conn          // nil: always ready
+	Channel *Channel      // Conn of a hedge; nil for the call's own connection
+	Record  *place.Record // the backends that attempts have used; nil without a policy of package balancer
 
 	method   *registry.Method
 	settings *settings.Settings // in force when the leg was chosen
@@ -46,22 +46,20 @@ func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce boo
 	})
 }
 
-// chooseLeg chooses the leg of hedge n, which is considered at now. Hedges to the same one share
-// it.
-func chooseLeg(c *Call, n int, now time.Time) *Leg {
-	if c.elsewhere == nil {
-		return &c.Leg
-	}
+// chooseLeg chooses the leg of hedge n, which is considered at now and goes elsewhere. Hedges to the
+// same one share it.
+func chooseLeg(c *Call, n int, now time.Time) {
 	target, conn := c.elsewhere(n)
-	var leg *Leg
-	for _, a := range ensureAttempts(c)[:n] {
-		if a.leg != nil && a.leg.Target == target && a.leg.Conn == conn {
+	leg := &c.Leg
+	for _, a := range ensureAttempts(c)[1:n] {
+		if a.leg != &c.Leg && a.leg.Target == target && a.leg.Conn == conn {
 			leg = a.leg
 		}
 	}
-	if leg == nil && target != "" {
+	if leg == &c.Leg && target != "" {
 		m := c.method.At(target, now)
-		leg = &Leg{Target: target, Conn: conn, method: m, settings: m.Settings()}
+		to, _ := conn.(*Channel)
+		leg = &Leg{Target: target, Conn: conn, Channel: to, method: m, settings: m.Settings()}
 		if place.Live() {
 			leg.Record = place.New(target, &m.Counters.SameBackend)
 			leg.Record.Share(m.Target.Backends)
@@ -71,53 +69,16 @@ func chooseLeg(c *Call, n int, now time.Time) *Leg {
 	if n == 1 {
 		c.Teach(n, (*trigger.Learner).HedgesGoTo)
 	}
-	return c.LegOf(n)
 }
 
-// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
-type attempts [race.MaxAttempts]attempt
-
-// attempt is the state of a hedge, or of the primary, which uses only counted.
-type attempt struct {
-	leg     *Leg // nil: the call's own
-	claim   claim
-	ticket  guard.Ticket
-	counted bool // its failure was counted: see countFailures
-}
-
-// ensureAttempts returns the attempts of the call. The first call makes them. It is called before
-// the race, by Admit and at the end of the race, which do not overlap.
-func ensureAttempts(c *Call) *attempts {
-	if c.attempts == nil {
-		c.attempts = new(attempts)
-	}
-	return c.attempts
-}
-
-// LegOf returns the leg of attempt n. A hedge has it once it is admitted. The primary may end while
-// Admit makes c.attempts.
-func (c *Call) LegOf(n int) *Leg {
-	if n == 0 || c.attempts == nil || c.attempts[n].leg == nil {
-		return &c.Leg
-	}
-	return c.attempts[n].leg
-}
-
-// isReady reports whether the connection is ready. It acquires a lock of gRPC's, so a hedged call with a
-// learned delay asks only once it is late.
-func (l *Leg) isReady() bool { return l.Conn == nil || l.Conn.GetState() == connectivity.Ready }
-
-// Channel returns the channel of a hedge's leg; nil for the call's own connection.
-func (l *Leg) Channel() *Channel {
-	to, _ := l.Conn.(*Channel)
-	return to
-}
+// LegOf returns the leg of hedge n, which was admitted.
+func (c *Call) LegOf(n int) *Leg { return c.attempts[n].leg }
 
 // SetUp sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must be
-// called when the attempt has been made.
+// set when the attempt has been made.
 func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	conn, _ := l.Conn.(*grpc.ClientConn)
-	ctx.Describe(r, conn, method, l.Channel() != nil, l.Record)
+	ctx.Describe(r, conn, method, l.Channel != nil, l.Record)
 }
 
 // RecordPicks makes the record of the call's picks if the process has a policy of package balancer. It must

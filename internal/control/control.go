@@ -19,7 +19,8 @@ const (
 	Unhedged // the control group
 )
 
-// Groups are the two groups of a method's calls. A nil *Groups puts every call into NoGroup.
+// Groups are the two groups of a method's calls. Without groups, which are nil, every call is in
+// NoGroup.
 type Groups struct {
 	share  float64
 	of     string                       // see For
@@ -53,34 +54,24 @@ func For(share float64, of string, old *Groups) *Groups {
 	return g
 }
 
+// Draw returns the group of a call.
 func (g *Groups) Draw() Group {
-	switch {
-	case g == nil:
-		return NoGroup
-	case sketch.HashUnit(g.calls.Add(1)) < g.share:
+	if sketch.HashUnit(g.calls.Add(1)) < g.share {
 		return Unhedged
 	}
 	return Hedgeable
 }
 
-func (g *Groups) HedgeSent(of Group, now time.Time) {
-	if of == Hedgeable {
-		g.hedges.Record(now, 0, true)
-	}
-}
+// HedgeSent counts a hedge of a call in the group Hedgeable.
+func (g *Groups) HedgeSent(now time.Time) { g.hedges.Record(now, 0, true) }
 
-func (g *Groups) TurnedAway(of Group, now time.Time) {
-	if of == Hedgeable {
-		g.away.Record(now, 0, true)
-	}
-}
+// TurnedAway counts a hedge of such a call that its server turned away.
+func (g *Groups) TurnedAway(now time.Time) { g.away.Record(now, 0, true) }
 
-// Ended records the latency of a call in group of that ended at now. If answered is false, its
-// caller gave up.
+// Ended records the latency of a call in a group that ended at now. If answered is false, its caller
+// gave up.
 func (g *Groups) Ended(of Group, now time.Time, latency time.Duration, answered bool) {
-	if of != NoGroup {
-		g.took[of].Record(now, latency, answered)
-	}
+	g.took[of].Record(now, latency, answered)
 }
 
 // Gain compares the groups; nil without a control group.

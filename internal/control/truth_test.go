@@ -115,8 +115,8 @@ func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *s
 			group = control.Hedgeable
 		}
 		took := ms(draw(at, group == control.Hedgeable))
-		if took > ms(delay) {
-			groups.HedgeSent(group, start)
+		if group == control.Hedgeable && took > ms(delay) {
+			groups.HedgeSent(start)
 		}
 		groups.Ended(group, start.Add(took), took, true)
 	}

@@ -49,11 +49,11 @@ type Ticket struct {
 	value float64
 }
 
+// Watches reports whether the guard may hold hedges back. Otherwise Admit need not be called.
+func (m *Guard) Watches() bool { return m.own.watching.Load() || m.Target.whole.watching.Load() }
+
 // Admit reports whether a hedge may be sent at now. A hedge that is retried keeps its ticket k.
 func (m *Guard) Admit(now time.Time, t Traffic, k *Ticket) bool {
-	if !m.own.watching.Load() && !m.Target.whole.watching.Load() {
-		return true
-	}
 	share := m.State(now, t).Share
 	if share < 1 && !k.drawn {
 		*k = Ticket{true, m.tickets.Next()}

@@ -23,7 +23,9 @@ type Context struct {
 	conn   *grpc.ClientConn
 	method string
 	away   bool
-	made   atomic.Bool // a later call under this context is a call of its own
+
+	// Made is set when the attempt has been made: a later call under this context is a call of its own.
+	Made atomic.Bool
 
 	backends *place.Record // of the attempt's picks; nil for none, or place.Hidden
 	picks    *place.Hedge  // of a hedge
@@ -57,9 +59,6 @@ func (c *Context) Describe(by any, conn *grpc.ClientConn, method string, away bo
 	c.by, c.conn, c.method, c.away, c.backends = by, conn, method, away, r
 }
 
-// Made is called when the attempt has been made.
-func (c *Context) Made() { c.made.Store(true) }
-
 // Makes reports whether a call under c, which may be nil, is an attempt that the scheduler by is making,
 // because that scheduler is installed a second time: on the same connection, or on the one to a hedge's
 // destination. away reports which.
@@ -67,7 +66,7 @@ func (c *Context) Makes(by any, conn *grpc.ClientConn, method string) (attempt, 
 	for c != nil && c.by != by {
 		c = Of(c.Context)
 	}
-	if c == nil || !c.away && c.conn != conn || c.method != method || c.made.Load() {
+	if c == nil || !c.away && c.conn != conn || c.method != method || c.Made.Load() {
 		return false, false
 	}
 	return true, c.away
@@ -88,7 +87,11 @@ func (c *Context) Backends(target string) (*place.Record, *place.Hedge) {
 func (c *Context) Hidden() bool { return c != nil && c.backends == place.Hidden }
 
 // Answered records that the attempt, a hedge, has answered. A stream answers with its first message.
-func (c *Context) Answered() { c.backends.HedgeAnswered(c.picks) }
+func (c *Context) Answered() {
+	if c.backends != nil {
+		c.backends.HedgeAnswered(c.picks)
+	}
+}
 
 // Hook gives a hedge that is being prepared the values of hooks in place of the caller's.
 func (c *Context) Hook(hooks context.Context) { c.hedge.hooks = hooks }
@@ -152,8 +155,8 @@ type loan struct {
 	won   atomic.Bool     // later calls under the context are not hedges
 }
 
-// hedgeContext returns the context of hedge n.
-func (x *runner) hedgeContext(n uint8, primaryInFlight bool) *Context {
+// hedgeContext returns the context of a hedge with the given marks.
+func (x *runner) hedgeContext(marks context.Context) *Context {
 	h := new(struct { // one allocation
 		Context
 		loan  loan
@@ -162,7 +165,7 @@ func (x *runner) hedgeContext(n uint8, primaryInFlight bool) *Context {
 	l := &h.loan
 	l.caller, l.x, l.done, l.values = x.ctx, x, x.ctx.Done(), map[any]any{}
 	l.deadline, l.limited = x.ctx.Deadline()
-	l.marks = rpc.Marks(l, int(n), primaryInFlight)
+	l.marks = marks
 	h.Context.Context, l.cancel = context.WithCancelCause(l)
 	h.hedge, h.Context.picks = l, &h.picks
 	return &h.Context
@@ -221,23 +224,4 @@ func (l *loan) use(f func()) bool {
 		f()
 	}
 	return !over || won
-}
-
-// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
-// not run the user's code.
-func (x *runner) enter() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.state.decided {
-		return false
-	}
-	x.guests++
-	return true
-}
-
-func (x *runner) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.guests--
-	x.stepped.Broadcast()
 }

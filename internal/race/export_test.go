@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 func Mutex(r *Race) *sync.Mutex { return &r.mu }
@@ -63,6 +65,6 @@ func rewrite(s State, r record, set bool) State {
 func HedgeContext(ctx context.Context, n int, primaryInFlight bool) (*Context, func()) {
 	x := &runner{Race: &Race{ctx: ctx}}
 	x.stepped.L = &x.mu
-	c := x.hedgeContext(uint8(n), primaryInFlight)
+	c := x.hedgeContext(rpc.Marks(ctx, n, primaryInFlight))
 	return c, func() { c.hedge.won.Store(true) }
 }

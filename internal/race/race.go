@@ -392,7 +392,7 @@ func (x *runner) step(e Event) Actions {
 // cancel cancels losers. x.mu must not be held.
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
-		if losers.Has(n) {
+		if losers&(1<<n) != 0 {
 			x.hedges[n].cancel(rpc.ErrLost)
 		}
 	}
@@ -444,7 +444,7 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.state.Attempts[0].Kind != Ended
 	x.mu.Unlock()
-	h.ctx = x.hedgeContext(n, primaryInFlight)
+	h.ctx = x.hedgeContext(rpc.Marks(x.ctx, int(n), primaryInFlight))
 	h.cancel = h.ctx.Cancel
 	h.attempt = x.entrant.Hedge(int(n), h.ctx)
 	return h.attempt != nil
@@ -466,6 +466,25 @@ func (x *runner) run(h *hedge, n uint8, why Cause) {
 	if a := x.handle(e); !a.Kept && (!a.Decided || a.Winner != n) {
 		h.cancel(rpc.ErrLost)
 	}
+}
+
+// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
+// not run the user's code.
+func (x *runner) enter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.state.decided {
+		return false
+	}
+	x.guests++
+	return true
+}
+
+func (x *runner) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.guests--
+	x.stepped.Broadcast()
 }
 
 // announce passes the start of hedge n, which is a guest until then, to the policy.

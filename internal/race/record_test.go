@@ -94,9 +94,8 @@ func TestState_Record(t *testing.T) {
 		if diff != "" {
 			t.Fatalf("seed %d: the record differs (-want +got):\n%s\n%v", seed, diff, s.so())
 		}
-		for n, a := range got.Attempts { // it answered, or was cut short, or neither
-			answered := a.Kind == race.Ended && (a.End == race.OK || a.End == race.RejectedReply)
-			if _, cut := got.Unanswered(n); cut && (answered || n == got.Winner) || got.FirstNotTurnedAway() > got.Hedges {
+		for n, a := range got.Attempts {
+			if a.CutShort && n == got.Winner {
 				t.Fatalf("seed %d: attempt %d of %+v", seed, n, got)
 			}
 		}

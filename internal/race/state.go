@@ -367,38 +367,6 @@ func (s *State) OnlyHope() bool {
 	return true
 }
 
-// FirstNotTurnedAway returns the first hedge that was not turned away; 0 if there is none.
-func (s *State) FirstNotTurnedAway() int {
-	for n := 1; n <= s.Hedges; n++ {
-		if !s.Attempts[n].TurnedAway() {
-			return n
-		}
-	}
-	return 0
-}
-
-// Unanswered returns the time that attempt n had been in flight when another attempt decided the
-// race: a lower bound of its latency. It returns false if attempt n ended before, or succeeded
-// later.
-func (s *State) Unanswered(n int) (time.Duration, bool) {
-	a := &s.Attempts[n]
-	answered := a.Kind == Ended && (a.End == OK || a.End == RejectedReply)
-	return s.DecidedAt - a.SentAt, a.CutShort && !answered
-}
-
-// Latency returns the latency of hedge n, or, if the hedge was cut short or ended with the caller's
-// context, a lower bound: answered is then false. known is false for a hedge that failed earlier.
-func (s *State) Latency(n int) (latency time.Duration, answered, known bool) {
-	if bound, cut := s.Unanswered(n); cut {
-		return bound, false, true
-	}
-	a := &s.Attempts[n]
-	if s.CallerGone && a.Err != nil && s.GoneAt <= a.EndedAt {
-		return a.EndedAt - a.SentAt, false, true
-	}
-	return a.EndedAt - a.SentAt, true, n == s.Winner && a.End != NonFatal || a.CutShort
-}
-
 // Event is one thing that happened in a race. A field is zero unless its comment names the Kind.
 type Event struct {
 	Kind     EventKind
