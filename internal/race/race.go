@@ -19,6 +19,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
@@ -137,8 +140,12 @@ func (r *Race) primaryPanicked() Result {
 // primaryReturned handles the primary's end.
 func (r *Race) primaryReturned(end *End) Result {
 	e := Event{Kind: Ended, Answers: true} // most calls need no judgment
-	if end.Err != nil || r.plan.Judged {   // only a judgment by WithAcceptable depends on open
-		e = r.policy.Judge(0, *end, !r.plan.Judged || r.isOpen())
+	if end.Err != nil || r.plan.Judged {
+		r.mu.Lock()
+		decided := r.runner != nil && r.runner.state.decided
+		lost, open := decided && r.runner.state.Winner > 0, !decided && !r.committed
+		r.mu.Unlock()
+		e = r.judge(0, end, open, lost)
 	}
 	e.Err, r.returned = end.Err, true
 	if p := r.policy; r.endUntouched(r.plan.Judged && e.End.IsRejected() || e.Failover) {
@@ -165,7 +172,13 @@ func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 }
 
 // Wake is called when the next hedge is due.
-func (r *Race) Wake() { r.ensureRunner().due() }
+func (r *Race) Wake() {
+	r.mu.Lock()
+	r.plan.Alarm = nil // it has fired
+	x := r.ensureRunnerLocked()
+	r.mu.Unlock()
+	x.due()
+}
 
 // arm sets the alarm or a timer for the first hedge. r.mu must be held.
 func (r *Race) arm() {
@@ -198,11 +211,13 @@ func (r *Race) Restart(now time.Time) bool {
 	return true
 }
 
-// isOpen reports whether the race is undecided.
-func (r *Race) isOpen() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.committed && (r.runner == nil || !r.runner.state.decided)
+// judge returns the meaning of the end of attempt n. The failure of a loser has none, unless its
+// connection was cut, which is UNAVAILABLE.
+func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
+	if lost && end.Err != nil && status.Code(end.Err) != codes.Unavailable {
+		return Event{Kind: Ended, Attempt: n, End: NonFatal}
+	}
+	return r.policy.Judge(int(n), *end, open)
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
@@ -459,7 +474,7 @@ func (x *runner) run(h *hedge, n uint8, why Cause) {
 	if open { // otherwise h.ctx is canceled already
 		defer x.leave()
 	}
-	e := x.policy.Judge(int(n), end, open)
+	e := x.judge(n, &end, open, !open)
 	if e.Err = end.Err; open && e.Err != nil {
 		x.checkCaller()
 	}

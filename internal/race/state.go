@@ -506,9 +506,9 @@ type Policy interface {
 	// Admit never overlap, and none follows Ended.
 	Admit(n, turn int, soFar *State) Event
 	// Judge decides the meaning of the end of attempt n, and returns an event of the kind Ended. It is
-	// called once for an attempt, on the attempt's goroutine. open reports whether the race is
+	// called at most once for an attempt, on the attempt's goroutine. open reports whether the race is
 	// undecided; the call then waits for Judge. It is not called for a primary's success unless
-	// Rules.Judged is set.
+	// Rules.Judged is set, nor for a loser whose status is neither OK nor UNAVAILABLE.
 	Judge(n int, end End, open bool) Event
 	// Ended takes the final state of the race, on the caller's goroutine.
 	Ended(s *State)
