@@ -11,7 +11,7 @@
 // asked up to 16 times, until it returns a connection that the call has not used. If it returns
 // none, the hedge uses the child's first pick, and counts in stats.Counts.SameBackend. If the child
 // returns an error, the hedge waits or fails as a primary does. Unused picks are released with an
-// empty [balancer.DoneInfo], of a backend that has not answered up to 1 s later.
+// empty [balancer.DoneInfo].
 //
 // Put an outlier_detection below this policy, not above it: then it counts no error for an attempt
 // that was canceled because another one won.

@@ -130,34 +130,6 @@ func TestPicksAreReleased(t *testing.T) {
 	}
 }
 
-// TestPicksAreReleased_AsLateAsAnswers has a first backend that stops answering after 300 calls. A
-// child that measures latencies sees no fast answer from it: unused picks are held for the delay of
-// hedges, 10 ms.
-func TestPicksAreReleased_AsLateAsAnswers(t *testing.T) {
-	const stops = 300
-	eachKind(t, func(t *testing.T, k kind) {
-		_, client := play(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
-			if a.Backend == 0 && a.ID >= stops {
-				return testserver.Plan{Ending: testserver.Hang}
-			}
-			return testserver.Plan{Delay: 3 * ms}
-		}}, hedgetest.All(t, hedge.WithMinDelay(10*ms), hedge.WithBudgetPercent(400)), over(counting))
-		var unused, briefly int64
-		for id := range uint64(stops + 100) {
-			if id == stops {
-				unused, briefly = counts.unused.Load(), counts.briefly.Load()
-			}
-			k.must(t, client, id)
-		}
-		time.Sleep(2 * time.Second)
-		unused, briefly = counts.unused.Load()-unused, counts.briefly.Load()-briefly
-		if unused < 10 || briefly > 0 {
-			t.Errorf("%d of %d unused picks looked like answers in less than 10 ms, want none of 10 or more",
-				briefly, unused)
-		}
-	})
-}
-
 // turnsHedgesAway is a script of busy backends. The primary answers after 100 ms.
 func turnsHedgesAway(a testserver.Attempt) testserver.Plan {
 	if a.Number == 0 {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -207,7 +206,6 @@ var counts struct {
 	picks, dones, unused atomic.Int64
 	failed               atomic.Int64 // Dones with an error
 	twice                atomic.Bool  // a Done was called twice
-	briefly              atomic.Int64 // unused picks of the first backend whose Done came within 10 ms
 }
 
 // turns builds pickers of the first backends, by address, in turn.
@@ -225,7 +223,7 @@ func (p turns) Build(info base.PickerBuildInfo) grpcbalancer.Picker {
 	return funcPicker(func() (grpcbalancer.PickResult, error) {
 		counts.picks.Add(1)
 		var called atomic.Bool
-		n, began := int(next.Add(1)-1)/p.each%len(ready), time.Now()
+		n := int(next.Add(1)-1) / p.each % len(ready)
 		return grpcbalancer.PickResult{SubConn: ready[n],
 			Done: func(info grpcbalancer.DoneInfo) {
 				if called.Swap(true) {
@@ -238,9 +236,6 @@ func (p turns) Build(info base.PickerBuildInfo) grpcbalancer.Picker {
 				if info.Err == nil && !info.BytesSent && !info.BytesReceived && info.Trailer == nil &&
 					info.ServerLoad == nil {
 					counts.unused.Add(1)
-					if n == 0 && time.Since(began) < 10*time.Millisecond {
-						counts.briefly.Add(1)
-					}
 				}
 			}}, nil
 	})

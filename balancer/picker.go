@@ -137,7 +137,7 @@ func (p *picker) search(info balancer.PickInfo, r *place.Record, got place.Pick)
 				got, next, rank = next, got, better
 			}
 		}
-		next.Return(r)
+		next.Release()
 	}
 	if first.Fixed.Add(1); varied {
 		first.Fixed.Store(0)

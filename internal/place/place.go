@@ -25,11 +25,10 @@ type Record struct {
 
 	retried atomic.Pointer[Backend] // the last pick for a primary that gRPC has retried; usually nil
 
-	others    []*Backend    // further picks of the primary, and all picks of hedges
-	lastHedge *Backend      // the last pick for a hedge
-	late      int32         // the number of attempts that were late: see NoteLate
-	lateAfter time.Duration // the delay that has passed without an answer: see NoteLate
-	repeated  bool          // a hedge was sent to a backend that the call had used
+	others    []*Backend // further picks of the primary, and all picks of hedges
+	lastHedge *Backend   // the last pick for a hedge
+	late      int32      // the number of attempts that were late: see NoteLate
+	repeated  bool       // a hedge was sent to a backend that the call had used
 
 	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
 
@@ -166,28 +165,3 @@ func (p Pick) Release() {
 		p.Done(balancer.DoneInfo{})
 	}
 }
-
-// Return gives an unused pick of a search for a hedge of r's call back to the child; r is nil for a
-// primary. A child that measures latencies would take a release at once for a fast answer. So for a
-// backend that has not answered, the release comes as late as an answer would: after the silence's
-// length, up to maxReturn, or after the delay of the hedge.
-func (p Pick) Return(r *Record) {
-	if p.Done == nil {
-		return
-	}
-	var after time.Duration
-	if p.At != nil {
-		if s := p.At.silence(); s != nil {
-			after = s.lasted(time.Now())
-		} else if r != nil && r.used(p.At) {
-			after = r.lateAfter
-		}
-	}
-	if after <= 0 {
-		p.Release()
-		return
-	}
-	time.AfterFunc(min(after, maxReturn), p.Release)
-}
-
-const maxReturn = time.Second

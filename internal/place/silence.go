@@ -153,12 +153,6 @@ func (s *silence) holds() bool {
 	return s.silent
 }
 
-func (s *silence) lasted(now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Sub(s.first)
-}
-
 // reported returns when the silence's first late call was noticed, and whether the silence is
 // reported.
 func (s *silence) reported(now time.Time) (since time.Time, ok bool) {
@@ -189,7 +183,7 @@ func (r *Record) NoteLate(n int, now time.Time, delay time.Duration) (silent str
 	if n <= int(r.late) {
 		return ""
 	}
-	r.late, r.lateAfter = int32(n), delay
+	r.late = int32(n)
 	b := r.lastHedge
 	if n == 1 {
 		b = r.answering()
