@@ -81,30 +81,19 @@ func (r row) TailChart() *chart {
 	return c
 }
 
-// LoadChart is the extra load of the last ten minutes, and the budget.
+// LoadChart is the extra load of the last ten minutes, and the budget. It is nil if the load is 0 or unknown.
 func (r row) LoadChart() *chart {
-	return r.shareChart("extra load of the last ten minutes, and the budget", "with", "extra load", r.budgetPercent/100,
-		func(s registry.Sample) float64 { return s.Load })
-}
-
-// FailedChart is the share of failed calls of the last ten minutes, if any failed.
-func (r row) FailedChart() *chart {
-	return r.shareChart("share of calls that failed in the last ten minutes", "failed", "failed", 0,
-		func(s registry.Sample) float64 { return s.Failed })
-}
-
-// shareChart is a curve of shares, with a line for a budget above 0. It is nil if all are 0 or unknown.
-func (r row) shareChart(title, class, label string, budget float64, share func(registry.Sample) float64) *chart {
+	budget := r.budgetPercent / 100
 	most, known := budget, false
 	for _, s := range r.History {
 		if s.Known {
-			most, known = max(most, share(s)), true
+			most, known = max(most, s.Load), true
 		}
 	}
 	if !known || most == 0 {
 		return nil
 	}
-	c, high := &chart{Title: title}, most*1.2
+	c, high := &chart{Title: "extra load of the last ten minutes, and the budget"}, most*1.2
 	step := math.Pow(10, math.Floor(math.Log10(high)))
 	if high < 2*step {
 		step /= 2
@@ -116,7 +105,7 @@ func (r row) shareChart(title, class, label string, budget float64, share func(r
 		line := fmt.Sprintf("0,%.1f 100,%.1[1]f", fromTop(budget/high))
 		c.Curves = []curve{{"budget", "budget", []string{line}}}
 	}
-	c.add(r, class, label, func(s registry.Sample) (float64, bool) { return share(s) / high, s.Known })
+	c.add(r, "with", "extra load", func(s registry.Sample) (float64, bool) { return s.Load / high, s.Known })
 	return c
 }
 

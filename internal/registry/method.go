@@ -450,12 +450,12 @@ type Sample struct {
 	// Tail is stats.Recent.P99, and Unhedged is stats.Choice.UnhedgedTail. They are 0 if no call was
 	// answered within the window, and Unhedged if it is unknown or no primary answered.
 	Tail, Unhedged time.Duration
-	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate, and Failed the
-	// share of failed calls. Known reports whether there was a call since.
-	Load, Failed float64
-	Known        bool
+	// Load is the extra load since the previous sample, as by stats.Counts.HedgeRate. Known reports
+	// whether there was a call since.
+	Load  float64
+	Known bool
 
-	calls, hedges, turnedAway, failed int64 // totals at At
+	calls, hedges, turnedAway int64 // totals at At
 }
 
 // KeepHistory starts to keep samples. It may be called concurrently, and more than once.
@@ -528,7 +528,7 @@ func (m *Method) keep(now time.Time, s *stats.Counts) {
 		h.rows = make([]Sample, samples)
 	}
 	before := &h.rows[samples-1]
-	row := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway, failed: s.Failed}
+	row := Sample{At: now, calls: s.Calls, hedges: s.Hedges, turnedAway: s.TurnedAway}
 	row.Tail = m.tail(now, s)
 	if e := m.Learner.Estimate(); row.Tail > 0 && e != nil && e.Choice != nil && m.Learner.Answered(now, nil).Total() > 0 {
 		row.Unhedged = e.Choice.UnhedgedTail
@@ -537,7 +537,6 @@ func (m *Method) keep(now time.Time, s *stats.Counts) {
 		more := stats.Counts{Calls: row.calls - before.calls, Hedges: row.hedges - before.hedges,
 			TurnedAway: row.turnedAway - before.turnedAway}
 		row.Load = more.HedgeRate()
-		row.Failed = min(float64(row.failed-before.failed)/float64(more.Calls), 1)
 	}
 	copy(h.rows, h.rows[1:])
 	h.rows[samples-1] = row
