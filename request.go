@@ -17,8 +17,8 @@ import (
 // Nil, the default, means no classes.
 //
 // A method has at most 16 classes; further classes count as "(other)". Names are truncated to 64
-// bytes. A class with too few calls uses the latencies of the method. A class without a call for 15
-// minutes is removed when a new class needs its place.
+// bytes. The first 16 classes keep their places. A class with too few calls uses the latencies of the
+// method.
 //
 // of runs on the caller's goroutine, once per unary call and once for the request of a server
 // stream, and its run time adds to the latency. It must be safe for concurrent use, and must not

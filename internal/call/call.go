@@ -264,7 +264,7 @@ func (c *Call) Inspect(request any) {
 	if class == "" && !c.method.HasClasses() {
 		return
 	}
-	c.class = c.method.Class(cmp.Or(class, registry.OtherClass), c.Start)
+	c.class = c.method.Class(cmp.Or(class, registry.OtherClass))
 	if c.estimate != nil && learnedDelay(c) {
 		c.maxHedges = min(c.estimate.Hedges, c.settings.MaxHedges)
 		reportUnhedged(c)

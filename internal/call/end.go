@@ -410,7 +410,7 @@ func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	}
 	class := c.class
 	if to != c.method {
-		class = to.Class(c.class.Name, c.Start)
+		class = to.Class(c.class.Name)
 	}
 	lesson(&c.class.Learner, &class.Learner)
 }

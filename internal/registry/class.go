@@ -25,14 +25,11 @@ const (
 type classes struct {
 	known sync.Map     // name → *Class
 	count atomic.Int32 // of known
-
 	mu    sync.Mutex
-	swept time.Duration // when idle classes were last searched for, after the registry's origin
 }
 
 type Class struct {
 	Name    string
-	used    atomic.Int64 // when its last call began: a number of sweepEvery after the registry's origin
 	Learner trigger.Learner
 	Alarm   race.Alarm // the timer for the first hedges of its calls
 }
@@ -50,44 +47,23 @@ func (cs *classes) all() []*Class {
 	return all
 }
 
-// Class returns the entry of a class, for a call that begins at now. It makes a missing entry.
-func (m *Method) Class(name string, now time.Time) *Class {
+// Class returns the entry of a class. It makes a missing entry.
+func (m *Method) Class(name string) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
-	at := now.Sub(m.Target.registry.origin)
-	c := find[Class](&m.classes.known, name)
-	if c == nil {
-		c = m.classes.add(m, name, at)
+	if c := find[Class](&m.classes.known, name); c != nil {
+		return c
 	}
-	if used := int64(at / sweepEvery); c.used.Load() != used {
-		c.used.Store(used)
-	}
-	return c
-}
-
-// isFull reports whether there are MaxClasses classes besides OtherClass.
-func (cs *classes) isFull() bool {
-	count := cs.count.Load()
-	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
+	return m.classes.add(m, name)
 }
 
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
-func (cs *classes) add(m *Method, name string, at time.Duration) *Class {
+func (cs *classes) add(m *Method, name string) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.isFull() && at > cs.swept+sweepEvery {
-		cs.swept = at
-		cs.known.Range(func(name, c any) bool {
-			if at-time.Duration(c.(*Class).used.Load())*sweepEvery > idleAfter {
-				cs.known.Delete(name)
-				cs.count.Add(-1)
-			}
-			return true
-		})
-	}
-	if cs.isFull() {
+	if count := cs.count.Load(); count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil {
 		name = OtherClass
 	}
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or the class is OtherClass

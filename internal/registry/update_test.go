@@ -136,7 +136,7 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			for class := range made {
-				made[class] = m.Class(fmt.Sprint(class), time.Now())
+				made[class] = m.Class(fmt.Sprint(class))
 			}
 		})
 		for !m.HasClasses() {
