@@ -27,7 +27,6 @@ import (
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
 //	WARN  too many methods            target, limit
-//	WARN  pattern unused              pattern
 //	INFO  hedging paused              by
 //	INFO  hedging resumed
 //	INFO  options updated             added, removed
@@ -38,9 +37,8 @@ import (
 // by address, after ten seconds of silence. For "method unhedgeable", logged once, see
 // [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the options select
 // none of its first 100 calls. It lists up to ten methods; more counts the rest. "too many methods" is
-// logged once: see [WithMaxMethods]. A pattern that matches nothing in use is reported when an update
-// adds it, or ten minutes after New. An update that changes no text of an option is not reported, nor
-// an error of [Scheduler.Update] that repeats the last.
+// logged once: see [WithMaxMethods]. An update that
+// changes no text of an option is not reported, nor an error of [Scheduler.Update] that repeats the last.
 //
 // A state of a target that begins again is logged after a minute at the earliest, and then after twice
 // as long each time, up to an hour; an hour without the state ends that. A scheduler logs at most ten

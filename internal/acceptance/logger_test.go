@@ -240,8 +240,7 @@ func TestLogger_Changes(t *testing.T) {
 			{"no change", update(reads("/shop.Catalog/*")), nil},
 			{"a wrong pattern", update(reads("/shop.Catlog/*")), []string{
 				`level=INFO msg="options updated" added="[WithReadOnlyMethods(\"/shop.Catlog/*\")]" ` +
-					`removed="[WithReadOnlyMethods(\"/shop.Catalog/*\")]"`,
-				`level=WARN msg="pattern unused" pattern=/shop.Catlog/*`}},
+					`removed="[WithReadOnlyMethods(\"/shop.Catalog/*\")]"`}},
 			{"the same", update(reads("/shop.Catlog/*")), nil},
 			{"other options", update(reads("/shop.Catlog/*"), hedge.WithOff(true), hedge.WithBudgetPercent(5)), []string{
 				`level=INFO msg="options updated" added="[WithOff(true) WithBudgetPercent(5)]"`}},
@@ -266,23 +265,6 @@ func TestLogger_Changes(t *testing.T) {
 				t.Errorf("%s: logged\n%s\nwant\n%s", tc.name, strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
 			}
 			time.Sleep(time.Minute)
-		}
-	})
-}
-
-// TestLogger_UnusedPatterns has a pattern that nothing matches since New.
-func TestLogger_UnusedPatterns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		s := hedgetest.New(t, hedge.WithReadOnlyMethods("/shop.Catalog/*", "/shop.Items/Gte"), l.option())
-		for range 30 {
-			hedgetest.Call(t, s, target, "/shop.Catalog/Get", ms)
-			hedgetest.Call(t, s, target, "/shop.Items/Get", ms)
-			time.Sleep(time.Minute)
-		}
-		const want = `level=WARN msg="pattern unused" pattern=/shop.Items/Gte`
-		if got := strings.Join(l.lines(), "\n"); got != want {
-			t.Errorf("logged\n%s\nwant\n%s", got, want)
 		}
 	})
 }

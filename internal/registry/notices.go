@@ -3,7 +3,6 @@ package registry
 import (
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
 )
@@ -34,37 +33,6 @@ func (t *Target) reportUnselected() {
 	}
 	settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "no method selected", Target: t.Name,
 		Attrs: attrs})
-}
-
-const (
-	// settled is the age of a registry at which most of its methods have been called.
-	settled = 10 * time.Minute
-	// maxUnused bounds the records on unused patterns at a time.
-	maxUnused = 5
-)
-
-// reportUnusedOnce reports the patterns that match nothing in use, once, when most methods have been
-// called. It is called about once a minute.
-func (r *Registry) reportUnusedOnce(at time.Duration) {
-	if at > settled && !r.reportedUnused.Swap(true) {
-		r.reportUnused(r.Config(), nil)
-	}
-}
-
-// reportUnused reports the patterns that match nothing in use and that old, unless it is nil, lacks.
-func (r *Registry) reportUnused(c, old *settings.Config) {
-	if len(c.Traces) == 0 {
-		return
-	}
-	unused := r.Unused()
-	if old != nil {
-		before := old.Patterns()
-		unused = slices.DeleteFunc(unused, func(p string) bool { return slices.Contains(before, p) })
-	}
-	for _, p := range unused[:min(len(unused), maxUnused)] {
-		settings.Emit(c.Traces, settings.Notice{Level: slog.LevelWarn, Message: "pattern unused",
-			Attrs: []any{"pattern", p}})
-	}
 }
 
 // Unused returns the patterns of the configuration in force that match nothing in use; nil before the

@@ -29,9 +29,8 @@ type Registry struct {
 	origin time.Time
 	pause  atomic.String // see SetPause
 
-	keepsHistory   atomic.Bool // histories are kept
-	reportedUnused atomic.Bool // unused patterns were reported
-	Nested         atomic.Bool // it was reported that a connection is hedged twice
+	keepsHistory atomic.Bool // histories are kept
+	Nested       atomic.Bool // it was reported that a connection is hedged twice
 
 	targets sync.Map // name → *Target
 	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
@@ -175,7 +174,6 @@ func offFor(c *settings.Config) *settings.Settings {
 
 // removeIdle looks at all methods, and removes those without a call for idleAfter.
 func (r *Registry) removeIdle(at time.Duration) {
-	defer r.reportUnusedOnce(at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	target := false

@@ -45,7 +45,7 @@ func (r *Registry) Update(c settings.Config, options []string) error {
 	}
 	r.updating.Unlock()
 	if err == nil {
-		r.reportUpdate(old, before, options)
+		reportUpdate(old, before, options)
 	}
 	return err
 }
@@ -137,12 +137,11 @@ func (r *Registry) Refuse(err error, off bool) {
 		settings.Emit(old.Traces, settings.Notice{Level: slog.LevelError, Message: "update refused",
 			Attrs: []any{"error", err.Error()}})
 	}
-	r.reportUpdate(old, before, options)
+	reportUpdate(old, before, options)
 }
 
-// reportUpdate reports the texts of options that an update has added and removed, and patterns that old
-// lacks and that match nothing in use.
-func (r *Registry) reportUpdate(old *settings.Config, before, options []string) {
+// reportUpdate reports the texts of options that an update has added and removed.
+func reportUpdate(old *settings.Config, before, options []string) {
 	added, removed := without(options, before), without(before, options)
 	if len(added)+len(removed) == 0 || len(old.Traces) == 0 {
 		return
@@ -155,7 +154,6 @@ func (r *Registry) reportUpdate(old *settings.Config, before, options []string) 
 		record.Attrs = append(record.Attrs, "removed", removed)
 	}
 	settings.Emit(old.Traces, record)
-	r.reportUnused(r.Config(), old)
 }
 
 // kept are the options that an update keeps, repeated or not.

@@ -176,7 +176,7 @@ func (c *Config) apply(rules []Rule) *Config {
 }
 
 // Unused returns the patterns that match none of the methods, given as pairs of target and method, and
-// the patterns of targets that match none of their targets.
+// the patterns of targets that match none of their targets, sorted.
 func (c *Config) Unused(methods [][2]string) []string {
 	used, targets := map[string]bool{}, map[string]bool{}
 	for _, m := range methods {
@@ -191,19 +191,15 @@ func (c *Config) Unused(methods [][2]string) []string {
 			used[rule.Pattern] = used[rule.Pattern] || matchName(rule.Pattern, target)
 		}
 	}
-	return slices.DeleteFunc(c.Patterns(), func(p string) bool { return used[p] })
-}
-
-// Patterns returns the patterns of all options, sorted, each once.
-func (c *Config) Patterns() (all []string) {
+	var unused []string
 	for _, patterns := range c.Index.byPrefix {
 		for _, p := range patterns {
-			all = append(all, p.text)
+			unused = append(unused, p.text)
 		}
 	}
 	for _, rule := range c.TargetRules {
-		all = append(all, rule.Pattern)
+		unused = append(unused, rule.Pattern)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	slices.Sort(unused)
+	return slices.DeleteFunc(slices.Compact(unused), func(p string) bool { return used[p] })
 }

@@ -123,7 +123,7 @@ var incidents = []incident{
 		alert: "HedgingClientBusy"},
 	{target: "mistyped-pattern", begin: update(hedge.WithReadOnlyMethods("/shop.Itms/*")), end: update(selects),
 		page:  "The pattern /shop.Itms/* matches nothing in use.",
-		log:   `msg="pattern unused" pattern=/shop.Itms/*`,
+		log:   `msg="options updated" added="[WithReadOnlyMethods(\"/shop.Itms/*\")]"`,
 		alert: "HedgingStopped"},
 	{target: "off", begin: update(selects, hedge.WithOff(true)), end: update(selects),
 		page: "All calls of this method have the option Off", alert: "HedgingStopped",
