@@ -14,15 +14,10 @@ import (
 // WithLogger logs changes of state, never a line per call:
 //
 //	WARN  hedge budget exhausted      target, method
-//	INFO  hedge budget recovered      target, held_back
 //	WARN  hedge throttle active       target, method
-//	INFO  hedge throttle released     target, held_back
 //	WARN  hedge guard active          target, method
-//	INFO  hedge guard released        target, held_back
 //	WARN  hedge reset limit reached   target, method
-//	INFO  hedge reset limit released  target, held_back
 //	WARN  backend silent              target, backend
-//	INFO  backends answering          target
 //	WARN  method unhedgeable          target, method, reason
 //	WARN  hedging installed twice     target
 //	WARN  no method selected          target, reason, methods, more
@@ -32,13 +27,12 @@ import (
 //	INFO  options updated             added, removed
 //	ERROR update refused              error
 //
-// A budget, guard or reset state ends after ten seconds in which it held back no hedge; held_back
-// counts the hedges that it held back. A budget is reported from the tenth on. A backend is reported,
-// by address, after ten seconds of silence. For "method unhedgeable", logged once, see
-// [stats.Method].Unhedgeable. "no method selected" is logged once per target, if the options select
-// none of its first 100 calls. It lists up to ten methods; more counts the rest. "too many methods" is
-// logged once: see [WithMaxMethods]. An update that
-// changes no text of an option is not reported, nor an error of [Scheduler.Update] that repeats the last.
+// A state that holds hedges back is logged when it begins, a budget from the tenth hedge on. It ends
+// after ten seconds in which it held none back. A backend is logged, by address, after ten seconds of
+// silence. "method unhedgeable" is logged once: see [stats.Method].Unhedgeable. "no method selected" is
+// logged once per target, if the options select none of its first 100 calls. It lists up to ten methods;
+// more counts the rest. "too many methods" is logged once: see [WithMaxMethods]. An update that changes
+// no text of an option is not reported, nor an error of [Scheduler.Update] that repeats the last.
 //
 // A state of a target that begins again is logged after a minute at the earliest, and then after twice
 // as long each time, up to an hour; an hour without the state ends that. A scheduler logs at most ten
@@ -59,6 +53,7 @@ const (
 	againAfter    = time.Minute      // between the first two equal records of a target
 	againAtMost   = time.Hour        // between two later ones
 	maxRemembered = 1024             // states
+	enough        = 10               // hedges that a budget lacks, to be logged
 )
 
 // journal decides which changes are logged.
@@ -87,19 +82,13 @@ type state struct {
 	heldBack int
 }
 
-// heldBack has the messages for the start and the end of each state, and the time without a hedge
-// held back that ends it. A budget that lacks a hedge now and then is healthy: only from the tenth on is
-// it logged.
-var heldBack = map[stats.Reason]struct {
-	begins, ends string
-	quiet        time.Duration
-	least        int // hedges held back
-}{
-	stats.BudgetExhausted: {"hedge budget exhausted", "hedge budget recovered", quietFor, 10},
-	stats.Throttled:       {"hedge throttle active", "hedge throttle released", 0, 1},
-	stats.Guarded:         {"hedge guard active", "hedge guard released", quietFor, 1},
-	stats.ResetsSpent:     {"hedge reset limit reached", "hedge reset limit released", quietFor, 1},
-	silent:                {"backend silent", "backends answering", againAfter, 1}, // only some calls detect it
+// heldBack has the messages for the start of each state in which hedges are held back. A budget that
+// lacks a hedge now and then is healthy: only from enough on is it logged.
+var heldBack = map[stats.Reason]string{
+	stats.BudgetExhausted: "hedge budget exhausted",
+	stats.Throttled:       "hedge throttle active",
+	stats.Guarded:         "hedge guard active",
+	stats.ResetsSpent:     "hedge reset limit reached",
 }
 
 // note handles an event of settings.Traces.
@@ -112,21 +101,10 @@ func (j *journal) note(event any) {
 		}
 		j.begins(stateKey{e.Target, stats.Reason(e.Message), e.Method}, e.Level, e.Message, e.Attrs...)
 	case settings.SilenceNotice:
-		j.heldBack(stateKey{e.Target, silent, ""}) // ends for all backends at once
-		j.begins(stateKey{e.Target, silent, e.Address}, slog.LevelWarn, heldBack[silent].begins, "backend", e.Address)
+		j.begins(stateKey{e.Target, silent, e.Address}, slog.LevelWarn, "backend silent", "backend", e.Address)
 	case stats.HedgeHeldBack:
 		if text, ok := heldBack[e.Reason]; ok {
-			j.begins(stateKey{e.Target, e.Reason, ""}, slog.LevelWarn, text.begins, "method", e.Method)
-		}
-	case stats.HedgeSent:
-		for reason, text := range heldBack {
-			if n, ended := j.sent(stateKey{e.Target, reason, ""}); ended {
-				attrs := []any{"target", e.Target, "held_back", n}
-				if reason == silent {
-					attrs = attrs[:2]
-				}
-				j.log(slog.LevelInfo, text.ends, attrs...)
-			}
+			j.begins(stateKey{e.Target, e.Reason, ""}, slog.LevelWarn, text, "method", e.Method)
 		}
 	}
 }
@@ -154,9 +132,13 @@ func (j *journal) heldBack(key stateKey) bool {
 		j.states[key] = s
 	}
 	calm := now.Sub(s.last)
+	_, ends := heldBack[key.reason]
+	if ends && calm >= quietFor || key.reason == silent && calm >= againAfter { // only some calls detect a silence
+		s.heldBack, s.begun = 0, false
+	}
 	s.heldBack++
 	s.last = now
-	if s.begun || s.heldBack < heldBack[key.reason].least || now.Sub(s.logged) < s.pause {
+	if s.begun || key.reason == stats.BudgetExhausted && s.heldBack < enough || now.Sub(s.logged) < s.pause {
 		return false
 	}
 	if s.pause = min(2*s.pause, againAtMost); calm > againAtMost || s.pause == 0 {
@@ -164,25 +146,6 @@ func (j *journal) heldBack(key stateKey) bool {
 	}
 	s.begun, s.logged = true, now
 	return true
-}
-
-// sent handles a sent hedge, and reports whether to log the end of the state, with the number of
-// hedges that it held back.
-func (j *journal) sent(key stateKey) (n int, over bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	s := j.states[key]
-	if s == nil || s.heldBack == 0 || time.Since(s.last) < heldBack[key.reason].quiet {
-		return 0, false
-	}
-	n, over = s.heldBack, s.begun
-	s.heldBack, s.begun = 0, false
-	if key.reason == silent {
-		maps.DeleteFunc(j.states, func(k stateKey, _ *state) bool {
-			return k.target == key.target && k.reason == silent && k.of != ""
-		})
-	}
-	return n, over
 }
 
 // log logs a record unless recordsAtOnce were logged within recordsWithin.
