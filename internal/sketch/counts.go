@@ -89,14 +89,9 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 	return sum
 }
 
-// DDSketch returns the counts as a sketch of nanoseconds. Its bins are sparse if that is shorter in
-// protobuf.
+// DDSketch returns the counts as a sketch of nanoseconds, of at most 8.2 KB in protobuf.
 func (c Counts) DDSketch() *ddsketch.DDSketch {
-	const dense, sparse = 8, 13 // bytes of a bin
-	var bins store.Store = store.NewDenseStore()
-	if len(c) == 0 || len(c)*sparse < int(c[len(c)-1].Bucket-c[0].Bucket+1)*dense {
-		bins = store.NewSparseStore()
-	}
+	bins := store.NewDenseStore()
 	for _, count := range c {
 		bins.AddWithCount(int(count.Bucket)+firstBin, float64(count.Calls))
 	}
