@@ -16,8 +16,8 @@ import (
 // Handler returns a handler for HTTP servers. It turns hedges of package hedgehttp away while the
 // server is busy, with the status 429 and the header Hedge-Turned-Away: 1, on which the client sends
 // the next hedge at once. A hedge has the headers Hedge-Attempt and Hedge-Primary-In-Flight. next
-// gets every other request. A hedge counts until the first bytes of its body are written, its
-// connection is hijacked, or next returns. Put the handler outermost, but inside one that limits
+// gets every other request. A hedge counts until the first bytes of its body are written, or
+// are about to be read by ReadFrom, its connection is hijacked, or next returns. Put the handler outermost, but inside one that limits
 // requests by client.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 
 // asHedge returns w as the response of a hedge, with the optional methods that w has. leave is called once the
 // hedge is no longer in flight.
-func asHedge(w http.ResponseWriter, leave func()) (hedge http.ResponseWriter) {
-	hedge = httpsnoop.Wrap(w, httpsnoop.Hooks{
+func asHedge(w http.ResponseWriter, leave func()) http.ResponseWriter {
+	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		Write: func(write httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(p []byte) (int, error) {
 				defer leave()
@@ -60,14 +60,8 @@ func asHedge(w http.ResponseWriter, leave func()) (hedge http.ResponseWriter) {
 		},
 		ReadFrom: func(readFrom httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
 			return func(r io.Reader) (int64, error) {
-				begun, err := io.CopyN(struct{ io.Writer }{hedge}, r, sniffed)
-				if err == io.EOF {
-					return begun, nil
-				} else if err != nil {
-					return begun, err
-				}
-				rest, err := readFrom(r)
-				return begun + rest, err
+				leave()
+				return readFrom(r)
 			}
 		},
 		Hijack: func(hijack httpsnoop.HijackFunc) httpsnoop.HijackFunc {
@@ -80,8 +74,4 @@ func asHedge(w http.ResponseWriter, leave func()) (hedge http.ResponseWriter) {
 			}
 		},
 	})
-	return hedge
 }
-
-// sniffed is the most of a body that [http.DetectContentType] reads.
-const sniffed = 512
