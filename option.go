@@ -25,7 +25,6 @@ type Option interface {
 
 type config struct {
 	settings.Config
-	texts []string           // of the options, in their order
 	given map[string]scope   // the options that were given
 	rules map[[2]string]bool // those given as option and pattern
 	made  []func(*Scheduler) // by WithTrace
@@ -50,7 +49,7 @@ type setting struct {
 
 func (s *setting) apply(c *config) error {
 	c.given[s.name] = s.to
-	c.texts = append(c.texts, s.String())
+	c.Options = append(c.Options, s.String())
 	return s.set(c)
 }
 
@@ -89,7 +88,8 @@ func newConfig(opts []Option) (*config, error) {
 // applied returns a configuration with options applied, and joins their errors.
 func applied(to settings.Config, opts []Option) (*config, error) {
 	c := &config{Config: to, given: map[string]scope{}, rules: map[[2]string]bool{}}
-	c.MethodRules, c.TargetRules = slices.Clip(c.MethodRules), slices.Clip(c.TargetRules) // options append to them
+	// Options append to these.
+	c.Options, c.MethodRules, c.TargetRules = slices.Clip(c.Options), slices.Clip(c.MethodRules), slices.Clip(c.TargetRules)
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {

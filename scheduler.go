@@ -27,7 +27,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := (*Scheduler)(registry.New(c.Config, c.texts))
+	s := (*Scheduler)(registry.New(c.Config))
 	for _, made := range c.made {
 		made(s)
 	}
@@ -68,7 +68,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 		c.MaxMethods = old.MaxMethods
 	}
 	if err == nil {
-		err = r.Update(c.Config, c.texts)
+		err = r.Update(c.Config)
 	}
 	if err != nil {
 		r.Refuse(err, c.Off)

@@ -7,7 +7,7 @@ import (
 )
 
 // Gain is the gain of hedging a method, measured against a control group that is never hedged: see
-// hedge.WithControl. An update that changes how the method is hedged starts a new comparison; an
+// hedge.WithControl. An update that changes the text of an option starts a new comparison; an
 // update that only replaces a function does not.
 type Gain struct {
 	// Over is the time covered: periods of two minutes, at most 16. Calls is the number of calls

@@ -49,11 +49,10 @@ type Registry struct {
 }
 
 // New returns a registry. If the environment variable BySwitch is set, hedging is paused: in an
-// emergency, any value that is not clearly a no must count as a yes. options are the texts of the
-// options that made c.
-func New(c settings.Config, options []string) *Registry {
+// emergency, any value that is not clearly a no must count as a yes.
+func New(c settings.Config) *Registry {
 	r := &Registry{origin: time.Now()}
-	r.configured = Configured{Options: options, At: r.origin}
+	r.configured.At = r.origin
 	r.config.Store(&c)
 	r.sweep.Store(sweepEvery)
 	value := os.Getenv(BySwitch)

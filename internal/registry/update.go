@@ -30,22 +30,23 @@ func (r *Registry) Configured() Configured {
 	}
 	r.updating.Lock()
 	defer r.updating.Unlock()
-	return r.configured
+	c := r.configured
+	c.Options = r.Config().Options
+	return c
 }
 
-// Update replaces the configuration for calls that begin afterwards, and reports the changes.
-// options are the texts of the options that made c. Once a method is known, another window or bound on
-// methods is an error.
-func (r *Registry) Update(c settings.Config, options []string) error {
+// Update replaces the configuration for calls that begin afterwards, and reports the changes. Once a
+// method is known, another window or bound on methods is an error.
+func (r *Registry) Update(c settings.Config) error {
 	r.updating.Lock()
-	old, before := r.config.Load(), r.configured.Options
+	old := r.config.Load()
 	err := r.replace(c)
 	if err == nil {
-		r.configured.Options, r.configured.At, r.refused = options, time.Now(), ""
+		r.configured.At, r.refused = time.Now(), ""
 	}
 	r.updating.Unlock()
 	if err == nil {
-		reportUpdate(old, before, options)
+		reportUpdate(old, &c)
 	}
 	return err
 }
@@ -97,7 +98,11 @@ func (m *Method) complete(s *settings.Settings) {
 	m.Target.Resets.SetLimit(s.Target.HedgeLimit)
 	m.Target.throttle = guard.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
-	m.groups = control.For(s.Control/100, s.Compared(), m.groups)
+	of := ""
+	if s.Control > 0 {
+		of = fmt.Sprint(without(s.Options, nil))
+	}
+	m.groups = control.For(s.Control/100, of, m.groups)
 	s.Groups = m.groups
 	if s.OwnBudget || s.DryRun { // a dry run must not take from real hedges
 		if m.own == nil { // otherwise kept across updates under which the method has none
@@ -121,28 +126,27 @@ func (r *Registry) Refuse(err error, off bool) {
 	r.updating.Lock()
 	again := r.refused == err.Error()
 	r.refused, r.configured.Refused, r.configured.RefusedAt = err.Error(), err, time.Now()
-	before := r.configured.Options
 	old := r.config.Load()
 	if c := *old; off && !c.Off {
-		c.Off = true
+		c.Off, c.Options = true, append(slices.Clip(c.Options), "WithOff(true)")
 		// A new index, which keeps the configurations of targets: no pattern has changed.
 		_ = c.Prepare()
 		if r.replace(c) == nil { // nothing that an update must not change has changed
-			r.configured.Options, r.configured.At = append(slices.Clip(before), "WithOff(true)"), time.Now()
+			r.configured.At = time.Now()
 		}
 	}
-	options := r.configured.Options
+	now := r.config.Load()
 	r.updating.Unlock()
 	if !again {
 		settings.Emit(old.Traces, settings.Notice{Level: slog.LevelError, Message: "update refused",
 			Attrs: []any{"error", err.Error()}})
 	}
-	reportUpdate(old, before, options)
+	reportUpdate(old, now)
 }
 
 // reportUpdate reports the texts of options that an update has added and removed.
-func reportUpdate(old *settings.Config, before, options []string) {
-	added, removed := without(options, before), without(before, options)
+func reportUpdate(old, now *settings.Config) {
+	added, removed := without(now.Options, old.Options), without(old.Options, now.Options)
 	if len(added)+len(removed) == 0 || len(old.Traces) == 0 {
 		return
 	}

@@ -4,7 +4,6 @@ package settings
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -59,6 +58,8 @@ type Config struct {
 	// Memory.
 
 	MaxMethods int
+
+	Options []string // the texts of the options that made it
 }
 
 // Reporting determines where events are reported, and under which names. An update does not change
@@ -166,22 +167,6 @@ func (c *Config) withPolicy(method string) *Config {
 	with.MaxHedges = p.Attempts - 1
 	with.Final, with.Failover = rpc.CodesBut(p.NonFatal), rpc.CodesOf(p.NonFatal...)
 	return &with
-}
-
-// Compared describes how the calls of the method are hedged, for the comparison with its control
-// group; empty without a group. It covers all settings except the ones cleared here, so that a
-// forgotten setting only ends a comparison too early. Functions are equal if their code is.
-func (s *Settings) Compared() string {
-	if s.Control == 0 {
-		return ""
-	}
-	c := *s.Config
-	c.Control, c.Applied = 0, nil
-	c.Reporting, c.MaxMethods = Reporting{}, 0
-	// Their effect on the method is in s.
-	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
-	c.TargetRules, c.MethodRules, c.Index, c.ServiceConfig, c.HedgeLimit = nil, nil, nil, nil, nil
-	return fmt.Sprint(c, s.Throttling(), s.HedgeLimit, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.

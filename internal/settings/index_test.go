@@ -129,10 +129,10 @@ func TestRules_WithoutTheLock(t *testing.T) {
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	r = registry.New(c, nil)
+	r = registry.New(c)
 	r.Method("t", "/s/M", time.Now())
 	r.Method("t", "/s/N", time.Now())
-	_ = r.Update(c, nil)
+	_ = r.Update(c)
 }
 
 // TestUnused has patterns. Some match nothing in use.

@@ -137,27 +137,8 @@ func shown(c settings.Config) any {
 	}
 	named := c.TargetName != nil
 	c.Class, c.Acceptable, c.TargetName, c.Traces = nil, nil, nil, nil
-	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.OwnBudget = nil, nil, nil, nil, false
+	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.Options, c.OwnBudget = nil, nil, nil, nil, nil, false
 	return []any{c, class, accepts, named}
-}
-
-// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each
-// option of a method or target, and WithWaitForMessage, restarts the comparison, and the same
-// options given again do not.
-func TestCompared_EveryOption(t *testing.T) {
-	compared := func(opts ...hedge.Option) string {
-		opts = append([]hedge.Option{hedge.WithAllMethods(), hedge.WithControl(5)}, opts...)
-		return (*registry.Registry)(hedgetest.New(t, opts...)).Method("t", "/s/M", time.Now()).Settings().Compared()
-	}
-	plain := compared()
-	for _, o := range everyOption(t) {
-		if o.name == "WithControl" || !o.target && o.name != "WithWaitForMessage" { // a control group knows its share
-			continue
-		}
-		if got := compared(o.a); got == plain || got != compared(o.a) {
-			t.Errorf("%s: compared is %s, and again %s; without it %s", o.name, got, compared(o.a), plain)
-		}
-	}
 }
 
 // scope is where an option is set: for all, for a target, for a method, for a method of a target.
