@@ -31,8 +31,7 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 // WithTargetOptions applies options to the targets that match a pattern. They override options of
 // the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
 // the pattern, * matches any characters, slashes included. The options of [WithMethodOptions] can
-// be set, and [WithServiceConfig], [WithHedgeLimit] and WithMethodOptions itself. Any other option
-// is an error. Several matching patterns combine as in [WithMethodOptions].
+// be set, and [WithServiceConfig] and [WithHedgeLimit]. Any other option is an error. Several matching patterns combine as in [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(
 		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),
@@ -41,24 +40,17 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 		func(c *settings.Config) *[]settings.Rule { return &c.TargetRules })
 }
 
-func patternsOf(rules []settings.Rule) (patterns []string) {
-	for _, rule := range rules {
-		patterns = append(patterns, rule.Pattern)
-	}
-	return patterns
-}
-
 // ruling returns an option that adds a rule for a "method" or a "target". wrong is the error of its
 // pattern, if any.
 func ruling(
 	name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule,
 ) Option {
 	opts = slices.Clone(opts) // the rule is applied when a method is first called
-	own, needed := forScheduler, notForMethods
+	needed := notForMethods
 	if of == "method" {
-		own, needed = notForMethods, anywhere
+		needed = anywhere
 	}
-	return &setting{name, own, append([]any{pattern}, asArgs(opts)...), func(c *config) error {
+	return &setting{name, forScheduler, append([]any{pattern}, asArgs(opts)...), func(c *config) error {
 		if wrong != nil {
 			return wrong
 		}
@@ -76,9 +68,7 @@ func ruling(
 		*rules = append(*rules, settings.Rule{
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
-			Methods:   patternsOf(scratch.MethodRules),
 			Apply: func(c *settings.Config) {
-				// The scheduler may have the same method pattern, and then both apply.
 				with, _ := applied(*c, opts)
 				*c = with.Config
 			},

@@ -63,7 +63,7 @@ func misread(data []byte, m protoreflect.MessageDescriptor, depth int) (err erro
 		}
 		text := string(bytes.TrimSpace(given[name]))
 		switch {
-		case f.IsMap() && depth < 2:
+		case f.IsMap() && depth < 1:
 			var rules map[string]json.RawMessage
 			_ = json.Unmarshal(given[name], &rules)
 			for _, pattern := range slices.Sorted(maps.Keys(rules)) {
@@ -122,7 +122,7 @@ func switchesOff(data []byte) (off bool) {
 }
 
 // options returns the options of a message, and joins the errors of malformed values. depth is the
-// number of enclosing rules. Rules nested deeper than two are an error anyway, and are not read.
+// number of enclosing rules. Rules in rules are an error anyway, and are not read.
 func options(m protoreflect.Message, depth int) ([]hedge.Option, error) {
 	p := parsed{depth: depth}
 	for i, all := 0, m.Descriptor().Fields(); i < all.Len(); i++ {
@@ -228,7 +228,7 @@ func (p *parsed) rules(field string, of protoreflect.Map, with func(string, ...h
 	slices.Sort(patterns)
 	for _, pattern := range patterns {
 		var opts []hedge.Option
-		if p.depth < 2 {
+		if p.depth < 1 {
 			var err error
 			rule := of.Get(protoreflect.ValueOf(pattern).MapKey())
 			if opts, err = options(rule.Message(), p.depth+1); err != nil {

@@ -163,8 +163,7 @@ func (t *transport) CloseIdleConnections() {
 // begin begins the call of the request.
 func (x *exchange) begin() {
 	req, ctx, may := x.caller, x.caller.Context(), &x.may
-	target := x.targetOf(req.URL)
-	name, selected, reads := x.registry.Select(target, req)
+	name, selected, reads := x.registry.Config().Select(req)
 	if x.name != nil {
 		name = cmp.Or(x.name(req), name)
 	}
@@ -174,7 +173,7 @@ func (x *exchange) begin() {
 	if rpc.IsHTTPHedge(req.Header) { // a reverse proxy passes a hedge on
 		ctx = rpc.ServesHTTPHedge(ctx)
 	}
-	x.call = call.Begin(x.registry, ctx, target, name, nil, may)
+	x.call = call.Begin(x.registry, ctx, x.targetOf(req.URL), name, nil, may)
 }
 
 // subscribes reports whether a request may have no answer for long: only its name selects it.

@@ -77,10 +77,10 @@ func TestNew_Ranges(t *testing.T) {
 			hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7))},
 		`WithTargetOptions(""): must not be empty`:       {hedge.WithTargetOptions("", off)},
 		`WithTargetOptions("\xff"): must be valid UTF-8`: {hedge.WithTargetOptions("\xff", off)},
-		`WithTargetOptions("a"): WithMethodOptions("/s/M"): WithWindow cannot be set`: {
-			hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)))},
-		`WithTargetOptions("a"): WithMethodOptions("/s/M"): must not be given twice`: {
-			hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M"))},
+		`WithTargetOptions("a"): WithMethodOptions cannot be set for a target`: {
+			hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"))},
+		`WithMethodOptions("/s/M"): WithWindow cannot be set for a method`: {
+			hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))},
 	} {
 		for _, opt := range opts {
 			s, err := hedge.New(hedge.WithAllMethods(), opt)

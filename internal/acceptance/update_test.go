@@ -36,13 +36,12 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 	return s.Stats().Hedges - before
 }
 
-// The most specific pattern wins, whatever the order, a method wins over its target, and a method
-// at a target over both.
+// The most specific pattern wins, whatever the order, and a method wins over its target.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
 	most := hedge.WithMaxHedges
 	rules := with{
 		hedge.WithTargetOptions("dns:///*", most(3)),
-		hedge.WithTargetOptions("dns:///b*", most(4), hedge.WithMethodOptions("/s/At*", most(2))),
+		hedge.WithTargetOptions("dns:///b*", most(4)),
 		hedge.WithTargetOptions("dns:///off", hedge.WithOff(true)),
 		hedge.WithMethodOptions("/s/*", most(1)),
 		hedge.WithMethodOptions("/s/Two*", most(2)),
@@ -63,8 +62,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				{target: "dns:///a", method: "/x/M", hedges: 3, rules: "dns:///*"},
 				{target: "dns:///bcd", method: "/x/M", hedges: 4, rules: "dns:///* dns:///b*"},
 				{target: "dns:///a", method: "/s/M", hedges: 1, rules: "dns:///* /s/*"},
-				{target: "dns:///a", method: "/s/At", hedges: 1, rules: "dns:///* /s/*"},
-				{target: "dns:///b", method: "/s/At", hedges: 2, rules: "dns:///* dns:///b* /s/* /s/At*"},
+				{target: "dns:///b", method: "/s/M", hedges: 1, rules: "dns:///* dns:///b* /s/*"},
 				{target: "other", method: "/s/TwoM", hedges: 2, rules: "/s/* /s/Two*"},
 				{target: "other", method: "/s/TwoMore", hedges: 3, rules: "/s/* /s/Two* /*/TwoMore"},
 				{target: "other", method: "/s/TwoButNone", rules: "/s/* /s/Two* /s/TwoButNone* /s/TwoButNone"},
@@ -125,11 +123,10 @@ func TestUpdate_TextsOfOptions(t *testing.T) {
 		hedge.WithWarmup(3, time.Second), hedge.WithTrigger(hedge.Auto(hedge.NoLaterThan(time.Second))),
 		hedge.WithAcceptable(nil), hedge.WithTrace(new(hedge.Trace)), hedge.WithIdempotentOnly(),
 		hedge.WithTargetOptions("dns:///*", hedge.WithHedgeLimit(7, time.Minute),
-			hedge.WithMethodOptions("/s/M", hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithOff(true))))
+			hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithOff(true)))
 	want := []string{`WithReadOnlyMethods("/s/Get*", "/s/M")`, `WithFailover(Aborted)`, `WithWarmup(3, 1s)`,
 		`WithTrigger(Auto(NoLaterThan(1s)))`, `WithAcceptable()`, `WithTrace()`, `WithIdempotentOnly()`,
-		`WithTargetOptions("dns:///*", WithHedgeLimit(7, 1m0s), ` +
-			`WithMethodOptions("/s/M", WithTrigger(Fixed(1ms)), WithOff(true)))`}
+		`WithTargetOptions("dns:///*", WithHedgeLimit(7, 1m0s), WithTrigger(Fixed(1ms)), WithOff(true))`}
 	if got := (*registry.Registry)(s).Configured().Options; !slices.Equal(got, want) {
 		t.Errorf("the options are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -4,7 +4,6 @@ package registry
 
 import (
 	"log/slog"
-	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -73,15 +72,6 @@ func (r *Registry) Config() *settings.Config {
 		return &c
 	}
 	return r.config.Load()
-}
-
-// Select is [settings.Config.Select] for the target of a connection.
-func (r *Registry) Select(connection string, req *http.Request) (name string, selected, reads bool) {
-	c := r.config.Load()
-	if c.TargetName != nil {
-		connection = r.nameOf(connection)
-	}
-	return c.Select(connection, req)
 }
 
 // The reasons why hedging is paused.

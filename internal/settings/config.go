@@ -49,7 +49,7 @@ type Config struct {
 	HTTP                     bool // the target is one of package hedgehttp
 	AsGRPC                   bool // by a hedgingPolicy: see withPolicy
 	TargetRules, MethodRules []Rule
-	Index                    *Index   // of all patterns; in the configuration of a target, of the rules that it adds
+	Index                    *Index   // of all patterns
 	Applied                  []string // the patterns of the rules that were applied, the most specific last
 	OwnBudget                bool     // a rule for the method sets its budget
 

@@ -102,8 +102,7 @@ type pattern struct {
 	prefix string // of all paths that the pattern matches, unescaped
 	rank   [4]int // of the patterns that match a method, the most specific one has the largest
 	use    use
-	target string // the pattern of the targets that it is for; "": all
-	rule   *Rule  // nil: none
+	rule   *Rule // nil: none
 }
 
 // use is a set of options that patterns are given to.

@@ -69,7 +69,7 @@ func TestPatterns_AsServeMux(t *testing.T) {
 			if _, ours := handler.(muxed); !ours { // a redirect that adds the slash
 				want = ""
 			}
-			if got, _, reads := c.Select("t", req); want != "" && got != want || reads != (got != req.Method) {
+			if got, _, reads := c.Select(req); want != "" && got != want || reads != (got != req.Method) {
 				t.Fatalf("%s %s is selected by %q, %v; want %q of %q", req.Method, req.URL, got, reads, want, patterns)
 			} else if reads {
 				matched++
@@ -115,18 +115,12 @@ func TestPatterns_Wrong(t *testing.T) {
 		wrong(hedge.WithMethods(p), "WithMethods(", want)
 		wrong(hedge.WithReadOnlyMethods("/a/b", p), "WithReadOnlyMethods(", want)
 		wrong(hedge.WithMethodOptions(p), "WithMethodOptions(", want)
-		wrong(hedge.WithTargetOptions("t", hedge.WithMethodOptions(p)), "WithMethodOptions(", want)
 	}
 	wrong(hedge.WithSingleRequest("GET /users/{id}"), form)
 	wrong(hedge.WithWaitForMessage("/a"), form)
 
 	x, y := "GET /{x}/b", "GET /a/{y}"
 	wrong(hedge.WithMethods(x, y), x, y)
-	wrong(hedge.WithTargetOptions("t", hedge.WithMethodOptions(x), hedge.WithMethodOptions(y)), x, y)
-	if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithTargetOptions("t", hedge.WithMethodOptions(x)),
-		hedge.WithTargetOptions("u", hedge.WithMethodOptions(y))); err != nil {
-		t.Errorf("patterns of different targets do not conflict: %v", err)
-	}
 }
 
 // TestRule20_TheMostSpecificPattern: of the patterns that match a request, the most specific one
@@ -138,7 +132,7 @@ func TestRule20_TheMostSpecificPattern(t *testing.T) {
 	s := hedgetest.New(t, hedge.WithReadOnlyMethods("GET /users/", "/users/*", "POST /_search"),
 		hedges("GET /users/{id}", 2), hedges("GET /users/me", 3), hedges("/{any...}", 4),
 		hedges("example.com/{any...}", 0), hedges("/pkg.Svc/*", 3),
-		hedge.WithTargetOptions("https://b", hedges("GET /users/{id}/orders", 3)))
+		hedges("GET b/users/{id}/orders", 3))
 	for _, tc := range []struct {
 		method, url string
 		name        string
@@ -151,14 +145,14 @@ func TestRule20_TheMostSpecificPattern(t *testing.T) {
 		{method: "PUT", url: "https://a/users/me", name: "/users/*", hedges: 4, reads: true},
 		{method: "PUT", url: "https://a/teams/17", name: "/{any...}", hedges: 4},
 		{method: "GET", url: "https://a/users/17/orders", name: "GET /users/", hedges: 4, reads: true},
-		{method: "GET", url: "https://b/users/17/orders", name: "GET /users/{id}/orders", hedges: 3, reads: true},
+		{method: "GET", url: "https://b/users/17/orders", name: "GET b/users/{id}/orders", hedges: 3, reads: true},
 		{method: "POST", url: "https://b/_search", name: "POST /_search", hedges: 4, reads: true},
 		{method: "GET", url: "https://example.com:8443/users/me", name: "example.com/{any...}", hedges: 0, reads: true},
 	} {
 		r := (*registry.Registry)(s)
 		req, _ := http.NewRequest(tc.method, tc.url, nil)
 		target := req.URL.Scheme + "://" + req.URL.Host
-		name, _, reads := r.Select(target, req)
+		name, _, reads := r.Config().Select(req)
 		got := r.Method(target, name, time.Now()).Settings()
 		if name != tc.name || reads != tc.reads || got.MaxHedges != tc.hedges || got.OnlyReads && !tc.reads {
 			t.Errorf("%s %s: %q, %d hedges by %q, reads %v; want %+v", tc.method, tc.url, name, got.MaxHedges, got.Applied,

@@ -16,13 +16,13 @@ func IsHTTP(target string) bool {
 	return strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://")
 }
 
-// Select compares a request to a target with the patterns that name or select requests. It returns
+// Select compares a request with the patterns that name or select requests. It returns
 // the name of the request, for which see hedgehttp.Transport, and whether a pattern of WithMethods
 // and of WithReadOnlyMethods matches it.
-func (c *Config) Select(target string, req *http.Request) (name string, selected, reads bool) {
+func (c *Config) Select(req *http.Request) (name string, selected, reads bool) {
 	uses, best := use(0), (*pattern)(nil)
 	for p := range c.Index.near(cmp.Or(req.URL.Path, "/")) {
-		if p.use&(waitForMessage|singleRequest) == 0 && (p.target == "" || matchName(p.target, target)) && p.matches(req) {
+		if p.use&(waitForMessage|singleRequest) == 0 && p.matches(req) {
 			uses |= p.use
 			if best == nil || p.compare(best) > 0 {
 				best = p

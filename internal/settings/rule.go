@@ -13,8 +13,7 @@ import (
 type Rule struct {
 	Pattern   string
 	Apply     func(*Config)
-	OwnBudget bool     // it is for methods, and sets the budget
-	Methods   []string // it is for targets: the patterns of its rules for methods
+	OwnBudget bool // it is for methods, and sets the budget
 }
 
 // Index finds the patterns that match a method or a request among thousands, and keeps the
@@ -23,19 +22,6 @@ type Index struct {
 	byPrefix map[string][]*pattern
 	longest  int      // prefix
 	targets  sync.Map // the rules for targets that apply → *Config
-}
-
-// newIndex returns the index of rules for methods.
-func newIndex(rules []Rule) *Index {
-	x := &Index{byPrefix: map[string][]*pattern{}}
-	x.addRules(rules)
-	return x
-}
-
-func (x *Index) addRules(rules []Rule) {
-	for i := range rules {
-		x.add(pattern{rule: &rules[i]}, rules[i].Pattern)
-	}
 }
 
 // add adds patterns with these texts.
@@ -83,25 +69,19 @@ func (x *Index) match(method string, http bool) (uses use, rules []Rule) {
 
 // Prepare indexes the patterns of a configuration. It returns an error if patterns conflict.
 func (c *Config) Prepare() error {
-	x := newIndex(nil)
+	x := &Index{byPrefix: map[string][]*pattern{}}
 	x.add(pattern{use: readOnly}, c.ReadOnly...)
 	x.add(pattern{use: methods}, c.Methods...)
-	x.addRules(c.MethodRules)
-	x.add(pattern{use: waitForMessage}, c.WaitForMessage...)
-	x.add(pattern{use: singleRequest}, c.SingleRequest...)
 	all := slices.Concat(c.ReadOnly, c.Methods)
-	for _, rule := range c.MethodRules {
+	for i := range c.MethodRules {
+		rule := &c.MethodRules[i]
+		x.add(pattern{rule: rule}, rule.Pattern)
 		all = append(all, rule.Pattern)
 	}
-	err := checkConflicts(all)
-	for _, rule := range c.TargetRules {
-		x.add(pattern{target: rule.Pattern}, rule.Methods...)
-		if err == nil && len(rule.Methods) > 0 {
-			err = checkConflicts(slices.Concat(all, rule.Methods))
-		}
-	}
+	x.add(pattern{use: waitForMessage}, c.WaitForMessage...)
+	x.add(pattern{use: singleRequest}, c.SingleRequest...)
 	c.Index = x
-	return err
+	return checkConflicts(all)
 }
 
 // ForTarget applies the rules for a target. In their patterns only * is special, and matches any
@@ -130,7 +110,6 @@ func (c *Config) ForTarget(name string) *Config {
 		return cmp.Or(slices.Compare(rank(a), rank(b)), strings.Compare(a.Pattern, b.Pattern))
 	})
 	with := base.apply(rules)
-	with.Index = newIndex(with.MethodRules[len(c.MethodRules):]) // WithMethodOptions appends
 	c.Index.targets.Store(string(key), with)
 	return with
 }
@@ -149,16 +128,10 @@ func matchName(pattern, name string) bool {
 }
 
 // ForMethod applies the rules for a method to the configuration of its target, which was made from
-// c: its hedgingPolicy, then the rules for the method, then the ones for the method at this target. The
-// last one prevails.
+// c: its hedgingPolicy, then the rules for the method. The last one prevails.
 func (c *Config) ForMethod(target *Config, method string) *Config {
 	_, rules := c.Index.match(method, target.HTTP)
-	r := target.withPolicy(method).apply(rules)
-	if target != c {
-		_, rules = target.Index.match(method, target.HTTP)
-		r = r.apply(rules)
-	}
-	return r
+	return target.withPolicy(method).apply(rules)
 }
 
 // apply applies rules, in this order, to a copy of the configuration: see hedge.WithMethodOptions.

@@ -141,8 +141,7 @@ func shown(c settings.Config) any {
 	return []any{c, class, accepts, named}
 }
 
-// scope is where an option is set: for all, for a target, for a method, for a method of a target.
-// The later one wins.
+// scope is where an option is set: for all, for a target, for a method. The later one wins.
 type scope struct {
 	name string
 	at   func(hedge.Option) hedge.Option
@@ -155,9 +154,6 @@ var scopes = []scope{
 		func(s steered) bool { return s.target }},
 	{"method", func(o hedge.Option) hedge.Option { return hedge.WithMethodOptions("/s/M", o) },
 		func(s steered) bool { return s.method }},
-	{"method of a target", func(o hedge.Option) hedge.Option {
-		return hedge.WithTargetOptions("t*", hedge.WithMethodOptions("/s/M", o))
-	}, func(s steered) bool { return s.method }},
 }
 
 // Every option, at every place and at every pair of scopes, in both orders: it is an error, or the
