@@ -324,10 +324,14 @@ func TestHedgeTo_LimitsOfADestination(t *testing.T) {
 // inside hedging, or by an interceptor outside. The budget pays for failovers only.
 func TestHedgeTo_WithRetries(t *testing.T) {
 	const calls, budget = 1000, 20
-	policy := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
-		"initialBackoff": ".01s", "maxBackoff": ".01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)
-	outside := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-		invoker grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
+	always := func(code codes.Code) testserver.Script {
+		return func(testserver.Attempt) plan { return plan{Code: code} }
+	}
+	policy := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+		"maxAttempts": 3, "initialBackoff": ".01s", "maxBackoff": ".01s", "backoffMultiplier": 1,
+		"retryableStatusCodes": ["UNAVAILABLE"]}}]}`)}
+	outside := []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) (err error) {
 		for range 3 {
 			if err = invoker(ctx, method, req, reply, cc, opts...); err == nil {
 				break
@@ -335,44 +339,28 @@ func TestHedgeTo_WithRetries(t *testing.T) {
 			time.Sleep(10 * ms)
 		}
 		return err
-	})
+	})}
+	failover := with{hedge.WithFailover()}
 	for _, tc := range []struct {
-		name     string
-		inside   grpc.DialOption // of both connections
-		outside  grpc.DialOption
-		failover bool
-		most     float64 // attempts a call
+		name            string
+		inside, outside []grpc.DialOption // of both connections, and of eu's
+		opts            []hedge.Option
+		most            float64 // attempts a call
 	}{
 		{name: "no failover, no retries", most: 1},
-		{name: "failover", failover: true, most: 1 + .01*budget},
+		{name: "failover", opts: failover, most: 1 + .01*budget},
 		{name: "retryPolicy", inside: policy, most: 3},
-		{name: "retryPolicy and failover", inside: policy, failover: true, most: 3 * (1 + .01*budget)},
+		{name: "retryPolicy and failover", inside: policy, opts: failover, most: 3 * (1 + .01*budget)},
 		{name: "retries outside", outside: outside, most: 3},
-		{name: "retries outside and failover", outside: outside, failover: true, most: 3 * (1 + .01*budget)},
+		{name: "retries outside and failover", outside: outside, opts: failover, most: 3 * (1 + .01*budget)},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			line := fmt.Sprintf("%-28s", tc.name)
 			for _, us := range []codes.Code{codes.OK, codes.Unavailable} {
-				opts := with{hedge.WithBudgetPercent(budget)}
-				if tc.failover {
-					opts = append(opts, hedge.WithFailover())
-				}
-				s := hedgetest.Fixed(t, time.Second, opts...)
-				start := func(code codes.Code) *testserver.Cluster {
-					return testserver.StartT(t, testserver.Config{Name: "region", InMemory: true,
-						Script: func(testserver.Attempt) plan { return plan{Code: code} }})
-				}
-				eu, us := start(codes.Unavailable), start(us)
-				var inside []grpc.DialOption
-				if tc.inside != nil {
-					inside = append(inside, tc.inside)
-				}
-				outside := slices.Clone(inside)
-				if tc.outside != nil {
-					outside = append(outside, tc.outside)
-				}
-				outside = append(outside, interceptor.HedgeTo(us.ClientT(t, inside...)))
-				client := testpb.NewTestServiceClient(eu.ClientT(t, interceptor.DialOptions(s, outside...)...))
+				s := hedgetest.Fixed(t, time.Second, append(tc.opts, hedge.WithBudgetPercent(budget))...)
+				eu, us := serve(t, always(codes.Unavailable)), serve(t, always(us))
+				to := append(tc.outside, interceptor.HedgeTo(us.ClientT(t, tc.inside...)))
+				client := testpb.NewTestServiceClient(eu.ClientT(t, interceptor.DialOptions(s, append(to, tc.inside...)...)...))
 				failed := 0
 				for id := range uint64(calls) {
 					if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {

@@ -32,11 +32,9 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 		delay time.Duration
 	}{{"plain", 0}, {"primary", time.Hour}, {"beside a hedge, whose status is not a server's", ms}} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) plan {
-					return plan{Delay: time.Duration(20-10*a.Number) * ms,
-						Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
-				}})
+			cluster := serve(t, func(a testserver.Attempt) plan {
+				return plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+			})
 			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
 				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
@@ -70,7 +68,7 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 
 func TestNotReadyIsNotHedged(t *testing.T) {
 	eachDoor(t, "stopped", func(t *testing.T, d door) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		cluster := serve(t, nil)
 		cluster.Stop(0)
 		s := hedgetest.Fixed(t, ms)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
@@ -91,8 +89,7 @@ func TestTrailer_OfAnAbandonedCall(t *testing.T) {
 		"unhedged": {hedge.WithMethods("/none/*")}, "may be hedged": {hedge.WithAllMethods()},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-				plan{Delay: ms, Code: codes.Internal, Trailer: metadata.Pairs("a", "b")})})
+			cluster := serve(t, testserver.ByNumber(plan{Delay: ms, Code: codes.Internal, Trailer: metadata.Pairs("a", "b")}))
 			s := hedgetest.New(t, append(opts, hedgetest.Throttle(10, 0.1), hedge.WithWarmup(1<<30, time.Second))...)
 			left := make(chan error, 1)
 			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, _ any,

@@ -238,8 +238,7 @@ func TestGuard_GetsEachFailureOnce(t *testing.T) {
 func TestGuard_AMessageBeyondALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-			plan{Delay: 50 * ms}, plan{PayloadBytes: 2000})})
+		cluster := serve(t, testserver.ByNumber(plan{Delay: 50 * ms}, plan{PayloadBytes: 2000}))
 		client := testpb.NewTestServiceClient(cluster.ClientT(t, append(hedgetest.Interceptors(s),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000)))...))
 		for id := range uint64(20) {

@@ -66,7 +66,7 @@ func TestRule06_AnAttemptsOptionsAreItsOwn(t *testing.T) {
 				}
 				return plan{}
 			}
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script})
+			cluster := serve(t, script)
 			client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, ms), filtering()...))
 			reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: 1, Messages: 1}, slices.Clone(opts)...)
 			if err != nil || reply.GetAttempt() != 2 {
@@ -112,7 +112,7 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 				script := func(a testserver.Attempt) plan {
 					return plan{Delay: 15 * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
 				}
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script})
+				cluster := serve(t, script)
 				s := hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1))...)
 				var plain, hedged metadata.MD
 				for to, scheduler := range map[*metadata.MD]*hedge.Scheduler{&plain: nil, &hedged: s} {
@@ -209,7 +209,7 @@ func TestRule01_TheCallersContext(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"),
 				hedge.WithAcceptable(func(context.Context, string, any, error) bool { user("WithAcceptable"); return true }),
 				hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { user("HedgeSent") }}))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+			cluster := serve(t, testserver.ByNumber(tc.plans...))
 			deaf := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 				invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				err := invoker(ctx, method, req, reply, cc, opts...)
@@ -254,7 +254,7 @@ func TestRule05_LosersKeepTheirValues(t *testing.T) {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			type key struct{}
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+			cluster := serve(t, testserver.ByNumber(tc.plans...))
 			attempts := make(chan context.Context, 2)
 			begin := grpc.WithStatsHandler(reporter(func(ctx context.Context, e grpcstats.RPCStats) {
 				if _, ok := e.(*grpcstats.Begin); ok && ctx.Value(key{}) == "x" {
@@ -284,8 +284,7 @@ func TestRule12_InstalledTwice(t *testing.T) {
 		var log bytes.Buffer
 		for i := range got {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: testserver.ByNumber(plan{Delay: 50 * ms}, plan{})})
+			cluster := serve(t, testserver.ByNumber(plan{Delay: 50 * ms}, plan{}))
 			another := testserver.StartT(t, testserver.Config{InMemory: true, Name: "another"})
 			other := testpb.NewTestServiceClient(dial(t, another, s))
 			inside := below(func(ctx context.Context, _ []grpc.CallOption) error {

@@ -189,10 +189,9 @@ func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
 		dry   bool
 	}{{"plain", 0, false}, {"no hedge", time.Hour, false}, {"a hedge", 10 * ms, false}, {"a dry run", 10 * ms, true}} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) plan {
-					return plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
-				}})
+			cluster := serve(t, func(a testserver.Attempt) plan {
+				return plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
+			})
 			s := hedgetest.FixedOrPlain(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithDryRun(tc.dry))
 			conn := dial(t, cluster, s)
 			tenant := func(name string) grpc.CallOption { return grpc.PerRPCCredentials(tenant(name)) }
@@ -283,13 +282,12 @@ func (copying) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 // metadata.
 func TestRule05_CallsOfAWinningHedgeAreUnmarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-			Script: func(a testserver.Attempt) plan {
-				if a.ID == 1 && a.Number == 0 {
-					return plan{Ending: testserver.Hang}
-				}
-				return plan{}
-			}})
+		cluster := serve(t, func(a testserver.Attempt) plan {
+			if a.ID == 1 && a.Number == 0 {
+				return plan{Ending: testserver.Hang}
+			}
+			return plan{}
+		})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		conn := dial(t, cluster, s, grpc.WithStatsHandler(copying{}))
 		hedged, plain := testpb.NewTestServiceClient(conn), testpb.NewTestServiceClient(cluster.ClientT(t))

@@ -43,6 +43,12 @@ func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options
 	return conn
 }
 
+// serve starts a cluster in memory. Without a script, attempts are answered at once.
+func serve(t *testing.T, script testserver.Script) *testserver.Cluster {
+	t.Helper()
+	return testserver.StartT(t, testserver.Config{InMemory: true, Script: script})
+}
+
 // callOver makes a call over gRPC, and returns the last message that it receives.
 func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request,
 	opts ...grpc.CallOption) (reply *testpb.Reply, err error) {
@@ -161,16 +167,15 @@ func TestRule01_NearTies(t *testing.T) {
 	for _, d := range []door{unary, streaming} {
 		t.Run(string(d), func(t *testing.T) {
 			var ties testserver.Ties
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: func(a testserver.Attempt) plan {
-					_ = ties.Meet(t.Context(), a.ID)
-					number := strconv.Itoa(a.Number)
-					said := metadata.Pairs("attempt", number)
-					if a.ID%5 == 4 {
-						return plan{Trailer: said, Code: codes.NotFound, Message: number}
-					}
-					return plan{Header: said, Trailer: said, Empty: d == streaming && a.ID%5 == 3}
-				}})
+			cluster := serve(t, func(a testserver.Attempt) plan {
+				_ = ties.Meet(t.Context(), a.ID)
+				number := strconv.Itoa(a.Number)
+				said := metadata.Pairs("attempt", number)
+				if a.ID%5 == 4 {
+					return plan{Trailer: said, Code: codes.NotFound, Message: number}
+				}
+				return plan{Header: said, Trailer: said, Empty: d == streaming && a.ID%5 == 3}
+			})
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s)
 			var wins [2]atomic.Int64

@@ -205,39 +205,6 @@ func (run *boundRun) step() {
 	}
 }
 
-// TestRule12_NoSavingsInAnOutage hedges every call from one moment on, and no hedge wins. The bound
-// holds at every call, and nearly all that it allows is paid.
-func TestRule12_NoSavingsInAnOutage(t *testing.T) {
-	for _, tc := range []struct {
-		rate    int // calls per second
-		percent float64
-	}{{1, 10}, {50, 10}, {1000, 10}, {1, 50}, {10, 0.5}, {1000, 0.5}, {1000, 50}} {
-		b, pause, share := budget.New(tc.percent), time.Second/time.Duration(tc.rate), tc.percent/100
-		now := time.Duration(0)
-		for ; now < time.Minute; now += pause {
-			b.Earn(at(now), 0)
-		}
-		win(b)
-		burst, calls, hedges := b.Balance(at(now)).Burst, 0.0, 0.0
-		for ; now < 2*time.Minute; now += pause {
-			b.Earn(at(now), 0)
-			calls++
-			if paid, _ := b.Pay(at(now), 0); paid {
-				hedges++
-			}
-			if now > time.Minute+time.Second { // a hedged call takes a second
-				b.Hedged(false)
-			}
-			if most := burst + share*calls + 2; hedges > most+1e-6 {
-				t.Fatalf("%+v: %v hedges of %v calls, with a burst of %v", tc, hedges, calls, burst)
-			}
-		}
-		if least := 0.93 * (burst + share*calls + 2); hedges < least && hedges < share*calls+2 {
-			t.Errorf("%+v: %v hedges of %v calls, want %v", tc, hedges, calls, least)
-		}
-	}
-}
-
 // trickle is lognormal around 5 ms, and eight times that for 5% of attempts.
 func trickle(r *rand.Rand) time.Duration {
 	d := 5 * math.Exp(0.45*r.NormFloat64())
@@ -329,8 +296,7 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 			} {
 				calls, hedges := between(began, window.from, window.to), between(sent, window.from, window.to)
 				load := float64(hedges) / float64(calls)
-				t.Logf("%d clients, %s: %d calls, %d hedges, %.1f%% more", clients, window.name, calls, hedges,
-					100*load)
+				t.Logf("%d clients, %s: %d calls, %d hedges, %.1f%% more", clients, window.name, calls, hedges, 100*load)
 				if most := share*float64(calls) + (tc.most+3)/2*float64(clients); float64(hedges) > most {
 					t.Errorf("%s, %s: %d hedges, want at most %v", tc.name, window.name, hedges, most)
 				}

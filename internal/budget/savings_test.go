@@ -47,8 +47,7 @@ func TestSavings_Fill(t *testing.T) {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, tc.within)
 		got := b.Balance(at(tc.at))
-		if !near(got.Tokens, tc.tokens, 1e-6) || !near(got.Saved, tc.saved, 1e-6) ||
-			!near(got.Capacity, tc.of, 1e-6) {
+		if !near(got.Tokens, tc.tokens, 1e-6) || !near(got.Saved, tc.saved, 1e-6) || !near(got.Capacity, tc.of, 1e-6) {
 			t.Errorf("%s: %+v, want %v tokens and %v saved of %v", tc.name, got, tc.tokens, tc.saved, tc.of)
 		}
 		win(b)

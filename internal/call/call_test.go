@@ -157,3 +157,30 @@ func TestEnd_HedgedCallsWithoutAnAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestThrottle_CountsAFailureOnce has the throttle count a failure when the next hedge is due, and once.
+func TestThrottle_CountsAFailureOnce(t *testing.T) {
+	unavailable := status.Error(codes.Unavailable, "")
+	for name, tc := range map[string]struct {
+		state  race.State
+		want   float64
+		pushed int64
+	}{
+		"a failure":                        {race.State{}, 9, 1},
+		"one that came as the caller left": {race.State{CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
+		"one before the caller left":       {race.State{CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
+	} {
+		s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
+		c := begin(t.Context(), s, target, method, hedge.After(0))
+		primary := &tc.state.Attempts[0]
+		tc.state.Err, primary.EndedAt = unavailable, ms
+		primary.Event = race.Event{Kind: race.Ended, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
+		c.Admit(1, 1, &tc.state)
+		due := s.Methods()[0].ThrottleTokens
+		c.Ended(&tc.state)
+		if got := s.Methods()[0]; due != tc.want || got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
+			t.Errorf("%s: %v tokens when a hedge is due, and %v at the end; %d pushed back; want %v, %d", name, due,
+				got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
+		}
+	}
+}

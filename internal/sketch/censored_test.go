@@ -71,8 +71,7 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 			want: 10 * ms},
 		{name: "in one bucket with answers, beyond", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.334,
 			want: 20 * ms},
-		{name: "the last bucket holds both", records: records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, q: 0.99,
-			want: 20 * ms},
+		{name: "the last bucket holds both", records: records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, q: 0.99, want: 20 * ms},
 	} {
 		w := sketch.New(time.Minute)
 		for d, n := range tt.records {

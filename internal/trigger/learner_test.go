@@ -373,8 +373,7 @@ func TestChanged(t *testing.T) {
 			since: testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10)},
 	} {
 		for seed := range uint64(longtest.Size(5, 100)) {
-			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed),
-				observed(tc.since, tc.m, 2*seed+1))
+			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1))
 			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
 				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
 			}

@@ -139,8 +139,7 @@ func TestFind_AnyDistribution(t *testing.T) {
 		"instant":         testserver.Constant(0),
 		"for ever":        testserver.Constant(time.Hour),
 		"below the least": testserver.Uniform(0, 500*time.Microsecond),
-		"two points": testserver.Mixture(
-			testserver.Part{Weight: 0.5, Distribution: testserver.Constant(ms)},
+		"two points": testserver.Mixture(testserver.Part{Weight: 0.5, Distribution: testserver.Constant(ms)},
 			testserver.Part{Weight: 0.5, Distribution: testserver.Constant(time.Minute)}),
 		"heavy": testserver.Pareto(ms, 0.3),
 	} {
@@ -152,11 +151,8 @@ func TestFind_AnyDistribution(t *testing.T) {
 				if real := problem.Predict(p).Load; real > 1.001*load*(1+1e-9) {
 					t.Errorf("%s, %d calls: the load is %v, want at most %v", name, n, real, load)
 				}
-				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 ||
-					!(p.Probability >= 0 && p.Probability <= 1) ||
-					!(p.Load >= 0 && p.Load <= load) ||
-					!(p.Saved >= 0 && p.Saved <= 1) ||
-					p.Kept != 1 {
+				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 || !(p.Probability >= 0 && p.Probability <= 1) ||
+					!(p.Load >= 0 && p.Load <= load) || !(p.Saved >= 0 && p.Saved <= 1) || p.Kept != 1 {
 					t.Errorf("%s, %d calls, load %v: %+v, %v", name, n, load, p, ok)
 				}
 			}
