@@ -16,7 +16,6 @@ import (
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
@@ -112,7 +111,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 		}
 		s := hedgetest.New(t, options()...)
 		delay := func(class int, took time.Duration) time.Duration {
-			c := hcall.Begin((*registry.Registry)(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
+			c := begin(context.WithValue(t.Context(), key{}, class), s)
 			c.Inspect(nil)
 			plan := c.Plan()
 			time.Sleep(took)

@@ -204,10 +204,15 @@ func policy(delay string) hedge.Option {
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "` + delay + `"}}]}`)
 }
 
+// begin begins a call of target and method.
+func begin(ctx context.Context, s *hedge.Scheduler, opts ...grpc.CallOption) *hcall.Call {
+	c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, opts...)
+	return &c
+}
+
 // fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
-	c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil, hedge.Off())
-	c.End(hcall.Completion{Err: status.Error(codes.Unavailable, "")})
+	begin(context.Background(), s, hedge.Off()).End(hcall.Completion{Err: status.Error(codes.Unavailable, "")})
 }
 
 // failHedge lets a hedge fail.
@@ -224,19 +229,15 @@ func failHedge(code codes.Code) func(*hedge.Scheduler) {
 
 // spend empties the target's budget.
 func spend(s *hedge.Scheduler) {
-	for {
-		c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil)
-		if send, _ := hedgetest.Admit(&c, 1); !send {
-			return
-		}
+	for send := true; send; {
+		send, _ = hedgetest.Admit(begin(context.Background(), s), 1)
 	}
 }
 
 // hundred admits a hedge for each of a hundred calls.
 func hundred(s *hedge.Scheduler) {
 	for range 100 {
-		c := hcall.Begin((*registry.Registry)(s), context.Background(), target, method, nil)
-		hedgetest.Admit(&c, 1)
+		hedgetest.Admit(begin(context.Background(), s), 1)
 	}
 }
 

@@ -330,13 +330,13 @@ func TestRule13_WhatTeaches(t *testing.T) {
 			hedgetest.Call(t, s, target, method, 100*ms)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := hcall.Begin((*registry.Registry)(s), ctx, target, method, nil, tc.off)
+			c := begin(ctx, s, tc.off)
 			time.Sleep(10 * ms)
 			if tc.gone {
 				cancel()
 			}
 			if tc.cut {
-				hedgetest.CutShort(&c, c.Age())
+				hedgetest.CutShort(c, c.Age())
 			} else {
 				c.End(hcall.Completion{Err: tc.err})
 			}
@@ -362,8 +362,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 			time.AfterFunc(5*ms, func() {
 				hedgetest.Update(t, s, append(opts, update)...)
 				for range 60 { // which teach that calls take 60 ms
-					c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
-					c.End(hcall.Completion{Age: 60 * ms})
+					begin(t.Context(), s).End(hcall.Completion{Age: 60 * ms})
 				}
 			})
 			hedgetest.Call(t, s, target, method, 200*ms)
@@ -466,7 +465,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class"; return "c" })}
 	}
 	s := hedgetest.New(t, asking("the first")...)
-	c := hcall.Begin((*registry.Registry)(s), t.Context(), target, method, nil)
+	c := begin(t.Context(), s)
 	hedgetest.Update(t, s, asking("the second")...)
 	c.Inspect(nil)
 	c.End(hcall.Completion{})
