@@ -139,20 +139,20 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 }
 
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
-	value := errors.New("a value of its own")
-	panics := func(after time.Duration) step { return step{after: after, panics: value} }
-	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(value) }})
+	own := errors.New("a value of its own")
+	panics := func(after time.Duration) step { return step{after: after, panics: own} }
+	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(own) }})
 	playScenes(t, []scene{
 		{name: "while it is considered", opts: with{hedge.WithBudgetPercent(1), trace},
-			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: value},
+			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: own},
 		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms,
-			sent: times(0, 10), panics: value},
+			sent: times(0, 10), panics: own},
 		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()},
-			winner: 1, at: 15 * ms, sent: times(0, 10), panics: value},
+			winner: 1, at: 15 * ms, sent: times(0, 10), panics: own},
 		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: times(0),
-			panics: value},
+			panics: own},
 		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: times(0, 10),
-			panics: value},
+			panics: own},
 	})
 }
 

@@ -152,8 +152,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		sc.checkParts(t, err, reply.Value, got)
 	}
 	if outcome.Rejected != sc.rejected || outcome.Winner != sc.winner || outcome.Attempts != len(sc.sent) {
-		t.Errorf("the report is %+v, want winner %d of %d attempts, rejected %t", outcome, sc.winner, len(sc.sent),
-			sc.rejected)
+		t.Errorf("report %+v, want winner %d of %d attempts, rejected %t", outcome, sc.winner, len(sc.sent), sc.rejected)
 	}
 	var sent []time.Duration
 	for n, a := range st.sent() {
@@ -162,8 +161,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		// caller's.
 		freed := len(sc.sent) == 1 || sc.panics != nil || a.ctx.Err() != nil
 		if a.number != n || !a.deaf && (a.ended.IsZero() || a.ended.Sub(began) > sc.at) || !freed { // rules 7 and 8
-			t.Errorf("attempt %d, which says %d, ended after %v, its context with %v", n, a.number, a.ended.Sub(began),
-				a.ctx.Err())
+			t.Errorf("attempt %d (%d) ended after %v, its context with %v", n, a.number, a.ended.Sub(began), a.ctx.Err())
 		}
 		// Hedges use no memory of the caller's. Those of a unary call share one copy of the
 		// request.

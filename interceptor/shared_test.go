@@ -127,7 +127,7 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 					t.Errorf("the header is %v, by plain gRPC %v", hedged, plain)
 				}
 				if (c.Hedges+c.DryRun == 1) != tc.hedged || (c.UnknownOption == 0) != tc.hedged {
-					t.Errorf("%d hedges, dry run %d, unknown option %d; want a hedge: %v", c.Hedges, c.DryRun, c.UnknownOption,
+					t.Errorf("%d hedges, %d dry, %d unknown options; want one: %v", c.Hedges, c.DryRun, c.UnknownOption,
 						tc.hedged)
 				}
 			})

@@ -1,6 +1,7 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,34 +27,31 @@ type told struct {
 }
 
 func (w *told) trace() *hedge.Trace {
-	return traceTo(func(_ string, _ context.Context, line string) {
+	return traceTo(func(_, line string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.lines = append(w.lines, line)
 	})
 }
 
-// traceTo is a trace that tells one function the name of each of its own, the call's context, and
-// what happened.
-func traceTo(tell func(function string, ctx context.Context, line string)) *hedge.Trace {
+// traceTo is a trace that passes the name of each of its functions, and what happened, to one function.
+func traceTo(tell func(function, line string)) *hedge.Trace {
 	return &hedge.Trace{
-		HedgeSent: func(e stats.HedgeSent) { tell("HedgeSent", e.Context, fmt.Sprintf("sent %d at %v", e.Hedge, e.Age)) },
+		HedgeSent: func(e stats.HedgeSent) { tell("HedgeSent", fmt.Sprintf("sent %d at %v", e.Hedge, e.Age)) },
 		HedgeHeldBack: func(e stats.HedgeHeldBack) {
-			tell("HedgeHeldBack", e.Context, fmt.Sprintf("held back %d at %v: %s", e.Hedge, e.Age, e.Reason))
+			tell("HedgeHeldBack", fmt.Sprintf("held back %d at %v: %s", e.Hedge, e.Age, e.Reason))
 		},
-		AttemptLost: func(e stats.AttemptLost) {
-			tell("AttemptLost", e.Context, fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran))
-		},
+		AttemptLost: func(e stats.AttemptLost) { tell("AttemptLost", fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran)) },
 		CallDecided: func(e stats.CallDecided) {
-			tell("CallDecided", e.Context, fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner,
-				e.Attempts, e.Delay, e.Err != nil))
+			tell("CallDecided", fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay,
+				e.Err != nil))
 		},
 	}
 }
 
 // TestTrace_WhatHappened makes one call for each scenario, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
-	never := with{hedgetest.Throttle(1, 0.001)}
+	alone := func(r stats.Reason) stats.Outcome { return stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: r} }
 	type story struct {
 		name    string
 		steps   []step
@@ -66,11 +64,9 @@ func TestTrace_WhatHappened(t *testing.T) {
 	}
 	stories := []story{
 		{name: "not replayable", steps: []step{answers(15 * ms)}, request: &struct{ c chan int }{},
-			events:  []string{"held back 1 at 15ms: not replayable"},
-			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.NotReplayable}},
+			events: []string{"held back 1 at 15ms: not replayable"}, outcome: alone(stats.NotReplayable)},
 		{name: "large", steps: []step{answers(15 * ms)}, request: wrapperspb.Bytes(make([]byte, 1<<20)),
-			events:  []string{"held back 1 at 15ms: not replayable"},
-			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.NotReplayable}},
+			events: []string{"held back 1 at 15ms: not replayable"}, outcome: alone(stats.NotReplayable)},
 		{name: "no hedge is due", steps: []step{answers(5 * ms)}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms}},
 		{name: "the hedge wins", steps: []step{answers(50 * ms), answers(3 * ms)},
 			events:  []string{"sent 1 at 10ms", "0 lost, ran 13ms", "decided at 13ms by 1 of 2, delay 10ms, error false"},
@@ -90,16 +86,14 @@ func TestTrace_WhatHappened(t *testing.T) {
 			events: []string{"sent 1 at 10ms", "held back 2 at 20ms: pushed back",
 				"decided at 40ms by 0 of 2, delay 10ms, error false"},
 			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms, Reason: stats.PushedBack}},
-		{name: "throttled", steps: []step{answers(40 * ms)}, options: never,
+		{name: "throttled", steps: []step{answers(40 * ms)}, options: with{hedgetest.Throttle(1, 0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) {
 				_ = (&stub{steps: []step{fails(0, codes.Unavailable)}}).callBy(unary, t.Context(), s, wrapperspb.Int64(0))
 			},
-			events:  []string{"held back 1 at 10ms: throttled"},
-			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Throttled}},
+			events: []string{"held back 1 at 10ms: throttled"}, outcome: alone(stats.Throttled)},
 		{name: "paused meanwhile", steps: []step{answers(40 * ms)},
-			before:  func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
-			events:  []string{"held back 1 at 10ms: paused"},
-			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
+			before: func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
+			events: []string{"held back 1 at 10ms: paused"}, outcome: alone(stats.Paused)},
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
 		{name: "the budget is empty", steps: []step{answers(14 * ms)}, options: with{hedge.WithBudgetPercent(0.001)},
@@ -107,8 +101,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 				st := &stub{steps: []step{answers(40 * ms), answers(ms)}}
 				_ = st.callBy(unary, t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
 			},
-			events:  []string{"held back 1 at 10ms: budget exhausted"},
-			outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
+			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: alone(stats.BudgetExhausted)},
 	}
 	for reason, option := range map[stats.Reason]hedge.Option{stats.SwitchedOff: hedge.WithOff(true),
 		stats.DryRun: hedge.WithDryRun(true), stats.NoHedgesConfigured: hedge.WithMaxHedges(0),
@@ -131,12 +124,8 @@ func TestTrace_WhatHappened(t *testing.T) {
 				synctest.Wait()
 			}
 			w.lines = nil
-			ctx := t.Context()
-			if tc.timeout > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, tc.timeout)
-				defer cancel()
-			}
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.timeout, time.Hour))
+			defer cancel()
 			var outcome stats.Outcome
 			_ = (&stub{steps: tc.steps, request: tc.request}).callBy(d, ctx, s, wrapperspb.Int64(0),
 				hedge.Report(&outcome), hedge.Report(nil))
@@ -157,7 +146,7 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			var once atomic.Bool
 			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1),
-				hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
+				hedge.WithTrace(traceTo(func(function, _ string) {
 					if function == name && !once.Swap(true) {
 						time.Sleep(time.Second)
 					}
@@ -200,7 +189,7 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			st := &stub{steps: tc.steps}
 			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1),
-				hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
+				hedge.WithTrace(traceTo(func(function, _ string) {
 					if function == tc.function {
 						panic(function)
 					}

@@ -111,10 +111,8 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		{name: "both fail", delay: 10 * ms,
 			plans: plans{{Delay: 15 * ms, Code: codes.Internal}, {Delay: 10 * ms, Code: codes.Internal}},
 			code:  codes.Internal},
-		{name: "hedge, after a rejected message", delay: time.Hour, plans: plans{quick, quick}, winner: 1,
-			rejected: []int64{0}},
-		{name: "a rejected message, and none is better", delay: time.Hour, plans: plans{quick, quick},
-			rejected: []int64{0, 1}},
+		{name: "hedge, after a rejection", delay: time.Hour, plans: plans{quick, quick}, winner: 1, rejected: []int64{0}},
+		{name: "rejected, and none is better", delay: time.Hour, plans: plans{quick, quick}, rejected: []int64{0, 1}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2,

@@ -172,28 +172,25 @@ type kept struct {
 // error and cause, and the losers' do not. Do returns the winner's value and error as soon as it
 // has them.
 func TestDo_TheWinnersContextLives(t *testing.T) {
+	type times = [2]time.Duration
 	failure := errors.New("without a status")
 	for _, tc := range []struct {
 		name   string
 		hedges int
-		takes  [2]time.Duration // of the primary and the hedge
+		takes  times // of the primary and the hedge
 		fails  [2]error
 		winner int
 		at     time.Duration
 	}{
-		{name: "not hedged", takes: [2]time.Duration{50 * ms}, fails: [2]error{}, at: 50 * ms},
-		{name: "no hedge was due", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{}, at: 5 * ms},
-		{name: "the primary wins", hedges: 1, takes: [2]time.Duration{15 * ms, time.Hour}, fails: [2]error{}, at: 15 * ms},
-		{name: "the hedge wins", hedges: 1, takes: [2]time.Duration{time.Hour, 5 * ms}, fails: [2]error{}, winner: 1,
-			at: 15 * ms},
-		{name: "the primary fails before a hedge", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{failure},
-			at: 5 * ms},
+		{name: "not hedged", takes: times{50 * ms}, at: 50 * ms},
+		{name: "no hedge was due", hedges: 1, takes: times{5 * ms}, at: 5 * ms},
+		{name: "the primary wins", hedges: 1, takes: times{15 * ms, time.Hour}, at: 15 * ms},
+		{name: "the hedge wins", hedges: 1, takes: times{time.Hour, 5 * ms}, winner: 1, at: 15 * ms},
+		{name: "the primary fails early", hedges: 1, takes: times{5 * ms}, fails: [2]error{failure}, at: 5 * ms},
 		// For a stream alone it is an end without a message.
-		{name: "io.EOF is a failure as well", hedges: 1, takes: [2]time.Duration{5 * ms}, fails: [2]error{io.EOF},
-			at: 5 * ms},
-		{name: "the hedge fails", hedges: 1, takes: [2]time.Duration{50 * ms, 5 * ms}, fails: [2]error{nil, failure},
-			at: 50 * ms},
-		{name: "all fail", hedges: 1, takes: [2]time.Duration{50 * ms, 5 * ms},
+		{name: "io.EOF is a failure", hedges: 1, takes: times{5 * ms}, fails: [2]error{io.EOF}, at: 5 * ms},
+		{name: "the hedge fails", hedges: 1, takes: times{50 * ms, 5 * ms}, fails: [2]error{nil, failure}, at: 50 * ms},
+		{name: "all fail", hedges: 1, takes: times{50 * ms, 5 * ms},
 			fails: [2]error{failure, errors.New("second")}, at: 50 * ms},
 	} {
 		for want, deadline := range map[error]time.Duration{context.Canceled: time.Hour,

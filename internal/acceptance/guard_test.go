@@ -156,6 +156,7 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 // are due, for a while or until the call's end. Then the hedge waits too, and the call's latency is
 // not learned.
 func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
+	const never = time.Hour
 	for _, tc := range []struct {
 		name   string
 		takes  time.Duration
@@ -165,12 +166,11 @@ func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 		asked  bool
 		counts int64
 	}{
-		{name: "a call that needs no hedge", takes: 9 * ms, wait: time.Second, until: time.Hour},
-		{name: "a sixteenth of the delay", takes: 50 * ms, wait: 10 * ms / 16, until: time.Hour, sent: 10 * ms,
-			asked: true},
-		{name: "longer", takes: 50 * ms, wait: 10*ms/16 + 1, until: time.Hour, sent: 11250 * time.Microsecond, asked: true,
+		{name: "a call that needs no hedge", takes: 9 * ms, wait: time.Second, until: never},
+		{name: "a sixteenth of the delay", takes: 50 * ms, wait: 10 * ms / 16, until: never, sent: 10 * ms, asked: true},
+		{name: "longer", takes: 50 * ms, wait: 10*ms/16 + 1, until: never, sent: 11250 * time.Microsecond, asked: true,
 			counts: 1},
-		{name: "to the end", takes: 50 * ms, wait: 5 * ms, until: time.Hour, asked: true, counts: 1},
+		{name: "to the end", takes: 50 * ms, wait: 5 * ms, until: never, asked: true, counts: 1},
 		{name: "for a while", takes: 50 * ms, wait: 5 * ms, until: 12 * ms, sent: 12656250 * time.Nanosecond, asked: true,
 			counts: 1},
 	} {
@@ -193,8 +193,7 @@ func TestRule13_ABusyClientTeachesNothing(t *testing.T) {
 			_, learned := s.Latency(simulation.Target, simulation.Method, 0.5)
 			if got := s.Stats(); sent != tc.sent || learned != (tc.counts == 0) || got.ClientBusy != tc.counts ||
 				asked.Load() > 0 != tc.asked || slices.Contains(reasons, stats.ClientBusy) != (tc.counts > 0) {
-				t.Errorf("sent at %v, asked %d times, held back for %v; learned: %t; %+v", sent, asked.Load(), reasons, learned,
-					got)
+				t.Errorf("sent %v, asked %d times, held back: %v; learned: %t; %+v", sent, asked.Load(), reasons, learned, got)
 			}
 		})
 	}

@@ -287,8 +287,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 		})
 	}
 	if extra < 100 || rejected == 0 || failovers == 0 {
-		t.Errorf("%d attempts beyond the first, %d rejected answers, %d failovers: nothing was tested", extra, rejected,
-			failovers)
+		t.Errorf("%d extra attempts, %d rejected answers, %d failovers: nothing was tested", extra, rejected, failovers)
 	}
 }
 

@@ -256,8 +256,7 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 			t.Errorf("%d hedges would have been sent, and %d would not have been paid for", dry.DryRun, dry.BudgetExhausted)
 		}
 		if now := rows[1]; now.Tokens+now.Saved < 0.99*(before.Tokens+before.Saved) {
-			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved,
-				before.Tokens, before.Saved)
+			t.Errorf("%v tokens and %v saved, before %v and %v", now.Tokens, now.Saved, before.Tokens, before.Saved)
 		}
 	})
 }

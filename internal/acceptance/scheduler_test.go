@@ -89,14 +89,15 @@ func (s state) GetState() connectivity.State { return connectivity.State(s) }
 
 // TestRule10_EachReasonIsCounted goes through the reasons for not sending a hedge that is due.
 func TestRule10_EachReasonIsCounted(t *testing.T) {
-	learning := hedge.WithWarmup(1<<30, 10*ms)
+	type counts = stats.Counts
+	learn := hedge.WithWarmup(1<<30, 10*ms)
 	list, after := hedge.WithMethods("/pkg.Svc/List*"), hedge.After(10*ms)
-	warmup, sent := stats.Counts{Warmup: 1}, stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}
-	learned := stats.Counts{Hedged: 1, Hedges: 1}
+	warmup, sent := counts{Warmup: 1}, counts{Warmup: 1, Hedged: 1, Hedges: 1}
+	learned := counts{Hedged: 1, Hedges: 1}
 	served := func(md metadata.MD) context.Context { return metadata.NewIncomingContext(context.Background(), md) }
 	for _, tc := range []struct {
 		name     string
-		options  []hedge.Option
+		opts     []hedge.Option
 		conn     hcall.Conn
 		ctx      context.Context
 		call     grpc.CallOption
@@ -104,63 +105,60 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		selected bool         // the options select the hedged methods
 		want     stats.Counts // beside Calls
 	}{
-		{name: "all hold", options: with{learning}, want: sent},
+		{name: "all hold", opts: with{learn}, want: sent},
 		{name: "learning", want: warmup},
-		{name: "off", options: with{learning}, call: hedge.Off(), want: stats.Counts{Off: 1}},
-		{name: "no hedges", options: with{learning, hedge.WithMaxHedges(0)}, want: warmup},
-		{name: "no budget", options: with{learning, hedge.WithBudgetPercent(0)}, want: warmup},
-		{name: "budget spent", options: with{learning, hedge.WithBudgetPercent(1)}, before: spend,
-			want: stats.Counts{Warmup: 1, BudgetExhausted: 1}},
-		{name: "paused", options: with{learning}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
-		{name: "not ready", options: with{learning}, conn: state(connectivity.TransientFailure),
-			want: stats.Counts{Warmup: 1, NotReady: 1}},
-		{name: "idle", options: with{learning}, conn: state(connectivity.Idle), want: stats.Counts{Warmup: 1, NotReady: 1}},
-		{name: "ready", options: with{learning}, conn: state(connectivity.Ready), want: sent},
-		{name: "not selected", options: with{learning, list}, want: stats.Counts{NotSelected: 1}},
-		{name: "selected", options: with{learning, list, hedge.WithMethods("/*/Get")}, want: sent},
-		{name: "not known to be idempotent", options: with{learning, hedge.WithIdempotentOnly()},
-			want: stats.Counts{NoDescriptor: 1}},
-		{name: "for a hedge", options: with{learning}, want: stats.Counts{Warmup: 1, OfHedges: 1},
+		{name: "off", opts: with{learn}, call: hedge.Off(), want: counts{Off: 1}},
+		{name: "no hedges", opts: with{learn, hedge.WithMaxHedges(0)}, want: warmup},
+		{name: "no budget", opts: with{learn, hedge.WithBudgetPercent(0)}, want: warmup},
+		{name: "budget spent", opts: with{learn, hedge.WithBudgetPercent(1)}, before: spend,
+			want: counts{Warmup: 1, BudgetExhausted: 1}},
+		{name: "paused", opts: with{learn}, before: (*hedge.Scheduler).Pause, want: counts{Paused: 1}},
+		{name: "not ready", opts: with{learn}, conn: state(connectivity.TransientFailure),
+			want: counts{Warmup: 1, NotReady: 1}},
+		{name: "idle", opts: with{learn}, conn: state(connectivity.Idle), want: counts{Warmup: 1, NotReady: 1}},
+		{name: "ready", opts: with{learn}, conn: state(connectivity.Ready), want: sent},
+		{name: "not selected", opts: with{learn, list}, want: counts{NotSelected: 1}},
+		{name: "selected", opts: with{learn, list, hedge.WithMethods("/*/Get")}, want: sent},
+		{name: "not known to be idempotent", opts: with{learn, hedge.WithIdempotentOnly()}, want: counts{NoDescriptor: 1}},
+		{name: "for a hedge", opts: with{learn}, want: counts{Warmup: 1, OfHedges: 1},
 			ctx: served(metadata.Pairs("grpc-previous-rpc-attempts", "1"))},
-		{name: "for a primary", options: with{learning}, ctx: served(metadata.Pairs("a", "b")), want: sent},
-		{name: "by the service config", options: with{policy("0.01s")}, want: learned},
-		{name: "by the service config, idle", options: with{policy("0.01s")}, conn: state(connectivity.Idle),
-			want: stats.Counts{NotReady: 1}},
-		{name: "not in the service config", options: with{learning, hedge.WithServiceConfig("{}")},
-			selected: true, want: stats.Counts{NotSelected: 1}},
-		{name: "After goes before the service config", options: with{hedge.WithServiceConfig("{}")},
+		{name: "for a primary", opts: with{learn}, ctx: served(metadata.Pairs("a", "b")), want: sent},
+		{name: "by the service config", opts: with{policy("0.01s")}, want: learned},
+		{name: "by the service config, idle", opts: with{policy("0.01s")}, conn: state(connectivity.Idle),
+			want: counts{NotReady: 1}},
+		{name: "not in the service config", opts: with{learn, hedge.WithServiceConfig("{}")},
+			selected: true, want: counts{NotSelected: 1}},
+		{name: "After goes before the service config", opts: with{hedge.WithServiceConfig("{}")},
 			selected: true, call: after, want: learned},
-		{name: "After goes before the policy's delay", options: with{policy("5s")}, call: after, want: learned},
-		{name: "off goes before the service config", options: with{policy("0.01s")}, call: hedge.Off(),
-			want: stats.Counts{Off: 1}},
-		{name: "WithMethods goes before the service config", options: with{policy("0.01s"), list},
-			want: stats.Counts{NotSelected: 1}},
-		{name: "the budget is not for the policy", options: with{policy("0.01s"), hedge.WithBudgetPercent(1)},
+		{name: "After goes before the policy's delay", opts: with{policy("5s")}, call: after, want: learned},
+		{name: "off goes before the service config", opts: with{policy("0.01s")}, call: hedge.Off(), want: counts{Off: 1}},
+		{name: "WithMethods goes before the service config", opts: with{policy("0.01s"), list},
+			want: counts{NotSelected: 1}},
+		{name: "the budget is not for the policy", opts: with{policy("0.01s"), hedge.WithBudgetPercent(1)},
 			before: hundred, want: learned},
-		{name: "no budget, no policy", options: with{policy("0.01s"), hedge.WithBudgetPercent(0)}, want: stats.Counts{}},
-		{name: "a rule gives the policy a budget", options: with{policy("0.01s"),
+		{name: "no budget, no policy", opts: with{policy("0.01s"), hedge.WithBudgetPercent(0)}, want: counts{}},
+		{name: "a rule gives the policy a budget", opts: with{policy("0.01s"),
 			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithBudgetPercent(1))}, before: spend,
-			want: stats.Counts{BudgetExhausted: 1}},
-		{name: "a rule goes before the policy's delay", options: with{policy("5s"),
+			want: counts{BudgetExhausted: 1}},
+		{name: "a rule goes before the policy's delay", opts: with{policy("5s"),
 			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithTrigger(hedge.Fixed(10*ms)))}, want: learned},
-		{name: "a rule goes before the policy's maximum", options: with{policy("5s"),
-			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithMaxHedges(0))}, want: stats.Counts{}},
-		{name: "throttled", options: with{learning, hedgetest.Throttle(2, 0.1)}, before: fail,
-			want: stats.Counts{Warmup: 1, Throttled: 1}},
-		{name: "guarded", options: with{learning}, before: failHedge(codes.ResourceExhausted),
-			want: stats.Counts{Warmup: 1, Guarded: 1}},
-		{name: "no guard", options: with{learning, hedge.WithGuard(false)},
+		{name: "a rule goes before the policy's maximum", opts: with{policy("5s"),
+			hedge.WithMethodOptions("/pkg.Svc/*", hedge.WithMaxHedges(0))}, want: counts{}},
+		{name: "throttled", opts: with{learn, hedgetest.Throttle(2, 0.1)}, before: fail,
+			want: counts{Warmup: 1, Throttled: 1}},
+		{name: "guarded", opts: with{learn}, before: failHedge(codes.ResourceExhausted),
+			want: counts{Warmup: 1, Guarded: 1}},
+		{name: "no guard", opts: with{learn, hedge.WithGuard(false)},
 			before: failHedge(codes.ResourceExhausted), want: sent},
-		{name: "a hedge failed by chance", options: with{learning}, before: failHedge(codes.Unavailable), want: sent},
-		{name: "in the control group", options: with{learning, hedge.WithControl(100)},
-			want: stats.Counts{Warmup: 1, Control: 1}},
-		{name: "After goes before selection", options: with{list}, call: after, want: learned},
-		{name: "After with no hedges", call: after, options: with{hedge.WithMaxHedges(0)}, want: stats.Counts{}},
-		{name: "After with no budget", call: after, options: with{hedge.WithBudgetPercent(0)}, want: stats.Counts{}},
-		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
+		{name: "a hedge failed by chance", opts: with{learn}, before: failHedge(codes.Unavailable), want: sent},
+		{name: "in the control group", opts: with{learn, hedge.WithControl(100)}, want: counts{Warmup: 1, Control: 1}},
+		{name: "After goes before selection", opts: with{list}, call: after, want: learned},
+		{name: "After with no hedges", call: after, opts: with{hedge.WithMaxHedges(0)}, want: counts{}},
+		{name: "After with no budget", call: after, opts: with{hedge.WithBudgetPercent(0)}, want: counts{}},
+		{name: "Pause goes before After", call: after, before: (*hedge.Scheduler).Pause, want: counts{Paused: 1}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			options := append(with{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)
+			options := append(with{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.opts...)
 			if !tc.selected {
 				options = append(options, hedge.WithAllMethods())
 			}

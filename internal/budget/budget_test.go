@@ -225,7 +225,7 @@ func TestRule21_ADebtOfBusyTimes(t *testing.T) {
 			paid, first, free)
 		if !near(float64(owed+paid), earned, 3) || due && (first > 15*time.Second || paid < owed-3) ||
 			!due && free > 30*time.Minute {
-			t.Errorf("%d owed and %d hedges, %v earned in %v, the first after %v", owed, paid, earned, free, first)
+			t.Errorf("%d owed, %d hedges, %v earned in %v, first after %v", owed, paid, earned, free, first)
 		}
 	}
 }

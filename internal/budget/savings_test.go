@@ -39,10 +39,9 @@ func TestSavings_Fill(t *testing.T) {
 		{name: "no call", tokens: 1, of: 5, paid: 1},
 		{name: "9 calls in ten seconds", calls: 9, within: afterTen, at: afterTen, tokens: 1, saved: 0.9, of: 5, paid: 1},
 		{name: "a call per second", calls: 60, within: time.Minute, at: time.Minute, tokens: 1, saved: 4, of: 5, paid: 5},
-		{name: "1000 per second", calls: 10_000, within: afterTen, at: afterTen - 1, tokens: 200,
+		{name: "1000/s", calls: 10_000, within: afterTen, at: afterTen - 1, tokens: 200,
 			saved: 700, of: 1000, paid: 900}, // four bursts of the seven steps before
-		{name: "1000 per second, an hour ago", calls: 10_000, within: afterTen, at: time.Hour, tokens: 1,
-			saved: 4, of: 5, paid: 5},
+		{name: "1000/s, an hour ago", calls: 10_000, within: afterTen, at: time.Hour, tokens: 1, saved: 4, of: 5, paid: 5},
 	} {
 		b := budget.New(10)
 		earn(b, tc.calls, 0, tc.within)

@@ -311,8 +311,7 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 	left, leftResets := balance()
 	for i := range tokens {
 		if lacks := tokens[i] - left[i]; math.Abs(lacks-float64(l.used)-float64(l.away)/10) > 1e-6 {
-			t.Fatalf("bucket %d lacks %v tokens after %d hedges, and %d that were turned away: %+v", i, lacks, l.used,
-				l.away, l.state)
+			t.Fatalf("bucket %d lacks %v tokens after %d hedges, and %d turned away: %+v", i, lacks, l.used, l.away, l.state)
 		}
 	}
 	for i := range resets {
@@ -321,8 +320,7 @@ func claimed(t *testing.T, to string, next func(int) int) (used, away int) {
 			want = 0
 		}
 		if lacks := resets[i] - leftResets[i]; lacks != want {
-			t.Fatalf("limit %d lacks %d resets after %d hedges, and %d that were turned away: %+v", i, lacks, l.used,
-				l.away, l.state)
+			t.Fatalf("limit %d lacks %d resets after %d hedges, and %d turned away: %+v", i, lacks, l.used, l.away, l.state)
 		}
 	}
 	l.checkHeard(t, r, to)

@@ -62,7 +62,7 @@ func TestRace_Concurrently(t *testing.T) {
 // TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge
 // has won.
 func TestRace_Commit(t *testing.T) {
-	broken := errors.New("broken")
+	broken, sleeps := errors.New("broken"), func(*race.Race) { time.Sleep(20 * ms) }
 	for name, tc := range map[string]struct {
 		during func(r *race.Race)
 		hedge  time.Duration // how long the hedge takes
@@ -71,9 +71,9 @@ func TestRace_Commit(t *testing.T) {
 		hedges    int
 	}{
 		"before a hedge is due": {during: func(*race.Race) {}, committed: true},
-		"while a hedge is out": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true,
+		"while a hedge is out": {during: sleeps, hedge: time.Hour, committed: true,
 			hedges: 1},
-		"after a hedge has won": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: ms, hedges: 1},
+		"after a hedge has won": {during: sleeps, hedge: ms, hedges: 1},
 	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())

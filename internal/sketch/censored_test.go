@@ -67,10 +67,8 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 			records: records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, q: 0.91, want: 40 * ms},
 		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 −
 		// 30/80, with all 1 − 30/100.
-		{name: "in one bucket with answers", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.333,
-			want: 10 * ms},
-		{name: "in one bucket with answers, beyond", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.334,
-			want: 20 * ms},
+		{name: "one bucket with answers", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.333, want: 10 * ms},
+		{name: "one bucket, beyond", records: records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, q: 0.334, want: 20 * ms},
 		{name: "the last bucket holds both", records: records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, q: 0.99, want: 20 * ms},
 	} {
 		w := sketch.New(time.Minute)

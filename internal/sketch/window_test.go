@@ -8,6 +8,11 @@ import (
 	"github.com/grpchedge/hedge/internal/sketch"
 )
 
+type (
+	times  = []time.Duration
+	counts = map[time.Duration]int64 // calls in the window at a time
+)
+
 // every returns the multiples of a time from 0 to another.
 func every(step, last time.Duration) []time.Duration {
 	var times []time.Duration
@@ -31,19 +36,16 @@ func TestObservationsLeave(t *testing.T) {
 		recorded []time.Duration
 		want     map[time.Duration]int64 // at a time → how many
 	}{
-		{name: "first of a step", window: 30 * s, recorded: []time.Duration{0},
-			want: map[time.Duration]int64{0: 1, 30 * s: 1, 32*s - 1: 1, 32 * s: 0}},
-		{name: "last of a step", window: 30 * s, recorded: []time.Duration{0, 2*s - 1},
-			want: map[time.Duration]int64{30 * s: 2, 32*s - 1: 2, 32 * s: 0}},
-		{name: "each step alone", window: 30 * s, recorded: every(2*s, 30*s), want: map[time.Duration]int64{
+		{name: "first of a step", window: 30 * s, recorded: times{0},
+			want: counts{0: 1, 30 * s: 1, 32*s - 1: 1, 32 * s: 0}},
+		{name: "last of a step", window: 30 * s, recorded: times{0, 2*s - 1},
+			want: counts{30 * s: 2, 32*s - 1: 2, 32 * s: 0}},
+		{name: "each step alone", window: 30 * s, recorded: every(2*s, 30*s), want: counts{
 			30 * s: 16, 32 * s: 15, 34 * s: 14, 48 * s: 7, 58 * s: 2, 60 * s: 1, 62 * s: 0,
 		}},
-		{name: "the shortest", window: ms, recorded: []time.Duration{0},
-			want: map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{name: "negative", window: math.MinInt64, recorded: []time.Duration{0},
-			want: map[time.Duration]int64{ms: 1, ms + ms/15: 0}},
-		{name: "for ever", window: math.MaxInt64, recorded: []time.Duration{0},
-			want: map[time.Duration]int64{100 * 365 * day: 1}},
+		{name: "the shortest", window: ms, recorded: times{0}, want: counts{ms: 1, ms + ms/15: 0}},
+		{name: "negative", window: math.MinInt64, recorded: times{0}, want: counts{ms: 1, ms + ms/15: 0}},
+		{name: "for ever", window: math.MaxInt64, recorded: times{0}, want: counts{100 * 365 * day: 1}},
 	} {
 		w := sketch.New(tt.window)
 		for _, d := range tt.recorded {
@@ -65,16 +67,13 @@ func TestTimesInAnyOrder(t *testing.T) {
 		now      time.Duration
 		want     int64
 	}{
-		{name: "back and forth within the window", recorded: []time.Duration{20 * s, 0, 29 * s, 10 * s, 1}, now: 30 * s,
-			want: 5},
-		{name: "before the first", recorded: []time.Duration{20 * s, -1, -9 * s}, now: 20 * s, want: 3},
-		{name: "too late to count", recorded: []time.Duration{36 * s, 1 * s}, now: 36 * s, want: 1},
-		{name: "an hour late, which costs one step at most", recorded: []time.Duration{time.Hour, time.Hour + 5*s, 17 * s},
+		{name: "back and forth within the window", recorded: times{20 * s, 0, 29 * s, 10 * s, 1}, now: 30 * s, want: 5},
+		{name: "before the first", recorded: times{20 * s, -1, -9 * s}, now: 20 * s, want: 3},
+		{name: "too late to count", recorded: times{36 * s, 1 * s}, now: 36 * s, want: 1},
+		{name: "an hour late, which costs one step at most", recorded: times{time.Hour, time.Hour + 5*s, 17 * s},
 			now: time.Hour + 5*s, want: 1},
-		{name: "a clock set back", recorded: []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s},
-			now: 20 * s, want: 3},
-		{name: "from the far future", recorded: []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, now: 10 * s,
-			want: 2},
+		{name: "a clock set back", recorded: times{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, now: 20 * s, want: 3},
+		{name: "from the far future", recorded: times{0, 250*365*24*time.Hour + 6*s, 5 * s}, now: 10 * s, want: 2},
 	} {
 		w := sketch.New(30 * s)
 		for _, d := range tt.recorded {

@@ -348,7 +348,7 @@ func TestAuto_ANearDeadline(t *testing.T) {
 }
 
 func TestChanged(t *testing.T) {
-	usual := testserver.DistributionT(t, "straggler")
+	logNormal, usual := testserver.LogNormal, testserver.DistributionT(t, "straggler")
 	later := testserver.Add(usual, testserver.Constant(time.Second))
 	for _, tc := range []struct {
 		name          string
@@ -363,14 +363,13 @@ func TestChanged(t *testing.T) {
 		{name: "an outage, from a few calls", before: usual, since: later, n: 5000, m: 16, want: "slower"},
 		{name: "too few to tell", before: usual, since: later, n: 5000, m: 8},
 		{name: "nothing before", before: usual, since: later, m: 1000},
-		{name: "a base four times as long", before: usual, n: 5000, m: 200, want: "slower",
-			since: testserver.LogNormal(20*ms, 8*ms)},
+		{name: "a base four times as long", before: usual, n: 5000, m: 200, want: "slower", since: logNormal(20*ms, 8*ms)},
 		{name: "a base a third as long again", before: usual, n: 5000, m: 200,
-			since: testserver.LogNormal(6650*time.Microsecond, 2650*time.Microsecond)},
+			since: logNormal(6650*time.Microsecond, 2650*time.Microsecond)},
 		{name: "a quarter of the base, from few calls", before: usual, n: 1000, m: 20, want: "faster",
-			since: testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond)},
+			since: logNormal(1250*time.Microsecond, 500*time.Microsecond)},
 		{name: "one in twenty more is slow", before: usual, n: 5000, m: 1000,
-			since: testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10)},
+			since: testserver.Straggler(logNormal(5*ms, 2*ms), 0.10, 10)},
 	} {
 		for seed := range uint64(longtest.Size(5, 100)) {
 			slower, faster := trigger.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1))
