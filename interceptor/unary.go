@@ -139,7 +139,7 @@ type unaryCall struct {
 
 	registry *registry.Registry
 
-	options attempt.Options
+	options attempt.CallOptions
 	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
 	final   bool // a hedge's status may end the race

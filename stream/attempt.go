@@ -22,7 +22,7 @@ type opener struct {
 	cc       *grpc.ClientConn
 	method   string
 	streamer grpc.Streamer
-	options  attempt.Options
+	options  attempt.CallOptions
 	registry *registry.Registry
 }
 

@@ -27,10 +27,10 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Options are the call options of a call. With [grpc.Header], [grpc.Trailer], [grpc.Peer] and
+// CallOptions are the options of a call. With [grpc.Header], [grpc.Trailer], [grpc.Peer] and
 // [grpc.OnFinish], gRPC writes to the caller's memory or calls the caller's code. Each attempt
 // therefore gets its own copy of these, and only the winner's results reach the caller.
-type Options struct {
+type CallOptions struct {
 	Codec *Codec // that the options choose; nil for gRPC's own
 
 	// Unknown means that attempts cannot share an option: see isKnown.
@@ -51,9 +51,9 @@ type variable struct {
 
 // NewOptions takes a copy of the options of a call, and keeps the slice. Call it on the caller's
 // goroutine, before the first attempt.
-func NewOptions(opts []grpc.CallOption) Options {
+func NewOptions(opts []grpc.CallOption) CallOptions {
 	// Clipped: otherwise appends of two attempts' interceptors could write to one array.
-	o := Options{caller: slices.Clip(opts)}
+	o := CallOptions{caller: slices.Clip(opts)}
 	for _, opt := range opts {
 		o.Unknown = o.Unknown || !isKnown(opt)
 		switch opt := opt.(type) {
@@ -71,7 +71,7 @@ func NewOptions(opts []grpc.CallOption) Options {
 	return o
 }
 
-func (o *Options) take(v variable) {
+func (o *CallOptions) take(v variable) {
 	if o.initial == nil {
 		o.initial = make([]variable, 0, len(o.caller))
 	}
@@ -94,7 +94,7 @@ type Results struct {
 // Attempt returns the options for one attempt, followed by extra, and the Results to which they
 // write. Results is nil if no option writes. The slice is the attempt's own: an interceptor may
 // change it. The caller must not use extra again.
-func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
+func (o *CallOptions) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
 	switch {
 	case !o.Writes && len(o.caller) == 0:
 		return extra, nil
@@ -296,7 +296,7 @@ func isEmpty(t reflect.Type, level int) bool {
 // protobuf returns m as a message, or reports that m is a pointer to a message of the older API. It
 // returns neither for a type that embeds a message: a copy would lack the fields besides the
 // message, which the call's codec may send.
-func (o *Options) protobuf(m any) (message proto.Message, older bool) {
+func (o *CallOptions) protobuf(m any) (message proto.Message, older bool) {
 	switch m := m.(type) {
 	case proto.Message:
 		Safely(func() {
@@ -317,16 +317,16 @@ func Safely(f func()) (ok bool) {
 	return true
 }
 
-// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [race.MaxRequest]
+// Replayable reports whether [CallOptions.Copy] may copy the request: a protobuf message of [race.MaxRequest]
 // at most. Only Copy checks the size of a message of the older API. Attempts may send the request
 // at the same time.
-func (o *Options) Replayable(req any) bool {
+func (o *CallOptions) Replayable(req any) bool {
 	m, older := o.protobuf(req)
 	return older || fits(m)
 }
 
-// Replayable is [Options.Replayable] with gRPC's own codec.
-func Replayable(req any) bool { return new(Options).Replayable(req) }
+// Replayable is [CallOptions.Replayable] with gRPC's own codec.
+func Replayable(req any) bool { return new(CallOptions).Replayable(req) }
 
 func fits(m proto.Message) (small bool) {
 	Safely(func() { small = m != nil && proto.Size(m) <= race.MaxRequest })
@@ -335,7 +335,7 @@ func fits(m proto.Message) (small bool) {
 
 // Copy returns a deep copy of a request; nil if the request is not replayable, or copying it
 // panics. Attempts may send the request at the same time.
-func (o *Options) Copy(req any) (copied any) {
+func (o *CallOptions) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
 	Safely(func() {
 		switch {
@@ -395,7 +395,7 @@ type Reply struct {
 //   - the reply is not a protobuf message,
 //   - the reply holds data that the call's codec may leave in place, or
 //   - the reply is of the older API and not empty.
-func (o *Options) Reply(reply any) (Reply, bool) {
+func (o *CallOptions) Reply(reply any) (Reply, bool) {
 	m, older := o.protobuf(reply)
 	v := reflect.ValueOf(reply)
 	switch {

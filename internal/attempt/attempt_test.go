@@ -186,7 +186,7 @@ func TestKinds(t *testing.T) {
 		"pointer":              {new([]byte), none},
 	} {
 		var got [4]bool
-		for i, o := range []attempt.Options{own, forced} {
+		for i, o := range []attempt.CallOptions{own, forced} {
 			_, got[i] = o.Reply(tc.m)
 			if o.Replayable(tc.m) {
 				copied := o.Copy(tc.m)
@@ -196,7 +196,7 @@ func TestKinds(t *testing.T) {
 				}
 			}
 		}
-		for i, o := range []attempt.Options{own, forced} {
+		for i, o := range []attempt.CallOptions{own, forced} {
 			kept := o.Keep(tc.m)
 			if diff := differ(tc.m, kept.Message()); (kept != nil) != tc.want[2+i] ||
 				kept != nil && diff != "" && name != "nil message" {

@@ -30,7 +30,7 @@ func poolOf(size int) int { return (max(bits.Len(uint(max(size, 1)-1)), 9) - 9) 
 
 // Keep keeps a request, or returns nil if it is not replayable. Keep is faster than a copy, and
 // usually allocates nothing. Attempts may send the request at the same time.
-func (o *Options) Keep(req any) *Kept {
+func (o *CallOptions) Keep(req any) *Kept {
 	if m, _ := o.protobuf(req); m != nil && o.Codec == nil { // other codecs may distinguish nil from empty
 		var k *Kept
 		if Safely(func() { k = encoded(m) }) && k != nil {

@@ -19,7 +19,7 @@ import (
 // due is a hedge that is due.
 type due struct {
 	*Call
-	*attempt               // n
+	*holding               // of hedge n
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
@@ -28,27 +28,27 @@ type due struct {
 	busy     bool          // this process is short of processor time, so the answer may lie unread
 }
 
-// attempts has the state of each attempt of a call, by number: nil until its first hedge is due.
-type attempts [race.MaxAttempts]attempt
+// holdings are what the attempts of a call hold, by number: nil until its first hedge is due.
+type holdings [race.MaxAttempts]holding
 
-// attempt is the state of a hedge, or of the primary, which uses only leg and counted.
-type attempt struct {
+// holding is what a hedge holds, or the primary, which uses only leg and counted.
+type holding struct {
 	leg     *Leg // of a hedge, once it is admitted; before, the call's own
 	claim   claim
 	ticket  guard.Ticket
 	counted bool // its failure was counted: see countFailures
 }
 
-// ensureAttempts returns the attempts of the call. The first call makes them. It is called before
+// ensureHeld returns what the attempts of the call hold. The first call makes them. It is called before
 // the race, by Admit and at the end of the race, which do not overlap.
-func ensureAttempts(c *Call) *attempts {
-	if c.attempts == nil {
-		c.attempts = new(attempts)
-		for n := range c.attempts {
-			c.attempts[n].leg = &c.Leg
+func ensureHeld(c *Call) *holdings {
+	if c.held == nil {
+		c.held = new(holdings)
+		for n := range c.held {
+			c.held[n].leg = &c.Leg
 		}
 	}
-	return c.attempts
+	return c.held
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
@@ -64,7 +64,7 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		chooseLeg(c, n, now)
 	}
 	d := due{
-		Call: c, attempt: &ensureAttempts(c)[n], n: n, turn: turn,
+		Call: c, holding: &ensureHeld(c)[n], n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
 	if n == 1 && c.Conn != nil && c.Conn.GetState() != connectivity.Ready { // the question takes a lock of gRPC's
@@ -178,7 +178,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.attempts[k].leg.Target != d.leg.Target {
+		if a.Pushback == race.NoPushback || d.held[k].leg.Target != d.leg.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -191,7 +191,7 @@ func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.attempts[d.n-1].leg
+	last := d.held[d.n-1].leg
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
@@ -331,7 +331,7 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
 func (c *Call) Sent(n int, why race.Cause) {
-	now, leg := time.Now(), c.attempts[n].leg
+	now, leg := time.Now(), c.held[n].leg
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
 	}
@@ -452,25 +452,25 @@ func noteEnd(e attemptEnd) {
 func countFailures(c *Call, r *race.State) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || ensureAttempts(c)[n].counted || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || ensureHeld(c)[n].counted || goneBefore(c, r, n) {
 			continue
 		}
-		c.attempts[n].counted = true
-		countFailure(c, c.attempts[n].leg, n, a.Event)
+		c.held[n].counted = true
+		countFailure(c, c.held[n].leg, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			if c.group == control.Hedgeable {
 				c.settings.Groups.TurnedAway(time.Now())
 			}
-			c.attempts[n].claim.settle(true) // the attempt has ended, and is not reset
+			c.held[n].claim.settle(true) // the attempt has ended, and is not reset
 		case a.Pushback != race.NoPushback:
 			reportHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
-	if c.attempts != nil {
+	if c.held != nil {
 		for n := r.Hedges + 1; n < race.MaxAttempts; n++ {
-			c.attempts[n].claim.settle(false)
+			c.held[n].claim.settle(false)
 		}
 	}
 }
@@ -491,7 +491,7 @@ func noteEnds(c *Call, r *race.State, won bool) {
 	leg := &c.Leg
 	for n := range r.Hedges + 1 {
 		if n > 0 {
-			leg = c.attempts[n].leg
+			leg = c.held[n].leg
 		}
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
 			noteEnd(attemptEnd{Event: a.Event, call: c, leg: leg, n: n, race: r, over: true, won: won && n == r.Winner})
@@ -539,7 +539,7 @@ func (g guarded) ended(e attemptEnd) {
 		return
 	}
 	for n := range e.n {
-		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.attempts[n].leg.method == g.Method {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held[n].leg.method == g.Method {
 			return
 		}
 	}

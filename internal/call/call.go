@@ -62,7 +62,7 @@ type Call struct {
 	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
 	maxHedges int               // of the trigger or the policy
 	hedges    hedges
-	attempts  *attempts
+	held      *holdings
 	elsewhere func(n int) (target string, conn Conn) // see GoElsewhere; nil: no hedge has a leg of its own
 	byHeaders *race.State                            // of a race that headers have decided; the first message is to come
 

@@ -174,7 +174,7 @@ func (d *ended) noteSuccess() {
 	if r := d.Race; r != nil && r.Panicked {
 		return
 	} else if r != nil && r.Winner > 0 {
-		leg = d.call.attempts[r.Winner].leg
+		leg = d.call.held[r.Winner].leg
 	}
 	if t := leg.settings.Throttle; t != nil {
 		t.Succeeded()
@@ -402,7 +402,7 @@ func latencyOf(r *race.State, n int) (latency time.Duration, answered, known boo
 func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	to := c.method
 	if n > 0 {
-		to = c.attempts[n].leg.method
+		to = c.held[n].leg.method
 	}
 	lesson(&c.method.Learner, &to.Learner)
 	if c.class == nil {
@@ -422,7 +422,7 @@ func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
 	for to := 1; to <= n; to++ {
-		there, enough := c.attempts[to].leg.method.Learner.Longest(now)
+		there, enough := c.held[to].leg.method.Learner.Longest(now)
 		if longest = max(longest, there); !enough {
 			patience = max(patience, time.Minute)
 		}
@@ -443,7 +443,7 @@ func (c *Call) LoserPanicked() {
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	leg := &c.Leg
 	if n > 0 {
-		leg = c.attempts[n].leg
+		leg = c.held[n].leg
 	}
 	e := c.failure(leg, end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil

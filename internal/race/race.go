@@ -253,7 +253,7 @@ func (r *Race) ensureRunner() *runner {
 func (r *Race) ensureRunnerLocked() *runner {
 	if r.runner == nil {
 		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
-		x.hedges[0] = &hedge{cancel: r.cancelPrimary}
+		x.contenders[0] = &contender{cancel: r.cancelPrimary}
 		s, _ := NewState(r.plan) // Begin has armed the timer
 		x.state = &s
 		r.runner = x
@@ -309,21 +309,21 @@ func (r *Race) GiveUp() {
 // its race in memory.
 type runner struct {
 	*Race
-	state   *State
-	done    chan struct{} // closed when the outcome is delivered: the state is final then
-	stepped sync.Cond     // for Commit and for guests
-	guests  int           // goroutines that run the user's code, cancel attempts, or use the caller's context
-	over    bool          // the call may return: no loser becomes a guest
-	hedges  [MaxAttempts]*hedge
+	state      *State
+	done       chan struct{} // closed when the outcome is delivered: the state is final then
+	stepped    sync.Cond     // for Commit and for guests
+	guests     int           // goroutines that run the user's code, cancel attempts, or use the caller's context
+	over       bool          // the call may return: no loser becomes a guest
+	contenders [MaxAttempts]*contender
 }
 
 // finished is the state of every race after Policy.Ended. No event changes it.
 var finished = State{decided: true, delivered: true}
 
-// hedge is one hedge. Only the goroutine that prepares and runs it uses it, except that any
+// contender is one hedge. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. hedges[0] is the primary, with only cancel set.
-type hedge struct {
+// that has won. contenders[0] is the primary, with only cancel set.
+type contender struct {
 	attempt Attempt
 	ctx     *Context
 	cancel  context.CancelCauseFunc
@@ -337,7 +337,7 @@ func (x *runner) handle(e Event) Actions {
 	a := x.step(e)
 	var drop context.CancelCauseFunc
 	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
-		drop = x.hedges[a.Drop].cancel
+		drop = x.contenders[a.Drop].cancel
 	}
 	cancels := a.Cancel != 0 || drop != nil
 	if cancels { // a cancellation uses the caller's context, the parent of the hedges'
@@ -390,8 +390,8 @@ func (x *runner) step(e Event) Actions {
 	case a.Disarm:
 		x.disarm()
 	}
-	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].ctx != nil { // nil: it panicked before it was prepared
-		l := x.hedges[a.Winner].ctx.hedge
+	if a.Decided && a.Winner > 0 && x.contenders[a.Winner].ctx != nil { // nil: it panicked before it was prepared
+		l := x.contenders[a.Winner].ctx.hedge
 		l.won.Store(true)
 		l.values = nil // the caller's context has them, for as long as the winner needs them
 	}
@@ -406,9 +406,9 @@ func (x *runner) step(e Event) Actions {
 
 // cancel cancels losers. x.mu must not be held.
 func (x *runner) cancel(losers Attempts) {
-	for n := range x.hedges {
+	for n := range x.contenders {
 		if losers&(1<<n) != 0 {
-			x.hedges[n].cancel(rpc.ErrLost)
+			x.contenders[n].cancel(rpc.ErrLost)
 		}
 	}
 }
@@ -422,8 +422,8 @@ func (x *runner) due() {
 	if a.Ask == 0 {
 		return
 	}
-	n, paid, h := a.Ask, false, new(hedge)
-	x.hedges[n] = h
+	n, paid, h := a.Ask, false, new(contender)
+	x.contenders[n] = h
 	protect(func() {
 		x.checkCaller()
 		e := x.ask(a)
@@ -455,7 +455,7 @@ func (x *runner) ask(a Actions) Event {
 }
 
 // prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make it.
-func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
+func (x *runner) prepare(h *contender, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.state.Attempts[0].Kind != Ended
 	x.mu.Unlock()
@@ -466,7 +466,7 @@ func (x *runner) prepare(h *hedge, n uint8) (ok bool) {
 }
 
 // run makes hedge n, which the state has started, and handles its end.
-func (x *runner) run(h *hedge, n uint8, why Cause) {
+func (x *runner) run(h *contender, n uint8, why Cause) {
 	x.announce(n, why)
 	growStack(int(n))
 	end := h.attempt.Run(h.ctx)
@@ -517,7 +517,7 @@ func (x *runner) primaryEnded(e Event) Result {
 	x.handle(e)
 	x.wait()
 	s := x.state
-	winner, ended := x.hedges[s.Winner], false
+	winner, ended := x.contenders[s.Winner], false
 	defer func() {
 		if !ended && winner.cancel != nil { // a function of the user panicked: the caller gets no outcome
 			winner.cancel(nil)
@@ -526,7 +526,7 @@ func (x *runner) primaryEnded(e Event) Result {
 	x.policy.Ended(s)
 	ended = true
 	x.mu.Lock()
-	x.hedges, x.state = [MaxAttempts]*hedge{}, &finished
+	x.contenders, x.state = [MaxAttempts]*contender{}, &finished
 	x.mu.Unlock()
 	if s.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
@@ -590,7 +590,7 @@ func crashOf(value any) func() {
 
 // hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
 // decided.
-func (x *runner) hedgePanicked(h *hedge, n uint8, paid bool, crash func()) {
+func (x *runner) hedgePanicked(h *contender, n uint8, paid bool, crash func()) {
 	if h.crash = crash; h.cancel != nil {
 		h.cancel(rpc.ErrLost)
 	}
