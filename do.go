@@ -111,7 +111,7 @@ func (a *doAttempt[T]) run(ctx context.Context) race.End {
 	var err error
 	a.value, err = a.fn(ctx)
 	end := race.End{Err: err, Served: true, Open: err == nil} // only fn knows the origin of its error
-	if a.call.Judges() {
+	if a.call.Judged {
 		end.Reply = a.value
 	}
 	return end

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,14 @@ func (a *attempt) setBody() {
 		a.req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.upload.kept)), nil }
 		a.req.Body, _ = a.req.GetBody()
 	}
+}
+
+// hasNone reports whether the response has no body, or one of another protocol. Over HTTP/2 the body of
+// a response that ended with its headers is an empty struct; otherwise trailers may follow, also after a
+// body of length 0.
+func (a *attempt) hasNone() bool {
+	return isNone(a.res.Body) || a.req.Method == http.MethodHead || a.res.StatusCode == http.StatusSwitchingProtocols ||
+		a.res.ProtoMajor > 1 && reflect.TypeOf(a.res.Body).Size() == 0
 }
 
 // body is the body of the winner's response, or of an unhedged response whose body begins with the

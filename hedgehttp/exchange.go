@@ -254,11 +254,11 @@ func (a *attempt) answer(rt http.RoundTripper) race.End {
 		a.body.peek()
 		a.judge()
 	}
-	if a.end.err != nil {
+	if a.end.err != nil && context.Cause(a.req.Context()) != rpc.ErrLost {
 		a.detach()
 	}
 	end := race.End{Err: a.end.err, Trailer: a.end.pushback, Served: a.end.decides && !a.open.Load(), Open: a.res != nil}
-	if a.call.Judges() {
+	if a.call.Judged {
 		if a.res != nil {
 			end.Reply = a.res
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -63,14 +62,6 @@ type unavailable struct{ error }
 func (u unavailable) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
 
 func (u unavailable) Unwrap() error { return u.error }
-
-// hasNone reports whether the response has no body, or one of another protocol. Over HTTP/2 the body of
-// a response that ended with its headers is an empty struct; otherwise trailers may follow, also after a
-// body of length 0.
-func (a *attempt) hasNone() bool {
-	return isNone(a.res.Body) || a.req.Method == http.MethodHead || a.res.StatusCode == http.StatusSwitchingProtocols ||
-		a.res.ProtoMajor > 1 && reflect.TypeOf(a.res.Body).Size() == 0
-}
 
 // judge sets the answer from the result of the transport and the beginning of the body.
 func (a *attempt) judge() {

@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // phase is the state of a clientStream:
@@ -104,7 +105,7 @@ func (c *clientStream) primaryFinished(bound context.Context, err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
-		if c.call.CallsForHedge(err) {
+		if context.Cause(bound) != rpc.ErrLost && c.call.CallsForHedge(err) {
 			context.AfterFunc(bound, c.primaryEnded)
 			return
 		}

@@ -50,6 +50,7 @@ type Call struct {
 	TracksFailures bool
 	// HedgeFinal means that the final status of a hedge ends the race, if a server sent it.
 	HedgeFinal bool
+	Judged     bool // WithAcceptable is in force
 
 	ended    bool
 	untaught bool // the learner skips its latency: hedge.Off, a busy process, or a connection that was not ready
@@ -107,7 +108,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c.Leg = Leg{Target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Throttle != nil || s.Failover != 0
 	c.HedgeFinal = s.AsGRPC || s.OnlyReads || c.http != nil && c.http.Safe
-	c.budgets = s.Budgets
+	c.Judged, c.budgets = s.Acceptable != nil, s.Budgets
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if !c.Hedged {
@@ -320,7 +321,7 @@ func (c *Call) Plan() race.Plan {
 			MaxHedges:  uint8(min(c.maxHedges, race.MaxHedges)),
 			CountsAll:  s.AsGRPC,
 			HedgeFinal: c.HedgeFinal,
-			Judged:     s.Acceptable != nil,
+			Judged:     c.Judged,
 		},
 		Start:  c.Start,
 		Due:    c.Delay,

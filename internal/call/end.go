@@ -451,7 +451,7 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	if n > 0 && open && mayEnd && e.End == race.Final && !end.Served {
 		e.End = race.NonFatal
 	}
-	asks := open && c.settings.Acceptable != nil && !c.AnswersLater && (e.End == race.OK || e.End == race.Final && mayEnd)
+	asks := open && c.Judged && !c.AnswersLater && (e.End == race.OK || e.End == race.Final && mayEnd)
 	if !asks || c.accepts(end) {
 		return e
 	}
@@ -463,9 +463,6 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	}
 	return e
 }
-
-// Judges reports whether WithAcceptable is in force for the call.
-func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
 
 // accepts asks the function of WithAcceptable, unless the attempt has failed after the caller's context
 // ended.
