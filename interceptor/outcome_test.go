@@ -99,19 +99,20 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	only := func(nonFatal ...codes.Code) []hedge.Option {
 		return with{hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(nonFatal...)}
 	}
+	const unavailable = codes.Unavailable
 	reads := hedge.WithReadOnlyMethods("/test.Service/Method")
 	scenes := []scene{
 		{name: "a named code of the primary goes on", opts: only(codes.NotFound),
 			steps: []step{fails(15*ms, codes.NotFound), answers(50 * ms)}, at: 60 * ms, winner: 1},
 		{name: "another one does not", opts: only(codes.NotFound),
-			steps: []step{fails(15*ms, codes.Unavailable), answers(50 * ms)}, at: 15 * ms, code: codes.Unavailable},
+			steps: []step{fails(15*ms, unavailable), answers(50 * ms)}, at: 15 * ms, code: unavailable},
 		{name: "nor any, of an empty list", opts: only(),
-			steps: []step{fails(15*ms, codes.Unavailable), answers(50 * ms)}, at: 15 * ms, code: codes.Unavailable},
+			steps: []step{fails(15*ms, unavailable), answers(50 * ms)}, at: 15 * ms, code: unavailable},
 		{name: "an undefined code is Unknown", opts: only(codes.Unknown),
 			steps: []step{fails(15*ms, codes.Code(99)), answers(50 * ms)}, at: 60 * ms, winner: 1},
-		{name: "a hedge goes on", opts: only(), steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable)}, at: 50 * ms},
+		{name: "a hedge goes on", opts: only(), steps: []step{answers(50 * ms), fails(5*ms, unavailable)}, at: 50 * ms},
 		{name: "a hedge that only reads does not", opts: append(only(), reads),
-			steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable)}, at: 15 * ms, code: codes.Unavailable, winner: 1},
+			steps: []step{answers(50 * ms), fails(5*ms, unavailable)}, at: 15 * ms, code: unavailable, winner: 1},
 		{name: "unless the code is named", opts: append(only(codes.NotFound), reads),
 			steps: []step{answers(50 * ms), fails(5*ms, codes.NotFound)}, at: 50 * ms},
 	}
@@ -139,20 +140,18 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 }
 
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
-	own := errors.New("a value of its own")
-	panics := func(after time.Duration) step { return step{after: after, panics: own} }
-	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(own) }})
+	v := errors.New("a value of its own")
+	panics := func(after time.Duration) step { return step{after: after, panics: v} }
+	trace := hedge.WithTrace(&hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic(v) }})
 	playScenes(t, []scene{
 		{name: "while it is considered", opts: with{hedge.WithBudgetPercent(1), trace},
-			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: own},
+			steps: []step{silent(), silent()}, winner: 2, at: 20 * ms, sent: times(0, 10), panics: v},
 		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms,
-			sent: times(0, 10), panics: own},
+			sent: times(0, 10), panics: v},
 		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()},
-			winner: 1, at: 15 * ms, sent: times(0, 10), panics: own},
-		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: times(0),
-			panics: own},
-		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: times(0, 10),
-			panics: own},
+			winner: 1, at: 15 * ms, sent: times(0, 10), panics: v},
+		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: times(0), panics: v},
+		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: times(0, 10), panics: v},
 	})
 }
 

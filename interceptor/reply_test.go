@@ -121,8 +121,7 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 			at: 40 * ms, code: codes.Unavailable},
 		{name: "the hedge answers with an error", steps: []step{half(never), fails(5*ms, codes.NotFound)},
 			sent: times(0, 10), at: 15 * ms, code: codes.NotFound, winner: 1},
-		{name: "the hedge answers", steps: []step{half(never), answers(5 * ms)}, sent: times(0, 10), at: 15 * ms,
-			winner: 1},
+		{name: "a hedge answers", steps: []step{half(never), answers(5 * ms)}, sent: times(0, 10), at: 15 * ms, winner: 1},
 	}
 	for i := range scenes {
 		scenes[i].opts, scenes[i].doors = opts, doors[:2] // headers carry no message

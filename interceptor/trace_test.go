@@ -43,8 +43,8 @@ func traceTo(tell func(function, line string)) *hedge.Trace {
 		},
 		AttemptLost: func(e stats.AttemptLost) { tell("AttemptLost", fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran)) },
 		CallDecided: func(e stats.CallDecided) {
-			tell("CallDecided", fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay,
-				e.Err != nil))
+			tell("CallDecided", fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts,
+				e.Delay, e.Err != nil))
 		},
 	}
 }

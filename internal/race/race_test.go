@@ -280,12 +280,13 @@ func TestRace_CommitAsTheCallerLeaves(t *testing.T) {
 		caller, leave := context.WithCancel(t.Context())
 		var r race.Race
 		sent, ended := make(chan struct{}), make(chan struct{})
-		a := &entrant{do: func() error { <-sent; return errors.New("broken") }, hedge: func(_ int, ctx context.Context) error {
+		a := &entrant{do: func() error { <-sent; return errors.New("broken") }}
+		a.hedge = func(_ int, ctx context.Context) error {
 			close(sent)
 			<-ctx.Done()
 			close(ended)
 			return ctx.Err()
-		}}
+		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
