@@ -41,11 +41,8 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	} {
 		for _, delay := range []time.Duration{0, 10 * ms} {
 			hedgetest.Run(t, fmt.Sprintf("%s,delay=%v", tc.does, delay), func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang},
-					testserver.Plan{Ending: testserver.Hang})})
-				conn := cluster.ClientT(t, hedging(hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1))))
-				testserver.ConnectT(t, conn)
+				cluster, conn := wired(t, hedgetest.FixedOrPlain(t, delay, hedge.WithMaxHedges(1)),
+					testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var finished []codes.Code

@@ -184,10 +184,8 @@ func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
 				hangs := testserver.Plan{Ending: testserver.Hang}
 				plans := []testserver.Plan{hangs, hangs, hangs}
 				plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge),
-					hedge.WithGuard(false))))
-				testserver.ConnectT(t, conn)
+				cluster, conn := wired(t, hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge), hedge.WithGuard(false)),
+					plans...)
 				ctx, cancel := context.WithCancel(t.Context())
 				if end == nil {
 					ctx, cancel = context.WithTimeout(ctx, 100*ms)
@@ -244,24 +242,15 @@ func TestReport_BesideRecv(t *testing.T) {
 			want: stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true,
-				Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)})
-			s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
-			conn := cluster.ClientT(t, hedging(s))
-			testserver.ConnectT(t, conn)
+			_, conn := wired(t, hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...),
+				testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)
 			for n := range 2 { // a budget pays for one hedge
 				var outcome stats.Outcome
-				st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, hedge.Report(&outcome))
-				if err == nil {
-					err = st.SendMsg(&testpb.Request{Messages: 1})
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				st := request(t, conn, hedge.Report(&outcome))
 				var received sync.WaitGroup
 				received.Go(func() { _ = st.RecvMsg(tc.into) })
 				time.Sleep(20 * ms)
-				if _, err = st.Header(); err != nil || n > 0 && outcome != tc.want {
+				if _, err := st.Header(); err != nil || n > 0 && outcome != tc.want {
 					t.Errorf("%v, reported %+v", err, outcome)
 				}
 				received.Wait()

@@ -219,15 +219,8 @@ func TestDryRun_OfAMessageThatCannotBeMoved(t *testing.T) {
 	for _, into := range []any{new(testpb.Reply), new(any)} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.Fixed(t, 10*ms, hedge.WithDryRun(true))
-			cluster, _ := inMemory(t, s, delivers(50*ms))
-			conn := cluster.ClientT(t, hedging(s))
-			st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method)
-			if err == nil {
-				err = st.SendMsg(&testpb.Request{Messages: 1})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, conn := wired(t, s, delivers(50*ms))
+			st := request(t, conn)
 			_ = st.RecvMsg(into)
 			_, moved := into.(*testpb.Reply)
 			if got := s.Stats(); (got.DryRun == 1) != moved || (got.NotReplayable == 1) == moved {

@@ -63,13 +63,35 @@ func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, re
 	return st
 }
 
-// inMemory starts a cluster in memory, with a plan for each attempt by its number, and returns a
-// client of it that hedges as s decides.
+// wired starts a cluster in memory, with a plan for each attempt by its number, and returns a connection
+// to it that hedges as s decides.
+func wired(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster, *grpc.ClientConn) {
+	t.Helper()
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
+	conn := cluster.ClientT(t, hedging(s))
+	testserver.ConnectT(t, conn)
+	return cluster, conn
+}
+
+// inMemory is wired with a client in place of the connection.
 func inMemory(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster,
 	testpb.TestServiceClient) {
 	t.Helper()
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-	return cluster, dial(t, cluster, s)
+	cluster, conn := wired(t, s, plans...)
+	return cluster, testpb.NewTestServiceClient(conn)
+}
+
+// request opens a stream of the connection and sends its request.
+func request(t *testing.T, conn *grpc.ClientConn, opts ...grpc.CallOption) grpc.ClientStream {
+	t.Helper()
+	st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	if err == nil {
+		err = st.SendMsg(&testpb.Request{Id: 7, Messages: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }
 
 // receive reads a stream to its end and checks each message: right, in order, all from one attempt.
