@@ -64,34 +64,6 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestReport runs some workloads in short and checks the index, the summary and the weak spots:
-// hedging everything at a saturated backend is one.
-func TestReport(t *testing.T) {
-	longtest.Computation(t)
-	folder := t.TempDir()
-	printed := runTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift,"+
-		"sizes,bursts -policy none,static-10ms,adaptive -out "+folder)
-	wantLines(t, printed, `static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`)
-	wantLines(t, read(t, folder, "README.md"), `.*\(saturated.md\)`, `.*\(shift.md\)`, "## Weak spots",
-		`\| adaptive \| this library`, "This was a short run", `\| \[correlated\]\(correlated.md\) \| one request in ten is `+
-			"slow on every backend \\| `make bench BENCH_FLAGS=\"-workload correlated\"` \\|")
-	summary := read(t, folder, "SUMMARY.md")
-	wantLines(t, summary, `.*\]\(docs/results/overview.png\)\n\n\| workload `, "### Where something else is better\n",
-		"### Weak spots\n", `\| \[correlated\]\(docs/results/correlated.md\) \| one request in ten is slow`)
-	if rows := regexp.MustCompile(
-		`(?m)^\| (\w+) \| [\d.]+ ms \| [\d.]+ \| [\d.]+% \| (–|[\d.]+ ms) \|.*\| – \| – \|$`).
-		FindAllString(summary, -1); len(rows) != 6 {
-		t.Errorf("the overview shows %d workloads, want the 6 that the peer did not run:\n%s", len(rows), summary)
-	}
-	if _, err := os.Stat(filepath.Join(folder, "bursts-time.png")); !os.IsNotExist(err) {
-		t.Errorf("bursts with calls in few seconds: the course is %v", err)
-	}
-	for _, name := range []string{"overview.png", "overview.csv", "sizes-time.png", "shift-time.png",
-		"shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
-		read(t, folder, name)
-	}
-}
-
 func TestDemo(t *testing.T) {
 	longtest.Computation(t)
 	path := filepath.Join(t.TempDir(), "demo.png")

@@ -212,20 +212,3 @@ func TestRequest_ReusedForTheNextStream(t *testing.T) {
 		})
 	}
 }
-
-// TestDryRun_OfAMessageThatCannotBeMoved has a late stream that would not be hedged if there were
-// no dry run.
-func TestDryRun_OfAMessageThatCannotBeMoved(t *testing.T) {
-	for _, into := range []any{new(testpb.Reply), new(any)} {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithDryRun(true))
-			_, conn := wired(t, s, delivers(50*ms))
-			st := request(t, conn)
-			_ = st.RecvMsg(into)
-			_, moved := into.(*testpb.Reply)
-			if got := s.Stats(); (got.DryRun == 1) != moved || (got.NotReplayable == 1) == moved {
-				t.Errorf("%T: %+v, want a dry hedge: %t", into, got, moved)
-			}
-		})
-	}
-}

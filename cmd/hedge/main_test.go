@@ -105,34 +105,6 @@ func numbered(format string, n int) string {
 	return b.String()
 }
 
-// TestMisuse checks the exit code and the message of mistakes in the command line.
-func TestMisuse(t *testing.T) {
-	for _, tc := range []struct {
-		args string
-		code int
-		want string
-	}{
-		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
-		{"-where status", 2, `invalid value "status" for flag -where: must be name=value, such as status=OK`},
-		{"-format xml", 2, `invalid value "xml" for flag -format: must be lines, csv or prometheus`},
-		{"-p", 2, "flag provided but not defined: -p"},
-		{"a.txt -o x.png", 2, `unexpected argument "-o": flags come first, then one file`},
-		{"nowhere.txt", 1, "open nowhere.txt: no such file or directory"},
-	} {
-		code, _, stderr := whatIf(t, "", strings.Fields(tc.args)...)
-		if !strings.HasPrefix(stderr, "hedge: "+tc.want+"\n") || code != tc.code {
-			t.Errorf("%s: exit code %d, want %d\n%s", tc.args, code, tc.code, stderr)
-		}
-	}
-	for args, want := range map[string]string{"": "whatif", "whatif -h": "-unit unit"} {
-		var out, err bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), nil, &out, &err); code != 0 ||
-			!strings.Contains(out.String(), want) {
-			t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &err)
-		}
-	}
-}
-
 // TestFormats checks that the same calls give the same table, whatever format they are in.
 func TestFormats(t *testing.T) {
 	const calls = 300
