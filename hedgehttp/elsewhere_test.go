@@ -190,23 +190,33 @@ func TestWithHedgeRequest_TwoDestinations(t *testing.T) {
 	}
 }
 
-// TestWithHedgeRequest_FailsAsItsHedgeIsDue: for the race detector.
+// TestWithHedgeRequest_FailsAsItsHedgeIsDue: for the race detector. Primaries fail while their hedges are
+// sent, are waited for, or answer.
 func TestWithHedgeRequest_FailsAsItsHedgeIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, ms, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 20*ms)
+		for range 20 {
+			hedgetest.Call(t, s, "http://first", "GET", 40*ms)
+		}
+		var hedges atomic.Int64
 		rt := hedgehttp.Transport(s, roundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "first" {
-				time.Sleep(ms)
+				time.Sleep(20 * ms)
 				return nil, errors.New("no connection")
 			}
-			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			if err := wait(r.Context(), time.Duration(hedges.Add(1)%2)*80*ms); err != nil {
+				return nil, err
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
 		}), hedgehttp.WithHedgeRequest(func(_ int, r *http.Request) (*http.Request, error) {
 			r.URL.Host = "second"
 			return r, nil
 		}))
 		for range 500 {
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://first", nil)
-			rt.RoundTrip(req)
+			if res, err := rt.RoundTrip(req); err == nil {
+				res.Body.Close()
+			}
 		}
 	})
 }

@@ -3,7 +3,6 @@ package hedgehttp_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -234,34 +233,6 @@ func TestTransport_AFailedPrimaryKeepsTheOnlyConnection(t *testing.T) {
 			res.Body.Close()
 		})
 	}
-}
-
-// TestTransport_ManyFailures: for the race detector. Primaries fail while their hedges are sent, are waited
-// for, or answer.
-func TestTransport_ManyFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := roundTrip(func(req *http.Request) (*http.Response, error) {
-			if req.Header.Get("Hedge-Attempt") != "" {
-				if err := wait(req.Context(), 80*ms); err != nil {
-					return nil, err
-				}
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
-			}
-			time.Sleep(20 * ms)
-			return nil, errors.New("no connection")
-		})
-		s := hedgetest.Fixed(t, 20*ms)
-		for range 20 {
-			hedgetest.Call(t, s, "http://host", "GET", 40*ms)
-		}
-		rt := hedgehttp.Transport(s, base)
-		for range 500 {
-			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://host", nil)
-			if res, err := rt.RoundTrip(req); err == nil {
-				res.Body.Close()
-			}
-		}
-	})
 }
 
 // TestTransport_APlainClientBeside: a plain client sends a POST on the connection of a loser, which package net/http
