@@ -48,7 +48,8 @@ import (
 // Name is the name of the policy in a service config. Its configuration has one required field,
 // childPolicy: a list of policies as in loadBalancingConfig. The first registered one becomes the
 // child. The optional fields are connections (1 to 8, default 1) and silence (default true). A later
-// configuration may name another child, which replaces the current one: calls wait until it is ready.
+// configuration may name another child, which takes effect when it is ready, or when the current child
+// no longer is.
 const Name = "hedge_other_backend"
 
 // ServiceConfig is the service config that puts the policy above round_robin, for

@@ -54,8 +54,10 @@ func (c *child) tell(call func()) {
 	}
 }
 
-// alive reports whether the child is in use. policy.mu must be held.
-func (c *child) alive() bool { return slices.Contains(c.policy.current, c) }
+// alive reports whether the child is in use or may take effect later. policy.mu must be held.
+func (c *child) alive() bool {
+	return slices.Contains(c.policy.current, c) || slices.Contains(c.policy.pending, c)
+}
 
 func (c *child) UpdateState(state balancer.State) {
 	if state.Picker == nil { // gRPC makes calls wait then
@@ -64,13 +66,13 @@ func (c *child) UpdateState(state balancer.State) {
 	c.policy.mu.Lock()
 	defer c.policy.mu.Unlock()
 	if c.state = state; c.alive() {
-		c.policy.publish()
+		c.policy.changed(c)
 	}
 }
 
-// ResolveNow passes the request of a child in use to the parent.
+// ResolveNow passes the request of the latest child to the parent.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
-	if slices.Contains(c.policy.copies(), c) {
+	if slices.Contains(c.policy.latest(), c) {
 		c.policy.parent.ResolveNow(opts)
 	}
 }

@@ -24,12 +24,19 @@ type policy struct {
 	// back. Only the goroutine on which gRPC calls the policy adds copies.
 	mu      sync.Mutex
 	current []*child // empty before the first configuration, and once closed
+	pending []*child // copies of the child that replaces current when it is ready; usually empty
 	closed  bool
+
+	closing sync.WaitGroup // closes of replaced copies
 }
 
-func (p *policy) copies() []*child {
+// latest returns the copies that get resolver updates.
+func (p *policy) latest() []*child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.pending) > 0 {
+		return p.pending
+	}
 	return p.current
 }
 
@@ -43,31 +50,35 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) (first er
 	}
 	p.place.SetSilence(c.Silence)
 	state.BalancerConfig = c.child
-	for _, copied := range p.copies() {
+	for _, copied := range p.latest() {
 		copied.tell(func() { first = cmp.Or(first, copied.balancer.UpdateClientConnState(state)) })
 	}
 	return first
 }
 
-// configure builds copies, and closes extra ones, so that there are as many copies of the child as c has
-// connections. Copies of another child are closed.
+// configure builds copies, and closes extra ones, so that the latest are as many copies of the child
+// as c has connections. Copies of another child than the current one are pending.
 func (p *policy) configure(c *policyConfig) error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return fmt.Errorf("hedge: %s: closed", Name)
 	}
-	kept := min(len(p.current), c.Connections)
-	if kept > 0 && p.current[0].builder.Name() != c.builder.Name() {
-		kept = 0
+	copies, extra, built := &p.current, []*child(nil), 0
+	if len(p.pending) > 0 {
+		copies = &p.pending
 	}
-	extra := p.current[kept:]
-	p.current = slices.Clone(p.current[:kept])
-	for n := kept; n < c.Connections; n++ {
-		p.current = append(p.current, newChild(p, c.builder, n))
+	if built = len(*copies); built > 0 && (*copies)[0].builder.Name() != c.builder.Name() {
+		copies, extra, p.pending, built = &p.pending, p.pending, nil, 0
+	} else if n := c.Connections; built > n {
+		*copies, extra, built = (*copies)[:n:n], (*copies)[n:], n
 	}
-	added := p.current[kept:]
-	if len(extra) > 0 {
+	*copies = slices.Clip(*copies)
+	for n := built; n < c.Connections; n++ {
+		*copies = append(*copies, newChild(p, c.builder, n))
+	}
+	added := (*copies)[built:]
+	if copies == &p.current && len(extra) > 0 {
 		p.publish()
 	}
 	p.mu.Unlock()
@@ -76,6 +87,22 @@ func (p *policy) configure(c *policyConfig) error {
 		copied.build()
 	}
 	return nil
+}
+
+// changed must be called when the state of a copy has changed. The pending copies replace the
+// current ones when those are no longer ready, or when the pending ones are no longer connecting. mu
+// must be held.
+func (p *policy) changed(c *child) {
+	if len(p.pending) > 0 && (connectivityOf(p.current) != connectivity.Ready ||
+		connectivityOf(p.pending) != connectivity.Connecting) {
+		old := p.current
+		p.current, p.pending = p.pending, nil
+		p.publish()
+		// On a goroutine: the caller may be an old copy that holds locks which its Close acquires.
+		p.closing.Go(func() { closeAll(old) })
+	} else if slices.Contains(p.current, c) {
+		p.publish()
+	}
 }
 
 // publish reports the state of the current copies to the parent. mu must be held.
@@ -119,7 +146,7 @@ func connectivityOf(copies []*child) connectivity.State {
 }
 
 func (p *policy) ResolverError(err error) {
-	copies := p.copies()
+	copies := p.latest()
 	for _, c := range copies {
 		c.tell(func() { c.balancer.ResolverError(err) })
 	}
@@ -133,16 +160,18 @@ func (p *policy) ResolverError(err error) {
 func (p *policy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 func (p *policy) ExitIdle() {
-	for _, c := range p.copies() {
+	for _, c := range p.latest() {
 		c.tell(c.balancer.ExitIdle)
 	}
 }
 
 func (p *policy) Close() {
 	p.mu.Lock()
-	current := p.current
-	p.current, p.closed = nil, true
+	current, pending := p.current, p.pending
+	p.current, p.pending, p.closed = nil, nil, true
 	p.mu.Unlock()
 	p.place.Leave()
 	closeAll(current)
+	closeAll(pending)
+	p.closing.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
@@ -96,9 +97,71 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
-// TestSwitch configures another child, and the first one again. Calls wait until the new one is ready, and
-// the old one is closed with its connections.
+// TestSwitch configures another child.
 func TestSwitch(t *testing.T) {
+	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
+	for _, tc := range []struct {
+		name     string
+		old, new []connectivity.State // the states of the children, the old child after the new one exists
+		switched bool
+	}{
+		{name: "the new one connects", new: []connectivity.State{connecting}},
+		{name: "the new one is ready", new: []connectivity.State{connecting, ready}, switched: true},
+		{name: "the new one has failed", new: []connectivity.State{connecting, failure}, switched: true},
+		{name: "the old one has failed", old: []connectivity.State{failure}, switched: true},
+		{name: "the old one says something", old: []connectivity.State{ready}, new: []connectivity.State{connecting}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, b, configure := build(t)
+				_ = configure(fakeA)
+				a := fakes["test_fake_a"]
+				scA := newSubConn(t, a, "one", nil)
+				conn.made[0].listener(state(ready))
+				a.say(ready, picksOne(scA))
+				_ = configure(fakeB)
+				c := fakes["test_fake_b"]
+				if got := c.heard(); got != "update m2 one" {
+					t.Errorf("the new child got %q", got)
+				}
+				a.heard()
+				scB := newSubConn(t, c, "two", nil)
+				conn.made[1].listener(state(ready))
+				for _, s := range tc.old {
+					a.say(s, picksOne(scA))
+				}
+				for _, s := range tc.new {
+					c.say(s, picksOne(scB))
+				}
+				synctest.Wait() // the old child closes on a goroutine of its own
+				want, heard := conn.made[0], ""
+				if tc.switched {
+					want, heard = conn.made[1], "close"
+				}
+				if got := a.heard(); got != heard || slices.Contains(conn.made[0].told, "shutdown") != tc.switched {
+					t.Errorf("the old child got %q, its connection %v", got, conn.made[0].told)
+				}
+				if len(tc.new) > 0 {
+					if res, err := conn.pick(t.Context()); err != nil ||
+						res.SubConn != grpcbalancer.SubConn(want) {
+						t.Errorf("picked %v, %v", res, err)
+					}
+				}
+				b.ExitIdle()
+				if got := c.heard(); !strings.HasSuffix(got, "exit") {
+					t.Errorf("the new child got %q", got)
+				}
+				if n := place.Count("fake:///target").Ready; n != 1 {
+					t.Errorf("%d backends", n)
+				}
+				b.Close()
+			})
+		})
+	}
+}
+
+// TestSwitch_Overtaken configures a third child while the second one is pending.
+func TestSwitch_Overtaken(t *testing.T) {
 	conn, b, configure := build(t)
 	_ = configure(fakeA)
 	a := fakes["test_fake_a"]
@@ -106,26 +169,16 @@ func TestSwitch(t *testing.T) {
 	conn.made[0].listener(state(connectivity.Ready))
 	a.say(connectivity.Ready, picksOne(sc))
 	_ = configure(fakeB)
-	second := fakes["test_fake_b"]
-	if _, err := conn.pick(t.Context()); err != grpcbalancer.ErrNoSubConnAvailable ||
-		!slices.Contains(conn.made[0].told, "shutdown") || place.Count("fake:///target").Ready != 0 {
-		t.Errorf("picked with %v, the old connection was told %v", err, conn.made[0].told)
-	}
-	next := newSubConn(t, second, "two", nil)
-	conn.made[1].listener(state(connectivity.Ready))
-	second.say(connectivity.Ready, picksOne(next))
-	a.say(connectivity.Ready, picksOne(sc)) // closed
-	if res, err := conn.pick(t.Context()); err != nil || res.SubConn != grpcbalancer.SubConn(conn.made[1]) {
-		t.Errorf("picked %v, %v", res, err)
-	}
+	overtaken := fakes["test_fake_b"]
 	_ = configure(fakeA)
-	second.cc.ResolveNow(resolver.ResolveNowOptions{})
+	overtaken.cc.ResolveNow(resolver.ResolveNowOptions{})
 	b.Close()
 	again := fakes["test_fake_a"]
-	got := []string{a.heard(), second.heard(), again.heard()}
-	want := []string{"update m1 one state READY close", "update m2 one state READY close", "update m1 one close"}
-	if !slices.Equal(got, want) || again == a || conn.resolves != 0 {
-		t.Errorf("the children got %q, want %q; a closed one made the resolver run %d times", got, want, conn.resolves)
+	first, second, third := a.heard(), overtaken.heard(), again.heard()
+	if first != "update m1 one state READY close" || second != "update m2 one close" || again == a ||
+		third != "update m1 one close" || conn.resolves != 0 {
+		t.Errorf("the children got %q, %q and %q; a closed one made the resolver run %d times", first, second, third,
+			conn.resolves)
 	}
 }
 
