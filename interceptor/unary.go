@@ -91,7 +91,9 @@ func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel c
 		u.call.GoElsewhere(channels.Of, true)
 	}
 	// Without a trailer, the primary has the caller's options: hedges have copies of their own.
-	if extra := u.trailerOptions(); u.options.Writes || extra != nil {
+	if extra := u.trailerOptions(); len(u.opts) == 0 {
+		u.opts = extra
+	} else if u.options.Writes || extra != nil {
 		u.opts, u.results = u.options.Attempt(extra...)
 	}
 	if u.final = u.call.HedgeFinal; u.final {

@@ -40,24 +40,30 @@ func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) 
 // the attempt's goroutine may use its fields. Afterwards only RecvMsg may use the winner's fields,
 // and no goroutine a loser's. The stream's mu guards ClientStream of the primary: see choose.
 //
-// A hedge is a [race.Attempt], and the primary the [race.Entrant].
+// The primary is the [race.Entrant].
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	leg     *call.Leg
 	results *attempt.Results
 	// cancel frees the attempt's context. It must be called when the stream has ended for its
 	// caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
 	// open another stream with the same context, unless the connection is closed.
 	cancel context.CancelCauseFunc
 
-	request   any // a hedge's, until it is sent
 	header    metadata.MD
 	headerErr error // of Header, if headers are the goal
 	into      any   // receives the first message; nil while the caller's message is not known
 	recvErr   error // of RecvMsg for the first message, before the decision
 	held      bool  // into holds the first message
 	answered  bool  // a hedge has its goal; guarded by the stream's mu
+	n         uint8 // the number of the attempt
+}
+
+func (m *streamAttempt) leg() *call.Leg {
+	if m.n == 0 {
+		return &m.stream.call.Leg
+	}
+	return m.stream.call.LegOf(int(m.n))
 }
 
 func (m *streamAttempt) open(ctx *race.Context, extra ...grpc.CallOption) (err error) {
@@ -67,31 +73,29 @@ func (m *streamAttempt) open(ctx *race.Context, extra ...grpc.CallOption) (err e
 	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
-	m.ClientStream, err = o.open(ctx, m.leg, opts)
+	m.ClientStream, err = o.open(ctx, m.leg(), opts)
 	return err
 }
-
-func (m *streamAttempt) Primary() race.End { return m.end(m.awaitGoal()) }
 
 func (m *streamAttempt) Replayable() bool { return m.stream.kept.Load() != nil }
 
 func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	c := m.stream
-	h := &streamAttempt{stream: c, leg: c.call.LegOf(n), cancel: ctx.Cancel,
-		request: c.kept.Load().Message()}
+	h := &streamHedge{request: c.kept.Load().Message()}
 	if h.request == nil {
 		return nil
 	}
-	h.into = c.contest.replies.Make()
+	h.streamAttempt = streamAttempt{stream: c, n: uint8(n), cancel: ctx.Cancel, into: c.contest.replies.Make()}
 	return h
 }
 
-// awaitGoal waits for the goal of the race and returns the attempt's error.
-func (m *streamAttempt) awaitGoal() error {
+// Primary waits for the goal of the race. It is the last of few frames, as the garbage collector unwinds the
+// stack of each waiting caller.
+func (m *streamAttempt) Primary() race.End {
 	if m.stream.call.AnswersLater {
 		m.header, m.headerErr = m.Header()
-		if m.headerErr != nil || m.header != nil && m.leg.Target == m.stream.call.Target {
-			return m.headerErr
+		if m.headerErr != nil || m.header != nil && m.leg().Target == m.stream.call.Target {
+			return m.end(m.headerErr)
 		}
 		// The stream ended without headers. Only RecvMsg returns its status. RecvMsg may also return a
 		// message, if a retry interceptor below this one has opened another stream. Headers from another
@@ -104,7 +108,7 @@ func (m *streamAttempt) awaitGoal() error {
 		m.recvErr = m.RecvMsg(m.into)
 		m.held = m.recvErr == nil
 	}
-	return failureOf(m.recvErr)
+	return m.end(failureOf(m.recvErr))
 }
 
 // message returns a message for RecvMsg while the caller's message is not known: of the method's
@@ -169,7 +173,7 @@ func (m *streamAttempt) Trailer() (md metadata.MD) {
 
 // cc returns the connection of the attempt; nil for a channel that is not gRPC's own.
 func (m *streamAttempt) cc() *grpc.ClientConn {
-	if to := m.leg.Channel; to != nil {
+	if to := m.leg().Channel; to != nil {
 		return to.CC
 	}
 	return m.stream.opener.cc
@@ -211,9 +215,16 @@ type unmarked struct {
 
 func (u unmarked) Context() context.Context { return u.context() }
 
-// Run opens a hedge, sends the request and waits for the goal of the race.
-func (m *streamAttempt) Run(ctx *race.Context) race.End {
-	c, served := m.stream, false
+// streamHedge is a [race.Attempt].
+type streamHedge struct {
+	streamAttempt
+	request any // until it is sent
+}
+
+// Run opens the hedge, sends the request and waits for the goal of the race.
+func (h *streamHedge) Run(ctx *race.Context) race.End {
+	m := &h.streamAttempt
+	c := m.stream
 	err := m.open(ctx, grpc.OnFinish(func(err error) { c.freeIfClosed(m, err) }))
 	st := m.ClientStream
 	m.ClientStream = unmarked{st, sync.OnceValue(func() context.Context {
@@ -222,23 +233,21 @@ func (m *streamAttempt) Run(ctx *race.Context) race.End {
 	})}
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
-	} else if err = m.SendMsg(m.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
+	} else if err = m.SendMsg(h.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
 		err = c.sent(m)
 	}
-	m.request = nil // the stream may stay open for long
+	h.request = nil // the stream may stay open for long
 	if err != nil {
 		m.recvErr = err
 		return m.end(err)
 	}
-	if err = m.awaitGoal(); err == nil {
-		err = c.answered(m)
+	end := m.Primary()
+	if end.Err != nil {
+		end.Served = m.served(end.Err)
+	} else if err = c.answered(m); err != nil {
+		return m.end(err)
 	} else {
-		served = m.served(err)
-	}
-	if err == nil {
 		ctx.Answered()
 	}
-	end := m.end(err)
-	end.Served = served
 	return end
 }

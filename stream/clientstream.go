@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -39,22 +40,21 @@ const (
 // beginning.
 type clientStream struct {
 	call    call.Call
-	contest contest // at most one
 	opener  opener
 	primary streamAttempt
 	ctx     race.Context // the primary's
 
-	unhedged  bool
-	dryRun    bool        // the stream is unhedged only because of hedge.WithDryRun
-	inspects  bool        // the function of WithClass is due: see call.Call.Inspects
-	inspected bool        // the function was called; used by SendMsg only
-	requests  uint8       // messages sent, 2 for more; used by SendMsg only
-	heard     atomic.Bool // RecvMsg has returned the first message and learned from it
+	heard    atomic.Bool // RecvMsg has returned the first message and learned from it
+	unhedged bool
+	dryRun   bool  // the stream is unhedged only because of hedge.WithDryRun
+	inspects bool  // the function of WithClass is due: see call.Call.Inspects
+	requests uint8 // messages sent, 2 for more; used by SendMsg only
 
 	call.Wait // its lock guards the fields of this block, and changes of chosen
 
 	phase     phase
 	single    *singleRequest // of a bidirectional method; nil otherwise
+	contest   *contest       // at most one, until nothing uses it; constant once chosen is set
 	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
 
 	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
@@ -70,11 +70,9 @@ func (c *clientStream) open(opts []grpc.CallOption) error {
 	if c.unhedged {
 		return c.openUnhedged(opts)
 	}
-	bound, cancel := context.WithCancelCause(c.call.Context)
-	c.primary.cancel = cancel
+	c.ctx.Context, c.primary.cancel = context.WithCancelCause(c.call.Context)
 	c.call.RecordPicks(nil, nil)
-	c.ctx.Context = bound
-	err := c.primary.open(&c.ctx, grpc.OnFinish(func(err error) { c.primaryFinished(bound, err) }))
+	err := c.primary.open(&c.ctx, grpc.OnFinish(c.primaryFinished))
 	// A hedge may still succeed: RecvMsg then returns the error.
 	mayBeSaved := err != nil && c.call.CallsForHedge(err) && c.call.Context.Err() == nil
 	if err != nil && !mayBeSaved {
@@ -92,21 +90,20 @@ func (c *clientStream) open(opts []grpc.CallOption) error {
 	c.Unlock()
 	switch {
 	case mayBeSaved: // without RecvMsg, the call ends with its context
-		context.AfterFunc(bound, c.primaryEnded)
+		context.AfterFunc(c.ctx.Context, c.primaryEnded)
 	case finished:
 		c.primaryEnded()
 	}
 	return nil
 }
 
-// primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err. primary.cancel ends
-// bound.
-func (c *clientStream) primaryFinished(bound context.Context, err error) {
+// primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
+func (c *clientStream) primaryFinished(err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
 		// RecvMsg sends a hedge, or the call ends with its context.
-		if context.Cause(bound) != rpc.ErrLost && c.call.CallsForHedge(err) {
-			context.AfterFunc(bound, c.primaryEnded)
+		if context.Cause(c.ctx.Context) != rpc.ErrLost && c.call.CallsForHedge(err) {
+			context.AfterFunc(c.ctx.Context, c.primaryEnded)
 			return
 		}
 	}
@@ -157,7 +154,7 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 
 func (c *clientStream) SendMsg(m any) error {
 	if c.ForRequest && c.requests == 0 {
-		c.call.BeginWithRequest(&c.contest.race)
+		c.call.BeginWithRequest(c.restart)
 	}
 	second := c.sends(m)
 	if c.dryRun && !second {
@@ -190,11 +187,18 @@ func (c *clientStream) SendMsg(m any) error {
 	return err
 }
 
+// restart is [race.Race.Restart] of the contest. Without one, no race has begun, or the headers have decided it.
+// The lock must be held.
+func (c *clientStream) restart(now time.Time) bool {
+	return c.contest == nil || c.contest.race.Restart(now)
+}
+
 // primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
 func (c *clientStream) primaryStream() grpc.ClientStream {
 	c.Lock()
-	defer c.Unlock()
-	return c.primary.ClientStream
+	st := c.primary.ClientStream
+	c.Unlock()
+	return st
 }
 
 // keep keeps the request for hedges, unless the stream is settled.
@@ -208,16 +212,17 @@ func (c *clientStream) keep(m any) {
 // sends counts a message that the caller sends, lets the call inspect the first one, and reports whether
 // it is a later one.
 func (c *clientStream) sends(m any) (second bool) {
-	if c.requests < 2 {
-		if c.requests++; c.requests == 2 {
-			c.call.SecondRequest()
+	switch c.requests {
+	case 0:
+		if c.requests = 1; c.inspects {
+			c.call.Inspect(m)
 		}
+		return false
+	case 1:
+		c.requests = 2
+		c.call.SecondRequest()
 	}
-	if c.inspects && !c.inspected {
-		c.inspected = true
-		c.call.Inspect(m)
-	}
-	return c.requests > 1
+	return true
 }
 
 func (c *clientStream) CloseSend() error {

@@ -11,11 +11,18 @@ import (
 
 // contest is the race of a stream's attempts. The RecvMsg or Header that began it runs it.
 type contest struct {
-	stream  *clientStream
-	race    race.Race
-	replies attempt.Reply  // makes the hedges' messages; zero unless RecvMsg races for the first message
-	running sync.WaitGroup // until the race has returned, which may be after the choice
+	stream    *clientStream
+	race      race.Race
+	replies   attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
+	untouched bool          // the race has ended, and had no hedge that could still use it
+
+	// returned is closed when the race has returned, which may be after the choice. It is nil unless another
+	// method call uses the race. The stream's mu guards it.
+	returned chan struct{}
 }
+
+// contests are memory for contests: see choose.
+var contests = sync.Pool{New: func() any { return new(contest) }}
 
 // receiveFirst is RecvMsg up to the first message, or the end of the stream.
 func (c *clientStream) receiveFirst(m any) error {
@@ -30,7 +37,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	switch {
 	case contest != nil && !races:
 		c.call.NotReplayable()
-		chosen = c.choose(&c.primary)
+		chosen = c.choose(&c.primary, nil)
 	case contest != nil && !forHeaders:
 		contest.replies = replies
 		chosen = contest.run(m)
@@ -45,7 +52,9 @@ func (c *clientStream) receiveFirst(m any) error {
 	}
 	// If another call runs the contest, a second request or an error of SendMsg may have chosen the
 	// primary, which the contest still uses.
-	c.contest.running.Wait()
+	if k := c.contest; k != nil && k.returned != nil {
+		<-k.returned
+	}
 	err := chosen.receive(m)
 	if c.dryRun {
 		if kept := c.kept.Swap(nil); !races || kept == nil && c.call.Overdue() {
@@ -76,11 +85,10 @@ func (c *clientStream) enter(forHeaders bool, askedAt time.Duration, races bool)
 	if c.phase != idle {
 		return c.chosen.Load(), nil
 	}
-	k := &c.contest
-	k.stream, c.call.AskedAt, c.call.AnswersLater = c, askedAt, forHeaders
+	k := contests.Get().(*contest)
+	k.stream, c.contest, c.call.AskedAt, c.call.AnswersLater = c, k, askedAt, forHeaders
 	if c.phase = settling; races {
 		c.phase = racing
-		k.running.Add(1)
 	}
 	return nil, k
 }
@@ -91,17 +99,14 @@ func (k *contest) run(into any) *streamAttempt {
 	c, was := k.stream, k.replies.Content()
 	winner := &c.primary
 	winner.into = into
-	defer func() { k.settle(winner) }() // also if an attempt panics
-	if hedge := c.call.Run(c.call.Context, winner.cancel, &k.race, winner).Winner; hedge != nil {
-		winner = hedge.(*streamAttempt)
+	defer func() { c.choose(winner, k) }() // also if an attempt panics
+	c.call.BeginRace(c.call.Context, winner.cancel, &k.race, winner)
+	result := k.race.Decide()
+	if k.untouched = result.Untouched; result.Winner != nil {
+		winner = &result.Winner.(*streamHedge).streamAttempt
 	}
 	k.conclude(winner, into, was)
 	return winner
-}
-
-func (k *contest) settle(winner *streamAttempt) {
-	defer k.running.Done()
-	k.stream.choose(winner)
 }
 
 // conclude takes the winner of the race. was is the content of into before the race. It is apart from
@@ -125,10 +130,18 @@ func (k *contest) conclude(winner *streamAttempt, into, was any) {
 	k.replies = attempt.Reply{} // the stream may stay open for long
 }
 
-// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. If m has
-// ended, choose first fills the variables of the call's options.
-func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
+// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. k is the contest
+// that has ended with m; nil for none. If m has ended, choose first fills the variables of the call's options.
+func (c *clientStream) choose(m *streamAttempt, k *contest) *streamAttempt {
 	c.Lock()
+	switch {
+	case k == nil:
+	case k.returned != nil:
+		close(k.returned)
+	case k.untouched: // most contests: another stream may use the memory
+		*k, c.contest = contest{}, nil
+		contests.Put(k)
+	}
 	if chosen := c.chosen.Load(); chosen != nil {
 		c.Unlock()
 		return chosen
@@ -160,7 +173,7 @@ func (c *clientStream) primaryEnded() {
 	}
 	c.Unlock()
 	if was == idle {
-		c.choose(&c.primary)
+		c.choose(&c.primary, nil)
 	}
 }
 
@@ -199,13 +212,18 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 func (c *clientStream) commit() *streamAttempt {
 	c.Lock()
 	was := c.phase
-	if was == idle {
+	switch was {
+	case idle:
 		c.phase, c.Began = settling, true
+	case racing:
+		if c.contest.returned == nil {
+			c.contest.returned = make(chan struct{})
+		}
 	}
 	c.Unlock()
 	if was != idle && (was != racing || !c.contest.race.Commit(c.call.FillOutcome)) {
 		c.dropHedges()
 		return c.await()
 	}
-	return c.choose(&c.primary)
+	return c.choose(&c.primary, nil)
 }

@@ -95,7 +95,6 @@ func (o *opener) begin(ctx context.Context, channels *call.Channels, opts []grpc
 	st := &clientStream{call: c, opener: *o, inspects: c.Inspects(), unhedged: !c.Hedged, dryRun: c.WouldBeHedged}
 	st.ForRequest, st.ForMessage = desc.ClientStreams, waits
 	st.call.SetWait(&st.Wait)
-	st.primary.leg = &st.call.Leg
 	if st.unhedged {
 		st.phase = settled
 		return st, nil
@@ -119,7 +118,7 @@ func (o *opener) only(ctx context.Context, c *call.Call) *race.Context {
 // openUnhedged opens a stream that is not hedged.
 func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
 	c.ctx.Context, c.primary.cancel = c.call.Context, func(error) {}
-	if c.primary.ClientStream, err = c.opener.open(&c.ctx, c.primary.leg, opts); err != nil {
+	if c.primary.ClientStream, err = c.opener.open(&c.ctx, &c.call.Leg, opts); err != nil {
 		c.call.End(call.Completion{Err: err})
 		return err
 	}

@@ -93,12 +93,9 @@ type Results struct {
 
 // Attempt returns the options for one attempt, followed by extra, and the Results to which they
 // write. Results is nil if no option writes. The slice is the attempt's own: an interceptor may
-// change it. The caller must not use extra again.
+// change it.
 func (o *CallOptions) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
-	switch {
-	case !o.Writes && len(o.caller) == 0:
-		return extra, nil
-	case !o.Writes:
+	if !o.Writes {
 		return slices.Concat(o.caller, extra), nil
 	}
 	n := len(o.caller)

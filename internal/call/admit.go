@@ -28,8 +28,15 @@ type due struct {
 	busy     bool          // this process is short of processor time, so the answer may lie unread
 }
 
-// holdings are what the attempts of a call hold, by number: nil until its first hedge is due.
-type holdings [race.MaxAttempts]holding
+// holdings is the state of a call's hedges, and what its attempts hold.
+type holdings struct {
+	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
+	drawn    bool
+	drawnAt  time.Duration // the age at which draw decided, with drawn
+	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
+
+	of [race.MaxAttempts]holding // by number
+}
 
 // holding is what a hedge holds, or the primary, which uses only leg and counted.
 type holding struct {
@@ -44,8 +51,8 @@ type holding struct {
 func ensureHeld(c *Call) *holdings {
 	if c.held == nil {
 		c.held = new(holdings)
-		for n := range c.held {
-			c.held[n].leg = &c.Leg
+		for n := range c.held.of {
+			c.held.of[n].leg = &c.Leg
 		}
 	}
 	return c.held
@@ -64,7 +71,7 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		chooseLeg(c, n, now)
 	}
 	d := due{
-		Call: c, holding: &ensureHeld(c)[n], n: n, turn: turn,
+		Call: c, holding: &ensureHeld(c).of[n], n: n, turn: turn,
 		now: now, age: now.Sub(c.Start), race: soFar, cause: soFar.Cause,
 	}
 	if n == 1 && c.Conn != nil && c.Conn.GetState() != connectivity.Ready { // the question takes a lock of gRPC's
@@ -81,7 +88,7 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 		d.notSent(e, why)
 		return e
 	}
-	c.hedges.heldBack, c.why = stats.NoReason, stats.NoReason
+	c.held.heldBack, c.why = stats.NoReason, stats.NoReason
 	return e
 }
 
@@ -110,7 +117,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 	// The call is made on behalf of a hedge. The budget takes back the call's share, which must not
 	// pay for other hedges.
 	if race.MadeForHedge(d.Context) {
-		d.budgets.Forfeit()
+		d.settings.Budgets.Forfeit()
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
@@ -128,7 +135,7 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 func early(d *due) (race.Event, stats.Reason) {
 	// The trigger wants no more hedges of a slow call. The hedge is held back forever, or as long as
 	// hedge.NoLaterThan lets it: a refusal would also prevent hedges after rejected answers.
-	if until := d.latest(); d.cause == race.Slow && d.turn > d.maxHedges && d.age < until {
+	if until := d.latest(); d.cause == race.Slow && d.turn > int(d.maxHedges) && d.age < until {
 		return holdUntil(until)
 	}
 	// The newest estimate has a longer delay: latencies have risen since the call began. From here on the
@@ -178,7 +185,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.held[k].leg.Target != d.leg.Target {
+		if a.Pushback == race.NoPushback || d.held.of[k].leg.Target != d.leg.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -191,7 +198,7 @@ func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.held[d.n-1].leg
+	last := d.held.of[d.n-1].leg
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
@@ -273,7 +280,7 @@ func median(c *Call, leg *Leg, now time.Time) time.Duration {
 // not apply. Without it, hedges to servers that finish canceled work fill queues faster than the delays
 // of calls in flight grow, and the queues never recover.
 func (d *due) newestDelay() time.Duration {
-	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.hedges.drawn {
+	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.held.drawn {
 		return 0
 	}
 	l := d.Learner()
@@ -300,18 +307,19 @@ func (d *due) patientDelay() time.Duration {
 // draw returns 0 if a call that is slow at the given age was drawn to be hedged, and otherwise the age of
 // its first hedge. A call keeps its draw.
 func draw(c *Call, age time.Duration) time.Duration {
-	if h, e := &c.hedges, c.estimate; !h.drawn {
-		if h.drawn = true; e != nil {
-			h.drawnAt, h.until = age, c.Learner().Draw(e, age)
+	a := ensureHeld(c)
+	if e := c.estimate; !a.drawn {
+		if a.drawn = true; e != nil {
+			a.drawnAt, a.until = age, c.Learner().Draw(e, age)
 		}
 	}
-	return c.hedges.until
+	return a.until
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.
 func (d *due) notSent(e race.Event, why stats.Reason) {
 	held := e.Kind == race.HeldBack
-	if why == stats.NoReason || held && d.hedges.heldBack == why {
+	if why == stats.NoReason || held && d.held.heldBack == why {
 		return
 	}
 	d.method.Counters.HeldBack(why)
@@ -320,7 +328,7 @@ func (d *due) notSent(e race.Event, why stats.Reason) {
 		d.method.ReportUnhedgeable()
 	}
 	if held {
-		d.hedges.heldBack = why
+		d.held.heldBack = why
 	}
 }
 
@@ -331,7 +339,7 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
 func (c *Call) Sent(n int, why race.Cause) {
-	now, leg := time.Now(), c.held[n].leg
+	now, leg := time.Now(), c.held.of[n].leg
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
 	}
@@ -385,7 +393,7 @@ func limitsOf(c *Call, leg *Leg) []limit {
 	if there := leg.method.Target; there != c.method.Target {
 		limits = append(limits, resets{&there.Resets})
 	}
-	for _, b := range c.budgets {
+	for _, b := range c.settings.Budgets {
 		if b != nil {
 			limits = append(limits, bucket{b})
 		}
@@ -452,25 +460,25 @@ func noteEnd(e attemptEnd) {
 func countFailures(c *Call, r *race.State) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if a.Err == nil || a.CutShort || ensureHeld(c)[n].counted || goneBefore(c, r, n) {
+		if a.Err == nil || a.CutShort || ensureHeld(c).of[n].counted || goneBefore(c, r, n) {
 			continue
 		}
-		c.held[n].counted = true
-		countFailure(c, c.held[n].leg, n, a.Event)
+		c.held.of[n].counted = true
+		countFailure(c, c.held.of[n].leg, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
 			if c.group == control.Hedgeable {
 				c.settings.Groups.TurnedAway(time.Now())
 			}
-			c.held[n].claim.settle(true) // the attempt has ended, and is not reset
+			c.held.of[n].claim.settle(true) // the attempt has ended, and is not reset
 		case a.Pushback != race.NoPushback:
 			reportHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
 	if c.held != nil {
 		for n := r.Hedges + 1; n < race.MaxAttempts; n++ {
-			c.held[n].claim.settle(false)
+			c.held.of[n].claim.settle(false)
 		}
 	}
 }
@@ -491,7 +499,7 @@ func noteEnds(c *Call, r *race.State, won bool) {
 	leg := &c.Leg
 	for n := range r.Hedges + 1 {
 		if n > 0 {
-			leg = c.held[n].leg
+			leg = c.held.of[n].leg
 		}
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
 			noteEnd(attemptEnd{Event: a.Event, call: c, leg: leg, n: n, race: r, over: true, won: won && n == r.Winner})
@@ -523,7 +531,7 @@ func (t throttle) ended(e attemptEnd) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && g.Guard.Watches() && !d.budgets.Free() && !d.race.OnlyHope() &&
+	if d.settings.Guard && g.Guard.Watches() && !d.settings.Budgets.Free() && !d.race.OnlyHope() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -539,7 +547,7 @@ func (g guarded) ended(e attemptEnd) {
 		return
 	}
 	for n := range e.n {
-		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held[n].leg.method == g.Method {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held.of[n].leg.method == g.Method {
 			return
 		}
 	}

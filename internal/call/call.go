@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/control"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -25,23 +24,22 @@ import (
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
 // A door (an interceptor, hedgehttp or hedge.Do) calls Begin, Inspect with the request, and Run, which
-// makes the attempts and ends the call. The door of a stream calls Inspect when the request is sent, Run
-// when the caller first waits, and First for the first message if the call has not ended before.
+// makes the attempts and ends the call. The door of a stream calls Inspect when the request is sent, the two
+// parts of Run when the caller first waits, and First for the first message if the call has not ended before.
 type Call struct {
 	Context context.Context
 	Leg     // of the primary, and of hedges without one of their own
 	Start   time.Time
 	Delay   time.Duration // after which the first hedge is due
-	Learns  bool          // its latency counts, for the learner unless untaught is set
-	OffWire bool          // its attempts do not use the streams of its target's connections
-
+	Wait    *Wait         // of a stream; nil for other calls
 	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a stream.
 	AskedAt time.Duration
+
+	Learns  bool // its latency counts, for the learner unless untaught is set
+	OffWire bool // its attempts do not use the streams of its target's connections
 	// AnswersLater means that attempts race for headers, not for an answer. If Run returns no error, the
 	// answer is to come, and the door must call End or First for it.
 	AnswersLater bool
-	Wait         *Wait // of a stream; nil for other calls
-
 	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry
 	// run keeps the call from that.
 	Hedged, WouldBeHedged bool
@@ -52,31 +50,21 @@ type Call struct {
 	HedgeFinal bool
 	Judged     bool // WithAcceptable is in force
 
-	ended    bool
-	untaught bool // the learner skips its latency: hedge.Off, a busy process, or a connection that was not ready
-	group    control.Group
+	ended     bool
+	untaught  bool // the learner skips its latency: hedge.Off, a busy process, or a connection that was not ready
+	group     control.Group
+	maxHedges int32 // of the trigger or the policy
 
-	class   *registry.Class // of its request; nil: none
-	budgets budget.Payers
-	http    *HTTPOption // nil for a gRPC call
+	class *registry.Class // of its request; nil: none
+	http  *HTTPOption     // nil for a gRPC call
 
-	estimate  *trigger.Estimate // gave the delay; nil: the delay was not learned
-	maxHedges int               // of the trigger or the policy
-	hedges    hedges
-	held      *holdings
+	estimate  *trigger.Estimate                      // gave the delay; nil: the delay was not learned
+	held      *holdings                              // nil until the first hedge is due
 	elsewhere func(n int) (target string, conn Conn) // see GoElsewhere; nil: no hedge has a leg of its own
 	byHeaders *race.State                            // of a race that headers have decided; the first message is to come
 
 	why    stats.Reason        // why the last due hedge was not sent, or why the call cannot be hedged
 	report func(stats.Outcome) // of hedge.Report; nil if unset
-}
-
-// hedges is the state of a call's hedges.
-type hedges struct {
-	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
-	drawn    bool
-	drawnAt  time.Duration // the age at which draw decided, with drawn
-	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
 }
 
 // Enter returns the context for a new call under ctx, without marks of other calls. again means that
@@ -93,22 +81,23 @@ func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.Cl
 
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
 // conn counts as always ready. Begin uses the options of this package, in opts and ctx.
-func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
+func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
+) (c Call) {
 	o := inContext(ctx).with(opts)
 	now := time.Now()
 	m := r.Method(target, method, now)
+	c.report = o.report
 	if m == nil {
-		c := Call{report: o.report}
 		reportUnhedged(&c)
 		return c
 	}
 	s, paused := m.Begins(conn, o.static)
 	m.Counters.Calls.Add(1)
-	c := Call{Context: ctx, Start: now, Learns: true, http: o.http, report: o.report}
+	c.Context, c.Start, c.Learns, c.http = ctx, now, true, o.http
 	c.Leg = Leg{Target: target, Conn: conn, method: m, settings: s}
 	c.TracksFailures = s.Throttle != nil || s.Failover != 0
 	c.HedgeFinal = s.AsGRPC || s.OnlyReads || c.http != nil && c.http.Safe
-	c.Judged, c.budgets = s.Acceptable != nil, s.Budgets
+	c.Judged = s.Acceptable != nil
 	selected := o.after || o.selected(s)
 	setMode(&c, o, paused, selected)
 	if !c.Hedged {
@@ -167,7 +156,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 			return
 		}
 		c.why = stats.Warmup
-		c.budgets.Earn(c.Start, 0)
+		c.settings.Budgets.Earn(c.Start, 0)
 	}
 }
 
@@ -209,10 +198,10 @@ func learnedDelay(c *Call) bool {
 func hedgeAfter(c *Call, delay time.Duration) {
 	s := c.settings
 	c.Delay = min(delay, race.Longest)
-	c.budgets.Earn(c.Start, c.Delay)
-	c.maxHedges = s.MaxHedges
+	c.settings.Budgets.Earn(c.Start, c.Delay)
+	c.maxHedges = int32(s.MaxHedges)
 	if c.estimate != nil {
-		c.maxHedges = min(c.estimate.Hedges, s.MaxHedges)
+		c.maxHedges = int32(min(c.estimate.Hedges, s.MaxHedges))
 	}
 	switch {
 	case c.maxHedges == 0 || s.BudgetPercent == 0:
@@ -267,7 +256,7 @@ func (c *Call) Inspect(request any) {
 	}
 	c.class = c.method.Class(cmp.Or(class, registry.OtherClass))
 	if c.estimate != nil && learnedDelay(c) {
-		c.maxHedges = min(c.estimate.Hedges, c.settings.MaxHedges)
+		c.maxHedges = int32(min(c.estimate.Hedges, c.settings.MaxHedges))
 		reportUnhedged(c)
 	}
 }
@@ -279,11 +268,11 @@ func (c *Call) Run(ctx context.Context, cancel context.CancelCauseFunc, r *race.
 	if !c.Hedged {
 		return c.runPrimary(door)
 	}
-	c.beginRace(ctx, cancel, r, door)
+	c.BeginRace(ctx, cancel, r, door)
 	return r.Decide()
 }
 
-// runPrimary makes the only attempt. Like beginRace, it is apart from Run to keep the stack of a waiting
+// runPrimary makes the only attempt. Like BeginRace, it is apart from Run to keep the stack of a waiting
 // caller small.
 //
 //go:noinline
@@ -293,10 +282,10 @@ func (c *Call) runPrimary(door race.Entrant) race.Result {
 	return race.Result{Err: end.Err, Untouched: true}
 }
 
-// beginRace begins the race by the plan of the call.
+// BeginRace is Run of a hedged call up to [race.Race.Decide], by the plan of the call.
 //
 //go:noinline
-func (c *Call) beginRace(ctx context.Context, cancel context.CancelCauseFunc, r *race.Race, door race.Entrant) {
+func (c *Call) BeginRace(ctx context.Context, cancel context.CancelCauseFunc, r *race.Race, door race.Entrant) {
 	if w := c.Wait; w != nil && w.ForRequest {
 		w.Lock()
 		defer w.Unlock()

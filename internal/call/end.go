@@ -61,21 +61,21 @@ func (c *Call) End(e Completion) {
 		return
 	}
 	if c.ended = true; c.Wait != nil {
-		e = c.Wait.complete(c, e)
+		c.Wait.complete(c, &e)
 	}
-	outcome := race.Event{Answers: true}
+	d := ended{Completion: e, call: c, outcome: race.Event{Answers: true}}
 	if e.Err != nil {
-		outcome = c.verdict(&c.Leg, e.Err, e.Trailer)
+		d.outcome = c.verdict(&c.Leg, e.Err, e.Trailer)
 	}
 	if e.Race != nil {
-		countRace(c, e.Race, outcome.Answers)
+		countRace(c, e.Race, d.outcome.Answers)
 	}
 	if e.early {
 		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.ReportUnhedgeable()
 	}
-	d := c.ending(e, outcome)
+	d.describe()
 	if d.Race == nil {
 		d.countUnraced()
 	}
@@ -95,8 +95,8 @@ func (c *Call) End(e Completion) {
 type ended struct {
 	Completion
 	call     *Call
-	headers  bool       // response headers decided Race; Err and Age describe the first message
 	outcome  race.Event // the meaning of Err
+	headers  bool       // response headers decided Race; Err and Age describe the first message
 	answered bool       // Err is of a server that has looked at the request, or nil
 	gone     bool       // the caller's context had ended
 	known    bool       // the latency is known: the caller waited from the start, and no attempt panicked
@@ -118,31 +118,29 @@ func (p *primary) answered() bool {
 	return p.known && (p.err == nil || !p.gone && !p.askedLate && p.answers)
 }
 
-// ending describes a call at its end.
-func (c *Call) ending(e Completion, outcome race.Event) ended {
-	d := ended{Completion: e, call: c, headers: c.byHeaders != nil, outcome: outcome, answered: outcome.Answers}
-	if e.Age == 0 {
+// describe fills in the fields after outcome.
+func (d *ended) describe() {
+	c := d.call
+	if d.answered = d.outcome.Answers; d.Age == 0 {
 		d.Age = time.Since(c.Start)
 	}
-	d.gone = e.Err != nil && c.Context != nil && c.Context.Err() != nil
-	if d.headers {
+	d.gone = d.Err != nil && c.Context != nil && c.Context.Err() != nil
+	if d.headers = c.byHeaders != nil; d.headers {
 		d.Race = c.byHeaders
-	} else if e.Race != nil {
-		d.gone = e.Race.CallerGone
+	} else if d.Race != nil {
+		d.gone = d.Race.CallerGone
 	}
-	d.known = d.gone || d.Age >= 2*e.AskedAt
+	d.known = d.gone || d.Age >= 2*d.AskedAt
 	switch {
 	case d.Race == nil:
-		d.primary = primary{
-			known: true, err: e.Err, answers: d.answered, age: d.Age, gone: d.gone, askedLate: !d.known,
-		}
+		p := &d.primary
+		p.known, p.err, p.answers, p.age, p.gone, p.askedLate = true, d.Err, d.answered, d.Age, d.gone, !d.known
 	case d.Race.Panicked: // latencies are unknown
 		d.known = false
 	default:
 		d.primary = d.primaryOfRace()
 		d.gone = d.gone || d.primary.gone
 	}
-	return d
 }
 
 // notePrimary records the end of the primary at its backend, unless the primary was cut short or its caller gave up
@@ -174,7 +172,7 @@ func (d *ended) noteSuccess() {
 	if r := d.Race; r != nil && r.Panicked {
 		return
 	} else if r != nil && r.Winner > 0 {
-		leg = d.call.held[r.Winner].leg
+		leg = d.call.held.of[r.Winner].leg
 	}
 	if t := leg.settings.Throttle; t != nil {
 		t.Succeeded()
@@ -203,7 +201,7 @@ func (d *ended) countUnraced() {
 		switch {
 		case d.Age <= min(draw(c, c.Delay), c.settings.Latest):
 			s.NotDrawn++
-		case !c.budgets.Pretend(c.Start.Add(c.Delay)):
+		case !c.settings.Budgets.Pretend(c.Start.Add(c.Delay)):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++
@@ -326,7 +324,7 @@ func (d *ended) learn() (answered bool) {
 // learnUndrawn learns how long a call that was not drawn took, or how long it took until its first hedge.
 func (d *ended) learnUndrawn() {
 	c, r := d.call, d.Race
-	if c.hedges.until == 0 || r == nil || d.headers {
+	if c.held == nil || c.held.until == 0 || r == nil || d.headers {
 		return
 	}
 	to, answered := r.DeliveredAt, d.answered
@@ -334,7 +332,7 @@ func (d *ended) learnUndrawn() {
 		to, answered = r.Attempts[1].SentAt, false
 	}
 	c.Teach(0, func(l, _ *trigger.Learner) {
-		l.UndrawnCall(time.Now(), c.estimate, c.hedges.drawnAt, c.hedges.until, to, answered)
+		l.UndrawnCall(time.Now(), c.estimate, c.held.drawnAt, c.held.until, to, answered)
 	})
 }
 
@@ -348,7 +346,7 @@ func (d *ended) learnHedges() {
 	shows := d.answered || !r.GaveUp // whether hedges of slow calls pay
 	if c.estimate != nil && !d.headers && shows {
 		first := r.Attempts[firstNotTurnedAway(r)].SentAt
-		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges) })
+		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, int(c.maxHedges)) })
 	}
 	for n := 1; n <= r.Hedges; n++ {
 		latency, answered, known := latencyOf(r, n)
@@ -402,7 +400,7 @@ func latencyOf(r *race.State, n int) (latency time.Duration, answered, known boo
 func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	to := c.method
 	if n > 0 {
-		to = c.held[n].leg.method
+		to = c.held.of[n].leg.method
 	}
 	lesson(&c.method.Learner, &to.Learner)
 	if c.class == nil {
@@ -422,7 +420,7 @@ func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
 	for to := 1; to <= n; to++ {
-		there, enough := c.held[to].leg.method.Learner.Longest(now)
+		there, enough := c.held.of[to].leg.method.Learner.Longest(now)
 		if longest = max(longest, there); !enough {
 			patience = max(patience, time.Minute)
 		}
@@ -443,7 +441,7 @@ func (c *Call) LoserPanicked() {
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	leg := &c.Leg
 	if n > 0 {
-		leg = c.held[n].leg
+		leg = c.held.of[n].leg
 	}
 	e := c.failure(leg, end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil

@@ -51,7 +51,7 @@ func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce boo
 func chooseLeg(c *Call, n int, now time.Time) {
 	target, conn := c.elsewhere(n)
 	leg := &c.Leg
-	for _, a := range ensureHeld(c)[1:n] {
+	for _, a := range ensureHeld(c).of[1:n] {
 		if a.leg != &c.Leg && a.leg.Target == target && a.leg.Conn == conn {
 			leg = a.leg
 		}
@@ -65,14 +65,14 @@ func chooseLeg(c *Call, n int, now time.Time) {
 			leg.Record.Share(m.Target.Backends)
 		}
 	}
-	c.held[n].leg = leg
+	c.held.of[n].leg = leg
 	if n == 1 {
 		c.Teach(n, (*trigger.Learner).HedgesGoTo)
 	}
 }
 
 // LegOf returns the leg of hedge n, which was admitted.
-func (c *Call) LegOf(n int) *Leg { return c.held[n].leg }
+func (c *Call) LegOf(n int) *Leg { return c.held.of[n].leg }
 
 // SetUp sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must be
 // set when the attempt has been made.

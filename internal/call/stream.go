@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -96,14 +95,15 @@ func (c *Call) SetWait(w *Wait) {
 }
 
 // BeginWithRequest makes a call with Wait.ForRequest begin now, unless it has ended. The caller may have
-// opened the stream long before, and may be waiting in the race r.
-func (c *Call) BeginWithRequest(r *race.Race) {
+// opened the stream long before, and may be waiting in a race, which restart restarts if it can. The lock
+// of Wait is held during restart.
+func (c *Call) BeginWithRequest(restart func(now time.Time) bool) {
 	now, w := time.Now(), c.Wait
 	w.Lock()
 	defer w.Unlock()
 	switch {
 	case !w.unsent:
-	case !w.Began || r.Restart(now):
+	case !w.Began || restart(now):
 		c.Start = now
 	default: // the primary was chosen before the request
 		c.Learns = false
@@ -149,7 +149,7 @@ func (c *Call) First(askedAt time.Duration, err error, trailer func() metadata.M
 }
 
 // complete adds to e, the completion of a stream's call, the facts that w has.
-func (w *Wait) complete(c *Call, e Completion) Completion {
+func (w *Wait) complete(c *Call, e *Completion) {
 	if e.Age == 0 {
 		e.Age = c.Age()
 	}
@@ -159,7 +159,6 @@ func (w *Wait) complete(c *Call, e Completion) Completion {
 		w.unsent, c.Learns = false, false
 	}
 	e.early = !w.ForMessage && w.headers.early(e.AskedAt, e.Age)
-	return e
 }
 
 // waited reports whether age, at which RecvMsg returned the first message, is the latency, because
