@@ -292,6 +292,9 @@ func TestUnhedgedTail(t *testing.T) {
 		if !(mean > .7 && mean < 1.4) {
 			t.Errorf("%s: p99 without hedging is estimated as %.2f times the truth", w.Name, mean)
 		}
+		if strings.HasPrefix(w.Name, "both attempts") && r.Load > 2 {
+			t.Errorf("%s: hedges in vain add %.1f%% of load, want 2%% at most", w.Name, r.Load)
+		}
 	}
 }
 

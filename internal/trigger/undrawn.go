@@ -20,7 +20,7 @@ const (
 	keptUndrawn   = 120  // greatest age of an undrawn call, in windows: an hour if the window is 30 s
 
 	fewCompared = 8   // least number of undrawn calls, and of hedged ones, that show hedges to be in vain
-	pays        = 1.5 // least gain of hedges that are not in vain, in least prices of their load
+	pays        = 2.5 // least gain of hedges that are not in vain, in least prices of their load
 	inVain      = 0.9 // share of due hedges that are late while hedges are in vain
 	vainLateBy  = 4   // as lateBy
 )
