@@ -244,8 +244,6 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 	}
 }
 
-const few = 16 // least number of latencies that show another destination's distribution
-
 // hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
 // and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
 // nil if hedges have another destination, of which fewer than few latencies are known. Hedges are then

@@ -95,9 +95,10 @@ type observed struct {
 	saved, predicted []float64
 }
 
-// near returns the weight at an age of what was measured at another one, 0 to 1.
+// near returns the weight at an age of what was measured at another one, 0 to 1: 0 if one is twice the
+// other, or more.
 func near(age, measured time.Duration) float64 {
-	return max(1-math.Abs(math.Log(float64(age)/float64(measured)))/unrelated, 0)
+	return max(1-math.Abs(math.Log2(float64(age)/float64(measured))), 0)
 }
 
 // kept returns the expected share of the predicted savings, 0 to 1, of a first hedge at age for each

@@ -1,16 +1,13 @@
 package trigger
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // The constants that were tuned. docs/trigger.md shows what is worse without each part.
 const (
 	rarest = 1e-3 // share of calls beyond the end of the tail, p99.9
+	few    = 15   // least number of latencies that show a distribution
 
-	unrelated = math.Ln2        // distance of ages, in logarithms, from which measured calls do not apply
-	fadeTime  = 8 * time.Minute // in which the weight of a measured call falls to 1/e
+	fadeTime = 8 * time.Minute // in which the weight of a measured call falls to 1/e
 
 	newCalls = 50 // calls after which an estimate is recomputed, an interval or more after the last one
 	stale    = 9  // further intervals after which it is recomputed with fewer calls

@@ -12,17 +12,14 @@ import (
 )
 
 const (
-	lateBy        = 16   // age at which a withheld hedge is sent, in ages at which it was withheld
-	withheld      = 1e-3 // withheld hedges of a busy method, per call
-	busy          = 3000 // calls per window of a busy method
-	fewUndrawn    = 15   // least number of undrawn calls that show a distribution
-	enoughUndrawn = 30   // undrawn calls of the newest half of keptUndrawn, from which on no hedge is withheld to learn
-	keptUndrawn   = 120  // greatest age of an undrawn call, in windows: an hour if the window is 30 s
+	lateBy      = 16   // age at which a withheld hedge is sent, in ages at which it was withheld
+	withheld    = 1e-3 // withheld hedges of a busy method, per call
+	busy        = 3000 // calls per window of a busy method
+	keptUndrawn = 120  // greatest age of an undrawn call, in windows: an hour if the window is 30 s
 
 	fewCompared = 8   // least number of undrawn calls, and of hedged ones, that show hedges to be in vain
 	pays        = 2.5 // least gain of hedges that are not in vain, in least prices of their load
 	inVain      = 0.9 // share of due hedges that are late while hedges are in vain
-	vainLateBy  = 4   // as lateBy
 )
 
 // undrawn holds calls that were slow and were not hedged, because a random draw decided so. Their
@@ -45,7 +42,7 @@ type undrawnCall struct {
 func (u *undrawn) add(c undrawnCall) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.calls) < 2*enoughUndrawn {
+	if len(u.calls) < 4*few {
 		u.calls = append(u.calls, c)
 		return
 	}
@@ -68,13 +65,13 @@ func (u *undrawn) forget() {
 
 // Draw returns, at random, the age at which to hedge a call that is slow at age and has the estimate e: 0
 // for now, Never if the plan does not hedge the call, lateBy ages for a hedge that is withheld to learn how
-// long calls take without it, or vainLateBy ages for one that is late because hedges are in vain.
+// long calls take without it, or a quarter of lateBy ages for one that is late because hedges are in vain.
 func (l *Learner) Draw(e *Estimate, age time.Duration) time.Duration {
 	switch x := l.draws.Next(); {
 	case x < e.Probability*(1-max(e.withhold, e.vain)):
 		return 0
 	case x < e.Probability*(1-e.withhold):
-		return min(vainLateBy*age, Never)
+		return min(lateBy/4*age, Never)
 	case x < e.Probability:
 		return min(lateBy*age, Never)
 	}
@@ -96,12 +93,13 @@ func (l *Learner) UndrawnCall(now time.Time, e *Estimate, from, until, to time.D
 
 // withholds returns the share of due hedges to withhold to learn, if hedges change the tail: less the rarer
 // calls are, because a client of few calls would lose much and learn little, and less the more methods share
-// the scheduler's calls. Undrawn calls are replaced before they are too old to count.
+// the scheduler's calls. From 2·few undrawn calls on, none is withheld until these are half as old as
+// undrawn calls that no longer count.
 func (l *Learner) withholds(c *Config, now time.Time, due float64) float64 {
 	memory, calls := keptUndrawn/2*c.Window, l.schedule.learned.Load()
 	busiest := l.owner.Calls.busiest(now, memory, float64(calls-l.counted), &l.recent)
 	l.counted = calls
-	if due <= 1-reported || len(l.undrawn.since(now.Add(-memory))) >= enoughUndrawn {
+	if due <= 1-reported || len(l.undrawn.since(now.Add(-memory))) >= 2*few {
 		return 0
 	}
 	windows := max(float64(now.Sub(l.owner.Origin))/float64(c.Window), 1)
@@ -173,7 +171,7 @@ func (p Problem) vain(plan HedgePlan, d *sketch.Distribution, undrawn []undrawnC
 	if gain >= pays*budget.LeastPrice*plan.Load {
 		return 0
 	}
-	return inVain * min(float64(len(undrawn))/enoughUndrawn, 1)
+	return inVain * min(float64(len(undrawn))/(2*few), 1)
 }
 
 // unhedged is the latency of calls without hedging.
