@@ -586,7 +586,7 @@ func ExampleWithLogger() {
 		hedge.WithBudgetPercent(1),
 		hedge.WithTrigger(hedge.Fixed(0)),
 		hedge.WithLogger(logger)))
-	for range 12 { // the budget begins with one hedge
+	for range 20 { // the budget begins with one hedge
 		_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (int, error) {
 			time.Sleep(5 * time.Millisecond)
 			return 1, nil
