@@ -66,6 +66,40 @@ func Unary(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.UnaryCl
 	}
 }
 
+// unaries is a pool. A call with a hedge does not return its unary, because a losing hedge may
+// still use it.
+var unaries = sync.Pool{New: func() any { return new(unary) }}
+
+// unary is one call, and its primary. It implements [race.Entrant].
+type unary struct {
+	race race.Race
+	unaryCall
+}
+
+// unaryCall is the part of a unary that is not reused.
+type unaryCall struct {
+	call    call.Call
+	method  string
+	cc      *grpc.ClientConn
+	invoker grpc.UnaryInvoker
+
+	registry *registry.Registry
+
+	options attempt.CallOptions
+	memory  [8]grpc.CallOption // of options, saves an allocation
+	replies attempt.Reply
+	final   bool // a hedge's status may end the race
+	was     any  // with final: the content of the caller's reply before the call
+	copied  any  // the request of all hedges, which do not change it; nil before the first hedge
+
+	// of the primary
+	ctx        context.Context
+	req, reply any // the caller's
+	opts       []grpc.CallOption
+	results    *attempt.Results
+	trailer    *trailer // nil unless the trailers of failures matter
+}
+
 // begin begins the call, and returns the function that cancels the primary. Like conclude, it is apart
 // from the interceptor to keep the stack of a waiting caller small.
 func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel context.CancelCauseFunc) {
@@ -102,58 +136,37 @@ func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel c
 	return cancel
 }
 
-// conclude delivers the attempt that decided the call.
-func (u *unary) conclude(out race.Result) error {
-	if winner, ok := out.Winner.(*unaryHedge); ok {
-		winner.cancel(nil)
-		if out.Err == nil {
-			u.replies.Take(winner.reply)
-		} else { // a primary that failed may have received a message
-			u.replies.Restore(u.was)
-		}
-		winner.results.Deliver(true) // a failure that decides was sent by the server, so gRPC has ended the attempt
-		return out.Err
+// trailerOptions returns the options that keep the primary's trailer for a throttle or a
+// hedgingPolicy.
+func (u *unary) trailerOptions() []grpc.CallOption {
+	if !u.call.TracksFailures {
+		return nil
 	}
-	u.results.Deliver(out.Err == nil || u.cc == nil)
-	if out.Untouched {
-		u.unaryCall = unaryCall{}
-		unaries.Put(u)
-	}
-	return out.Err
+	kept := new(struct { // not in u, which is reused, because an interceptor may keep the options
+		trailer
+		options [2]grpc.CallOption // here to save an allocation
+	})
+	u.trailer = &kept.trailer
+	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
+	return kept.options[:]
 }
 
-// unaries is a pool. A call with a hedge does not return its unary, because a losing hedge may
-// still use it.
-var unaries = sync.Pool{New: func() any { return new(unary) }}
-
-// unary is one call, and its primary. It implements [race.Entrant].
-type unary struct {
-	race race.Race
-	unaryCall
+// trailer is the trailer of an attempt. An interceptor inside may return before gRPC has ended the
+// attempt.
+type trailer struct {
+	md       metadata.MD
+	finished atomic.Bool // gRPC has ended the attempt
 }
 
-// unaryCall is the part of a unary that is not reused.
-type unaryCall struct {
-	call    call.Call
-	method  string
-	cc      *grpc.ClientConn
-	invoker grpc.UnaryInvoker
+func (t *trailer) finish(error) { t.finished.Store(true) }
 
-	registry *registry.Registry
-
-	options attempt.CallOptions
-	memory  [8]grpc.CallOption // of options, saves an allocation
-	replies attempt.Reply
-	final   bool // a hedge's status may end the race
-	was     any  // with final: the content of the caller's reply before the call
-	copied  any  // the request of all hedges, which do not change it; nil before the first hedge
-
-	// of the primary
-	ctx        context.Context
-	req, reply any // the caller's
-	opts       []grpc.CallOption
-	results    *attempt.Results
-	trailer    *trailer // nil unless the trailers of failures matter
+// of returns the trailer; nil while gRPC may write it. A channel that is not gRPC's own may call no
+// OnFinish.
+func (t *trailer) of(cc *grpc.ClientConn) metadata.MD {
+	if cc != nil && !t.finished.Load() {
+		return nil
+	}
+	return t.md
 }
 
 func (u *unary) Primary() race.End {
@@ -187,39 +200,6 @@ func newContext() *race.Context {
 		slabs.Put(s)
 	}
 	return ctx
-}
-
-// trailerOptions returns the options that keep the primary's trailer for a throttle or a
-// hedgingPolicy.
-func (u *unary) trailerOptions() []grpc.CallOption {
-	if !u.call.TracksFailures {
-		return nil
-	}
-	kept := new(struct { // not in u, which is reused, because an interceptor may keep the options
-		trailer
-		options [2]grpc.CallOption // here to save an allocation
-	})
-	u.trailer = &kept.trailer
-	kept.options = [2]grpc.CallOption{grpc.Trailer(&u.trailer.md), grpc.OnFinish(u.trailer.finish)}
-	return kept.options[:]
-}
-
-// trailer is the trailer of an attempt. An interceptor inside may return before gRPC has ended the
-// attempt.
-type trailer struct {
-	md       metadata.MD
-	finished atomic.Bool // gRPC has ended the attempt
-}
-
-func (t *trailer) finish(error) { t.finished.Store(true) }
-
-// of returns the trailer; nil while gRPC may write it. A channel that is not gRPC's own may call no
-// OnFinish.
-func (t *trailer) of(cc *grpc.ClientConn) metadata.MD {
-	if cc != nil && !t.finished.Load() {
-		return nil
-	}
-	return t.md
 }
 
 func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.req) }
@@ -275,4 +255,24 @@ func (h *unaryHedge) Run(ctx *race.Context) race.End {
 	}
 	end.Trailer = h.trailer.of(cc)
 	return end
+}
+
+// conclude delivers the attempt that decided the call.
+func (u *unary) conclude(out race.Result) error {
+	if winner, ok := out.Winner.(*unaryHedge); ok {
+		winner.cancel(nil)
+		if out.Err == nil {
+			u.replies.Take(winner.reply)
+		} else { // a primary that failed may have received a message
+			u.replies.Restore(u.was)
+		}
+		winner.results.Deliver(true) // a failure that decides was sent by the server, so gRPC has ended the attempt
+		return out.Err
+	}
+	u.results.Deliver(out.Err == nil || u.cc == nil)
+	if out.Untouched {
+		u.unaryCall = unaryCall{}
+		unaries.Put(u)
+	}
+	return out.Err
 }

@@ -98,6 +98,17 @@ func (c *clientStream) open(opts []grpc.CallOption) error {
 	return nil
 }
 
+// openUnhedged opens a stream that is not hedged.
+func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
+	c.ctx.Context, c.primary.cancel = c.call.Context, func(error) {}
+	if c.primary.ClientStream, err = c.opener.open(&c.ctx, &c.call.Leg, opts); err != nil {
+		c.call.End(call.Completion{Err: err})
+		return err
+	}
+	c.chosen.Store(&c.primary)
+	return nil
+}
+
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
 func (c *clientStream) primaryFinished(err error) {
 	if err != nil {
@@ -109,48 +120,6 @@ func (c *clientStream) primaryFinished(err error) {
 		}
 	}
 	c.primaryEnded()
-}
-
-func (c *clientStream) RecvMsg(m any) error {
-	if c.heard.Load() {
-		chosen := c.chosen.Load()
-		err := chosen.ClientStream.RecvMsg(m)
-		c.done(chosen, err)
-		return err
-	}
-	return c.receiveFirst(m)
-}
-
-func (c *clientStream) Header() (metadata.MD, error) {
-	if c.heard.Load() {
-		return c.headerOf(c.chosen.Load())
-	}
-	askedAt := c.call.Age()
-	chosen, contest := c.enter(!c.ForMessage, askedAt, true)
-	switch {
-	case contest != nil && !c.ForMessage:
-		chosen = contest.run(nil)
-		c.call.HeadersCame(askedAt, chosen.header != nil)
-		c.done(chosen, chosen.headerErr)
-		c.done(chosen, chosen.recvErr)
-		return chosen.header, chosen.headerErr
-	case contest != nil:
-		chosen = contest.run(nil)
-		c.done(chosen, chosen.recvErr)
-	case chosen == nil:
-		chosen = c.headerDuringContest(askedAt)
-	}
-	header, err := c.headerOf(chosen)
-	if c.unhedged {
-		c.call.HeadersCame(askedAt, header != nil)
-	}
-	return header, err
-}
-
-func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
-	header, err := m.Header()
-	c.done(m, err)
-	return header, err
 }
 
 func (c *clientStream) SendMsg(m any) error {
@@ -194,22 +163,6 @@ func (c *clientStream) restart(now time.Time) bool {
 	return c.contest == nil || c.contest.race.Restart(now)
 }
 
-// primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
-func (c *clientStream) primaryStream() grpc.ClientStream {
-	c.Lock()
-	st := c.primary.ClientStream
-	c.Unlock()
-	return st
-}
-
-// keep keeps the request for hedges, unless the stream is settled.
-func (c *clientStream) keep(m any) {
-	c.kept.Store(c.opener.options.Keep(m))
-	if c.chosen.Load() != nil {
-		c.kept.Swap(nil).Free()
-	}
-}
-
 // sends counts a message that the caller sends, lets the call inspect the first one, and reports whether
 // it is a later one.
 func (c *clientStream) sends(m any) (second bool) {
@@ -224,6 +177,22 @@ func (c *clientStream) sends(m any) (second bool) {
 		c.call.SecondRequest()
 	}
 	return true
+}
+
+// keep keeps the request for hedges, unless the stream is settled.
+func (c *clientStream) keep(m any) {
+	c.kept.Store(c.opener.options.Keep(m))
+	if c.chosen.Load() != nil {
+		c.kept.Swap(nil).Free()
+	}
+}
+
+// primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
+func (c *clientStream) primaryStream() grpc.ClientStream {
+	c.Lock()
+	st := c.primary.ClientStream
+	c.Unlock()
+	return st
 }
 
 func (c *clientStream) CloseSend() error {
@@ -242,115 +211,15 @@ func (c *clientStream) CloseSend() error {
 	return c.primaryStream().CloseSend()
 }
 
-// Trailer is the chosen attempt's. It is nil before the choice: the stream has not ended.
-func (c *clientStream) Trailer() metadata.MD {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Trailer()
+func (c *clientStream) RecvMsg(m any) error {
+	if c.heard.Load() {
+		chosen := c.chosen.Load()
+		err := chosen.ClientStream.RecvMsg(m)
+		c.done(chosen, err)
+		return err
 	}
-	return nil
+	return c.receiveFirst(m)
 }
-
-// done frees the contexts of m and of the call if err is not nil: an error that the caller gets
-// ends the stream.
-func (c *clientStream) done(m *streamAttempt, err error) {
-	if err != nil {
-		c.free(m, err)
-		m.results.Ended(m.ClientStream, c.call.Context)
-	}
-}
-
-func (c *clientStream) free(m *streamAttempt, err error) {
-	m.cancel(err)
-	if ctx := c.context.Load(); ctx != nil {
-		ctx.cancel(err)
-	}
-}
-
-// freeIfClosed frees the context of m after its gRPC stream ended with err on a closed connection, and
-// the call's unless another attempt may still win or has won. m may be opening the stream at the same
-// time.
-func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
-	cc := m.cc()
-	if err == nil || cc == nil || cc.GetState() != connectivity.Shutdown {
-		return
-	}
-	m.cancel(err)
-	c.Lock()
-	only := m == c.chosen.Load() || m == &c.primary && (c.phase < racing || c.phase == settling)
-	c.Unlock()
-	if only {
-		c.free(m, err)
-	}
-}
-
-// callContext is the context of a stream on which Context was called before the choice. It ends
-// with the stream, with the caller's context, or at the primary's deadline, which a service config
-// may set. It has the values of the chosen attempt, and before the choice the primary's.
-type callContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	stream *clientStream
-}
-
-func (ctx *callContext) Value(key any) any {
-	// Package context looks up the enclosing cancellable context by a key of its own. The answer
-	// must be the embedded context, which ends this one, and not an attempt's.
-	if v := ctx.Context.Value(key); v == any(ctx.Context) {
-		return v
-	}
-	if chosen := ctx.stream.chosen.Load(); chosen != nil {
-		return chosen.Context().Value(key)
-	}
-	return ctx.stream.primaryStream().Context().Value(key)
-}
-
-// Context is the chosen attempt's, or before the choice a callContext, which outlives losers.
-func (c *clientStream) Context() context.Context {
-	if ctx := c.context.Load(); ctx != nil {
-		return ctx
-	}
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Context()
-	}
-	own, bound, stop := &callContext{stream: c}, c.call.Context, func() {}
-	if deadline, limited := c.primaryStream().Context().Deadline(); limited {
-		bound, stop = context.WithDeadline(bound, deadline)
-	}
-	var cancel context.CancelCauseFunc
-	own.Context, cancel = context.WithCancelCause(bound)
-	own.cancel = func(err error) { cancel(err); stop() }
-	// The lock orders this with the end of the stream: done looks for this context after a choice
-	// under the lock.
-	c.Lock()
-	ctx, chosen := c.context.Load(), c.chosen.Load()
-	if ctx == nil && chosen == nil {
-		ctx = own
-		c.context.Store(ctx)
-	}
-	c.Unlock()
-	if ctx != own {
-		own.cancel(nil)
-	}
-	if ctx == nil {
-		return chosen.Context()
-	}
-	return ctx
-}
-
-// contest is the race of a stream's attempts. The RecvMsg or Header that began it runs it.
-type contest struct {
-	stream    *clientStream
-	race      race.Race
-	replies   attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
-	untouched bool          // the race has ended, and had no hedge that could still use it
-
-	// returned is closed when the race has returned, which may be after the choice. It is nil unless another
-	// method call uses the race. The stream's mu guards it.
-	returned chan struct{}
-}
-
-// contests are memory for contests: see choose.
-var contests = sync.Pool{New: func() any { return new(contest) }}
 
 // receiveFirst is RecvMsg up to the first message, or the end of the stream.
 func (c *clientStream) receiveFirst(m any) error {
@@ -398,6 +267,69 @@ func (c *clientStream) receiveFirst(m any) error {
 	c.done(chosen, err)
 	return err
 }
+
+func (c *clientStream) Header() (metadata.MD, error) {
+	if c.heard.Load() {
+		return c.headerOf(c.chosen.Load())
+	}
+	askedAt := c.call.Age()
+	chosen, contest := c.enter(!c.ForMessage, askedAt, true)
+	switch {
+	case contest != nil && !c.ForMessage:
+		chosen = contest.run(nil)
+		c.call.HeadersCame(askedAt, chosen.header != nil)
+		c.done(chosen, chosen.headerErr)
+		c.done(chosen, chosen.recvErr)
+		return chosen.header, chosen.headerErr
+	case contest != nil:
+		chosen = contest.run(nil)
+		c.done(chosen, chosen.recvErr)
+	case chosen == nil:
+		chosen = c.headerDuringContest(askedAt)
+	}
+	header, err := c.headerOf(chosen)
+	if c.unhedged {
+		c.call.HeadersCame(askedAt, header != nil)
+	}
+	return header, err
+}
+
+func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
+	header, err := m.Header()
+	c.done(m, err)
+	return header, err
+}
+
+// headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
+func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
+	c.Lock()
+	awaitsMessage, primary := c.phase == racing && !c.call.AnswersLater, c.primary.ClientStream
+	c.Unlock()
+	if !c.ForMessage && awaitsMessage {
+		// Header must not wait for the first message. A primary with headers wins. A primary
+		// without headers has ended or lost, and the race decides.
+		if header, err := primary.Header(); err == nil && header != nil {
+			c.call.HeadersCame(askedAt, true)
+			return c.commit()
+		}
+	}
+	return c.await()
+}
+
+// contest is the race of a stream's attempts. The RecvMsg or Header that began it runs it.
+type contest struct {
+	stream    *clientStream
+	race      race.Race
+	replies   attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
+	untouched bool          // the race has ended, and had no hedge that could still use it
+
+	// returned is closed when the race has returned, which may be after the choice. It is nil unless another
+	// method call uses the race. The stream's mu guards it.
+	returned chan struct{}
+}
+
+// contests are memory for contests: see choose.
+var contests = sync.Pool{New: func() any { return new(contest) }}
 
 // enter returns the chosen attempt, if there is one. Otherwise it returns the contest to the first
 // method call that waits, which must run it or, if races is false, choose the primary. Later method
@@ -519,22 +451,6 @@ func (c *clientStream) await() *streamAttempt {
 	return c.chosen.Load()
 }
 
-// headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
-func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
-	c.Lock()
-	awaitsMessage, primary := c.phase == racing && !c.call.AnswersLater, c.primary.ClientStream
-	c.Unlock()
-	if !c.ForMessage && awaitsMessage {
-		// Header must not wait for the first message. A primary with headers wins. A primary
-		// without headers has ended or lost, and the race decides.
-		if header, err := primary.Header(); err == nil && header != nil {
-			c.call.HeadersCame(askedAt, true)
-			return c.commit()
-		}
-	}
-	return c.await()
-}
-
 // commit makes the primary win, if it still can: if no hedge has won, and the primary has not
 // failed. It waits for the choice and returns the chosen attempt.
 func (c *clientStream) commit() *streamAttempt {
@@ -554,4 +470,99 @@ func (c *clientStream) commit() *streamAttempt {
 		return c.await()
 	}
 	return c.choose(&c.primary, nil)
+}
+
+// Trailer is the chosen attempt's. It is nil before the choice: the stream has not ended.
+func (c *clientStream) Trailer() metadata.MD {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Trailer()
+	}
+	return nil
+}
+
+// done frees the contexts of m and of the call if err is not nil: an error that the caller gets
+// ends the stream.
+func (c *clientStream) done(m *streamAttempt, err error) {
+	if err != nil {
+		c.free(m, err)
+		m.results.Ended(m.ClientStream, c.call.Context)
+	}
+}
+
+func (c *clientStream) free(m *streamAttempt, err error) {
+	m.cancel(err)
+	if ctx := c.context.Load(); ctx != nil {
+		ctx.cancel(err)
+	}
+}
+
+// freeIfClosed frees the context of m after its gRPC stream ended with err on a closed connection, and
+// the call's unless another attempt may still win or has won. m may be opening the stream at the same
+// time.
+func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
+	cc := m.cc()
+	if err == nil || cc == nil || cc.GetState() != connectivity.Shutdown {
+		return
+	}
+	m.cancel(err)
+	c.Lock()
+	only := m == c.chosen.Load() || m == &c.primary && (c.phase < racing || c.phase == settling)
+	c.Unlock()
+	if only {
+		c.free(m, err)
+	}
+}
+
+// callContext is the context of a stream on which Context was called before the choice. It ends
+// with the stream, with the caller's context, or at the primary's deadline, which a service config
+// may set. It has the values of the chosen attempt, and before the choice the primary's.
+type callContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	stream *clientStream
+}
+
+func (ctx *callContext) Value(key any) any {
+	// Package context looks up the enclosing cancellable context by a key of its own. The answer
+	// must be the embedded context, which ends this one, and not an attempt's.
+	if v := ctx.Context.Value(key); v == any(ctx.Context) {
+		return v
+	}
+	if chosen := ctx.stream.chosen.Load(); chosen != nil {
+		return chosen.Context().Value(key)
+	}
+	return ctx.stream.primaryStream().Context().Value(key)
+}
+
+// Context is the chosen attempt's, or before the choice a callContext, which outlives losers.
+func (c *clientStream) Context() context.Context {
+	if ctx := c.context.Load(); ctx != nil {
+		return ctx
+	}
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Context()
+	}
+	own, bound, stop := &callContext{stream: c}, c.call.Context, func() {}
+	if deadline, limited := c.primaryStream().Context().Deadline(); limited {
+		bound, stop = context.WithDeadline(bound, deadline)
+	}
+	var cancel context.CancelCauseFunc
+	own.Context, cancel = context.WithCancelCause(bound)
+	own.cancel = func(err error) { cancel(err); stop() }
+	// The lock orders this with the end of the stream: done looks for this context after a choice
+	// under the lock.
+	c.Lock()
+	ctx, chosen := c.context.Load(), c.chosen.Load()
+	if ctx == nil && chosen == nil {
+		ctx = own
+		c.context.Store(ctx)
+	}
+	c.Unlock()
+	if ctx != own {
+		own.cancel(nil)
+	}
+	if ctx == nil {
+		return chosen.Context()
+	}
+	return ctx
 }

@@ -114,14 +114,3 @@ func (o *opener) only(ctx context.Context, c *call.Call) *race.Context {
 	c.Leg.SetUp(bare, o.registry, o.method)
 	return bare
 }
-
-// openUnhedged opens a stream that is not hedged.
-func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
-	c.ctx.Context, c.primary.cancel = c.call.Context, func(error) {}
-	if c.primary.ClientStream, err = c.opener.open(&c.ctx, &c.call.Leg, opts); err != nil {
-		c.call.End(call.Completion{Err: err})
-		return err
-	}
-	c.chosen.Store(&c.primary)
-	return nil
-}

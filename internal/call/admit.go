@@ -96,6 +96,19 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 // than the quotient. A call waits about four times, so a busy process causes a quarter of its age.
 const busyShare = 16
 
+// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
+// late by the delay of that destination's primaries, if that is longer.
+func (d *due) noteLate() {
+	last := d.held.of[d.n-1].leg
+	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
+		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
+		return
+	}
+	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
+		settings.Emit(d.settings.Traces, settings.SilenceNotice{Target: last.method.Target.Name, Address: silent})
+	}
+}
+
 // consider returns [race.Admitted], or why hedge d is not sent: the first reason that holds, in the
 // order below. A hedge that was held back is retried, so a reason may be checked more than once. To
 // add a reason, see CONTRIBUTING.md.
@@ -193,19 +206,6 @@ func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 		}
 	}
 	return pushedBack, turnedAway
-}
-
-// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
-// late by the delay of that destination's primaries, if that is longer.
-func (d *due) noteLate() {
-	last := d.held.of[d.n-1].leg
-	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
-		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
-		return
-	}
-	if silent := last.Record.NoteLate(d.n, d.now, d.Delay); silent != "" {
-		settings.Emit(d.settings.Traces, settings.SilenceNotice{Target: last.method.Target.Name, Address: silent})
-	}
 }
 
 var admitted = race.Event{Kind: race.Admitted}

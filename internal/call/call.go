@@ -5,6 +5,7 @@ package call
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -79,6 +80,31 @@ func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.Cl
 	return race.Unmarked(ctx, within), false
 }
 
+// isAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
+// to a hedge's destination, and of the same method. within is the call's [race.Of].
+func isAttempt(within *race.Context, r *registry.Registry, method string, cc *grpc.ClientConn) bool {
+	attempt, away := within.Makes(r, cc, method)
+	if !attempt || !r.Made() {
+		return false
+	}
+	if !away && !r.Nested.Swap(true) {
+		target, _ := ConnOf(cc)
+		s := r.Method(target, method, time.Now()).Settings()
+		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "hedging installed twice",
+			Target: target})
+	}
+	return true
+}
+
+// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
+// that passes its own invoker.
+func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
+	if cc != nil {
+		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
+	}
+	return target, conn
+}
+
 // Begin counts a call and returns it. If r was not made by hedge.New, the call is not hedged. A nil
 // conn counts as always ready. Begin uses the options of this package, in opts and ctx.
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
@@ -112,15 +138,6 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.Counters.Flush()
 	reportUnhedged(&c)
 	return c
-}
-
-// ConnOf returns the target and the connection of cc. Both are empty for a nil cc, as in a test
-// that passes its own invoker.
-func ConnOf(cc *grpc.ClientConn) (target string, conn Conn) {
-	if cc != nil {
-		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
-	}
-	return target, conn
 }
 
 // setMode decides whether the call may be hedged, and after which delay, or counts why not.

@@ -3,7 +3,6 @@ package call
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"net"
 	"time"
 
@@ -28,6 +27,22 @@ type Leg struct {
 
 	method   *registry.Method
 	settings *settings.Settings // in force when the leg was chosen
+}
+
+// Conn is the connection that a call uses. *grpc.ClientConn implements it.
+type Conn interface {
+	GetState() connectivity.State
+}
+
+// RecordPicks makes the record of the call's picks if the process has a policy of package balancer. It must
+// be called before the race. For request and replayable see [place.Record.SetRequest].
+func (c *Call) RecordPicks(request any, replayable func(any) bool) {
+	if c.method == nil || c.Conn == nil || !place.Live() {
+		return
+	}
+	c.Record = place.New(c.Target, &c.method.Counters.SameBackend)
+	c.Record.Share(c.method.Target.Backends)
+	c.Record.SetRequest(request, replayable)
 }
 
 // GoElsewhere gives each hedge n of a hedged call the leg to a target and a connection, a *Channel
@@ -81,27 +96,11 @@ func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	ctx.Describe(r, conn, method, l.Channel != nil, l.Record)
 }
 
-// RecordPicks makes the record of the call's picks if the process has a policy of package balancer. It must
-// be called before the race. For request and replayable see [place.Record.SetRequest].
-func (c *Call) RecordPicks(request any, replayable func(any) bool) {
-	if c.method == nil || c.Conn == nil || !place.Live() {
-		return
-	}
-	c.Record = place.New(c.Target, &c.method.Counters.SameBackend)
-	c.Record.Share(c.method.Target.Backends)
-	c.Record.SetRequest(request, replayable)
-}
-
 // HedgeConn counts an HTTP hedge if its connection has the remote address of its primary's.
 func (c *Call) HedgeConn(primary, hedge net.Conn) {
 	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
 		c.method.Counters.SameBackend.Add(1)
 	}
-}
-
-// Conn is the connection that a call uses. *grpc.ClientConn implements it.
-type Conn interface {
-	GetState() connectivity.State
 }
 
 // Channels are the connections that hedges use in place of their call's own.
@@ -162,20 +161,4 @@ func (c *Channels) at(n int) *Channel {
 		}
 	}
 	return &c.list[turn]
-}
-
-// isAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
-// to a hedge's destination, and of the same method. within is the call's [race.Of].
-func isAttempt(within *race.Context, r *registry.Registry, method string, cc *grpc.ClientConn) bool {
-	attempt, away := within.Makes(r, cc, method)
-	if !attempt || !r.Made() {
-		return false
-	}
-	if !away && !r.Nested.Swap(true) {
-		target, _ := ConnOf(cc)
-		s := r.Method(target, method, time.Now()).Settings()
-		settings.Emit(s.Traces, settings.Notice{Level: slog.LevelWarn, Message: "hedging installed twice",
-			Target: target})
-	}
-	return true
 }

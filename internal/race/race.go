@@ -112,6 +112,61 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	return r.Decide()
 }
 
+// Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
+// parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
+// run at the same time: the fields that it reads change in one lock section.
+//
+// Begin and Decide are separate so that the plan is not on the stack while the primary waits.
+func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.restarted {
+		plan.Start = r.plan.Start
+	}
+	r.waiter.Waker = r
+	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched, r.returned = ctx, cancel, plan, p, e, false, false
+	r.arm()
+}
+
+// arm sets the alarm or a timer for the first hedge. r.mu must be held.
+func (r *Race) arm() {
+	if r.restarted {
+		r.plan.From, r.plan.Due, r.plan.Alarm = 0, r.plan.Delay, nil
+	}
+	if r.committed || r.plan.MaxHedges == 0 {
+		return
+	}
+	wait := r.plan.Due - r.plan.From
+	if r.plan.Alarm == nil || !r.plan.Alarm.Set(&r.waiter, r.plan.Start.Add(r.plan.Due), wait) {
+		r.timer = time.AfterFunc(wait, r.Wake)
+	}
+}
+
+// disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
+func (r *Race) disarm() bool {
+	if r.timer != nil {
+		return r.timer.Stop()
+	}
+	return r.plan.Alarm != nil && r.plan.Alarm.Cancel(&r.waiter)
+}
+
+// Restart makes the call begin at now: all ages count from then, and the first hedge is due one
+// delay later. It may be called once, on any goroutine, before or after Begin. It does nothing and
+// returns false if the race has a state already, because a hedge was due or Commit was called.
+func (r *Race) Restart(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.runner != nil {
+		return false
+	}
+	r.restarted, r.plan.Start = true, now
+	if r.entrant != nil { // after Begin
+		r.disarm()
+		r.arm()
+	}
+	return true
+}
+
 // Decide makes the primary attempt, and sends hedges by the plan and the policy. It returns when the
 // call is decided and the primary has returned. Begin must have been called. If the primary panics after
 // a hedge has won, the panic is dropped and counted as a loser's.
@@ -155,62 +210,6 @@ func (r *Race) primaryReturned(end *End) Result {
 	return r.ensureRunner().primaryEnded(e)
 }
 
-// Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
-// parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
-// run at the same time: the fields that it reads change in one lock section.
-//
-// Begin and Decide are separate so that the plan is not on the stack while the primary waits.
-func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.restarted {
-		plan.Start = r.plan.Start
-	}
-	r.waiter.Waker = r
-	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched, r.returned = ctx, cancel, plan, p, e, false, false
-	r.arm()
-}
-
-// Wake is called when the next hedge is due.
-func (r *Race) Wake() {
-	r.mu.Lock()
-	r.plan.Alarm = nil // it has fired
-	x := r.ensureRunnerLocked()
-	r.mu.Unlock()
-	x.due()
-}
-
-// arm sets the alarm or a timer for the first hedge. r.mu must be held.
-func (r *Race) arm() {
-	if r.restarted {
-		r.plan.From, r.plan.Due, r.plan.Alarm = 0, r.plan.Delay, nil
-	}
-	if r.committed || r.plan.MaxHedges == 0 {
-		return
-	}
-	wait := r.plan.Due - r.plan.From
-	if r.plan.Alarm == nil || !r.plan.Alarm.Set(&r.waiter, r.plan.Start.Add(r.plan.Due), wait) {
-		r.timer = time.AfterFunc(wait, r.Wake)
-	}
-}
-
-// Restart makes the call begin at now: all ages count from then, and the first hedge is due one
-// delay later. It may be called once, on any goroutine, before or after Begin. It does nothing and
-// returns false if the race has a state already, because a hedge was due or Commit was called.
-func (r *Race) Restart(now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.runner != nil {
-		return false
-	}
-	r.restarted, r.plan.Start = true, now
-	if r.entrant != nil { // after Begin
-		r.disarm()
-		r.arm()
-	}
-	return true
-}
-
 // judge returns the meaning of the end of attempt n. The failure of a loser has none, unless its
 // connection was cut, which is UNAVAILABLE.
 func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
@@ -234,12 +233,13 @@ func (r *Race) endUntouched(forHedge bool) bool {
 	return true
 }
 
-// disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
-func (r *Race) disarm() bool {
-	if r.timer != nil {
-		return r.timer.Stop()
-	}
-	return r.plan.Alarm != nil && r.plan.Alarm.Cancel(&r.waiter)
+// Wake is called when the next hedge is due.
+func (r *Race) Wake() {
+	r.mu.Lock()
+	r.plan.Alarm = nil // it has fired
+	x := r.ensureRunnerLocked()
+	r.mu.Unlock()
+	x.due()
 }
 
 // ensureRunner returns the race's runner. The first call makes it.
@@ -330,6 +330,111 @@ type contender struct {
 	crash   func() // repeats its panic or Goexit on the caller's goroutine; nil for none
 }
 
+// due runs on a goroutine of its own when the timer fires. A hedge that is sent runs on it.
+func (x *runner) due() {
+	if x.plan.Before != nil {
+		x.plan.Before()
+	}
+	a := x.handle(Event{Kind: Due})
+	if a.Ask == 0 {
+		return
+	}
+	n, paid, h := a.Ask, false, new(contender)
+	x.contenders[n] = h
+	protect(func() {
+		x.checkCaller()
+		e := x.ask(a)
+		if paid = e.Kind == Admitted; paid {
+			if e.Paid = true; !x.prepare(h, n) {
+				e.Kind = NotReplayable
+			}
+			x.checkCaller()
+		}
+		if a = x.handle(e); a.Start > 0 {
+			x.run(h, n, a.Cause)
+		}
+	}, func(crash func()) { x.hedgePanicked(h, n, paid, crash) })
+}
+
+// ask returns the answer to a.Ask: the entrant's, or else the policy's.
+func (x *runner) ask(a Actions) Event {
+	ok := x.entrant.Replayable()
+	x.mu.Lock()
+	soFar := *x.state
+	x.mu.Unlock()
+	switch {
+	case soFar.decided || soFar.CallerGone: // do not pay for a hedge that is not needed
+		return Event{Kind: Refused}
+	case !ok:
+		return Event{Kind: NotReplayable}
+	}
+	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
+}
+
+// prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make it.
+func (x *runner) prepare(h *contender, n uint8) (ok bool) {
+	x.mu.Lock()
+	primaryInFlight := x.state.Attempts[0].Kind != Ended
+	x.mu.Unlock()
+	h.ctx = x.hedgeContext(rpc.Marks(x.ctx, int(n), primaryInFlight))
+	h.cancel = h.ctx.Cancel
+	h.attempt = x.entrant.Hedge(int(n), h.ctx)
+	return h.attempt != nil
+}
+
+// run makes hedge n, which the state has started, and handles its end.
+func (x *runner) run(h *contender, n uint8, why Cause) {
+	x.announce(n, why)
+	growStack(int(n))
+	end := h.attempt.Run(h.ctx)
+	open := x.enter()
+	if open { // otherwise h.ctx is canceled already
+		defer x.leave()
+	}
+	e := x.judge(n, &end, open, !open)
+	if e.Err = end.Err; open && e.Err != nil {
+		x.checkCaller()
+	}
+	if a := x.handle(e); !a.Kept && (!a.Decided || a.Winner != n) {
+		h.cancel(rpc.ErrLost)
+	}
+}
+
+// announce passes the start of hedge n, which is a guest until then, to the policy.
+func (x *runner) announce(n uint8, why Cause) {
+	defer x.leave()
+	x.policy.Sent(int(n), why)
+}
+
+// growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
+// Otherwise the stack grows several times, copying all frames each time, which takes a tenth of the
+// time of a short call.
+//
+//go:noinline
+func growStack(n int) byte {
+	var room [6 << 10]byte
+	return room[n]
+}
+
+// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
+// not run the user's code.
+func (x *runner) enter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.state.decided {
+		return false
+	}
+	x.guests++
+	return true
+}
+
+func (x *runner) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.guests--
+	x.stepped.Broadcast()
+}
+
 // handle passes an event to the state and returns the actions that are left to do.
 func (x *runner) handle(e Event) Actions {
 	x.mu.Lock()
@@ -413,99 +518,40 @@ func (x *runner) cancel(losers Attempts) {
 	}
 }
 
-// due runs on a goroutine of its own when the timer fires. A hedge that is sent runs on it.
-func (x *runner) due() {
-	if x.plan.Before != nil {
-		x.plan.Before()
-	}
-	a := x.handle(Event{Kind: Due})
-	if a.Ask == 0 {
-		return
-	}
-	n, paid, h := a.Ask, false, new(contender)
-	x.contenders[n] = h
-	protect(func() {
-		x.checkCaller()
-		e := x.ask(a)
-		if paid = e.Kind == Admitted; paid {
-			if e.Paid = true; !x.prepare(h, n) {
-				e.Kind = NotReplayable
-			}
-			x.checkCaller()
+// protect runs f. If f panics or calls runtime.Goexit, protect runs crashed. crash repeats the
+// panic or Goexit on the goroutine that calls it, and does not return.
+func protect(f func(), crashed func(crash func())) {
+	returned := false
+	defer func() {
+		if !returned {
+			crashed(crashOf(recover()))
 		}
-		if a = x.handle(e); a.Start > 0 {
-			x.run(h, n, a.Cause)
-		}
-	}, func(crash func()) { x.hedgePanicked(h, n, paid, crash) })
+	}()
+	f()
+	returned = true
 }
 
-// ask returns the answer to a.Ask: the entrant's, or else the policy's.
-func (x *runner) ask(a Actions) Event {
-	ok := x.entrant.Replayable()
-	x.mu.Lock()
-	soFar := *x.state
-	x.mu.Unlock()
-	switch {
-	case soFar.decided || soFar.CallerGone: // do not pay for a hedge that is not needed
-		return Event{Kind: Refused}
-	case !ok:
-		return Event{Kind: NotReplayable}
+// crashOf returns a function that panics with value or, if value is nil, calls Goexit. Only a
+// deferred function may call crashOf, while the stack of the panic exists.
+func crashOf(value any) func() {
+	if value == nil {
+		return runtime.Goexit
 	}
-	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
+	stack := debug.Stack()
+	// The first line has the number of a goroutine that has ended.
+	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
+		stack = frames
+	}
+	return func() { panic(&Panic{Value: value, Stack: stack}) }
 }
 
-// prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make it.
-func (x *runner) prepare(h *contender, n uint8) (ok bool) {
-	x.mu.Lock()
-	primaryInFlight := x.state.Attempts[0].Kind != Ended
-	x.mu.Unlock()
-	h.ctx = x.hedgeContext(rpc.Marks(x.ctx, int(n), primaryInFlight))
-	h.cancel = h.ctx.Cancel
-	h.attempt = x.entrant.Hedge(int(n), h.ctx)
-	return h.attempt != nil
-}
-
-// run makes hedge n, which the state has started, and handles its end.
-func (x *runner) run(h *contender, n uint8, why Cause) {
-	x.announce(n, why)
-	growStack(int(n))
-	end := h.attempt.Run(h.ctx)
-	open := x.enter()
-	if open { // otherwise h.ctx is canceled already
-		defer x.leave()
-	}
-	e := x.judge(n, &end, open, !open)
-	if e.Err = end.Err; open && e.Err != nil {
-		x.checkCaller()
-	}
-	if a := x.handle(e); !a.Kept && (!a.Decided || a.Winner != n) {
+// hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
+// decided.
+func (x *runner) hedgePanicked(h *contender, n uint8, paid bool, crash func()) {
+	if h.crash = crash; h.cancel != nil {
 		h.cancel(rpc.ErrLost)
 	}
-}
-
-// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
-// not run the user's code.
-func (x *runner) enter() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.state.decided {
-		return false
-	}
-	x.guests++
-	return true
-}
-
-func (x *runner) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.guests--
-	x.stepped.Broadcast()
-}
-
-// announce passes the start of hedge n, which is a guest until then, to the policy.
-func (x *runner) announce(n uint8, why Cause) {
-	defer x.leave()
-	x.policy.Sent(int(n), why)
+	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked, Paid: paid})
 }
 
 // primaryEnded handles the primary's end, waits for the delivery, passes the state to the policy
@@ -549,52 +595,6 @@ func (x *runner) wait() {
 		x.stepped.Wait()
 	}
 	x.over = true
-}
-
-// growStack grows the stack of a new goroutine to the size that a call of gRPC needs, in one step.
-// Otherwise the stack grows several times, copying all frames each time, which takes a tenth of the
-// time of a short call.
-//
-//go:noinline
-func growStack(n int) byte {
-	var room [6 << 10]byte
-	return room[n]
-}
-
-// protect runs f. If f panics or calls runtime.Goexit, protect runs crashed. crash repeats the
-// panic or Goexit on the goroutine that calls it, and does not return.
-func protect(f func(), crashed func(crash func())) {
-	returned := false
-	defer func() {
-		if !returned {
-			crashed(crashOf(recover()))
-		}
-	}()
-	f()
-	returned = true
-}
-
-// crashOf returns a function that panics with value or, if value is nil, calls Goexit. Only a
-// deferred function may call crashOf, while the stack of the panic exists.
-func crashOf(value any) func() {
-	if value == nil {
-		return runtime.Goexit
-	}
-	stack := debug.Stack()
-	// The first line has the number of a goroutine that has ended.
-	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
-		stack = frames
-	}
-	return func() { panic(&Panic{Value: value, Stack: stack}) }
-}
-
-// hedgePanicked handles the panic of hedge n, sent or not. It decides the call unless the race is
-// decided.
-func (x *runner) hedgePanicked(h *contender, n uint8, paid bool, crash func()) {
-	if h.crash = crash; h.cancel != nil {
-		h.cancel(rpc.ErrLost)
-	}
-	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked, Paid: paid})
 }
 
 // Panic is the value of a call's panic if a hedge has panicked.

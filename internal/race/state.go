@@ -81,20 +81,6 @@ type State struct {
 	LoserPanics int   // losers that panicked between the decision and the delivery
 }
 
-// TurnedAway reports whether the event is the end of a hedge that its server turned away: the hedge
-// failed, and the server asks for the next attempt at once.
-func (e Event) TurnedAway() bool {
-	return e.Attempt > 0 && e.End == NonFatal && e.Pushback == PushbackAfter && e.Wait == 0
-}
-
-// IsRejected reports whether the attempt ended with a rejected answer.
-func (k EndKind) IsRejected() bool { return k >= RejectedStatus }
-
-// Attempts is a set of attempts, by number.
-type Attempts uint8
-
-func (s Attempts) Has(n int) bool { return s&(1<<n) != 0 }
-
 // NewState returns the state of a race that is about to send its primary, and the actions that start
 // it.
 func NewState(p Plan) (State, Actions) {
@@ -387,6 +373,12 @@ type Event struct {
 	Waits bool          // HeldBack: the race waits until then, even if no attempt is in flight
 }
 
+// TurnedAway reports whether the event is the end of a hedge that its server turned away: the hedge
+// failed, and the server asks for the next attempt at once.
+func (e Event) TurnedAway() bool {
+	return e.Attempt > 0 && e.End == NonFatal && e.Pushback == PushbackAfter && e.Wait == 0
+}
+
 type EventKind uint8
 
 const (
@@ -418,6 +410,9 @@ const (
 	RejectedStatus                // a Final status that would end the race, but WithAcceptable does not accept it
 	RejectedReply                 // a success that is not accepted; as an outcome better than RejectedStatus
 )
+
+// IsRejected reports whether the attempt ended with a rejected answer.
+func (k EndKind) IsRejected() bool { return k >= RejectedStatus }
 
 // Pushback is the server's instruction about further attempts, in a failed attempt's trailer.
 type Pushback uint8
@@ -468,6 +463,11 @@ type Actions struct {
 	// goroutine.
 	Deliver, Panic bool
 }
+
+// Attempts is a set of attempts, by number.
+type Attempts uint8
+
+func (s Attempts) Has(n int) bool { return s&(1<<n) != 0 }
 
 // MaxAttempts is the largest number of attempts of a race: a primary and four hedges.
 const MaxAttempts = rpc.MaxAttempts
