@@ -133,7 +133,7 @@ func (r *Race) arm() {
 	if r.restarted {
 		r.plan.From, r.plan.Due, r.plan.Alarm = 0, r.plan.Delay, nil
 	}
-	if r.committed || r.plan.MaxHedges == 0 {
+	if r.sendsNone() {
 		return
 	}
 	wait := r.plan.Due - r.plan.From
@@ -141,6 +141,12 @@ func (r *Race) arm() {
 		r.timer = time.AfterFunc(wait, r.Wake)
 	}
 }
+
+// sendsNone reports whether the race has no timer, as it sends no hedge. r.mu must be held.
+func (r *Race) sendsNone() bool { return r.committed || r.plan.MaxHedges == 0 }
+
+// woken stops the timer, and reports whether it is too late: Wake runs, or will run. r.mu must be held.
+func (r *Race) woken() bool { return !r.sendsNone() && !r.disarm() }
 
 // disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
 func (r *Race) disarm() bool {
@@ -152,16 +158,15 @@ func (r *Race) disarm() bool {
 
 // Restart makes the call begin at now: all ages count from then, and the first hedge is due one
 // delay later. It may be called once, on any goroutine, before or after Begin. It does nothing and
-// returns false if the race has a state already, because a hedge was due or Commit was called.
+// returns false if a hedge was due, even if Wake has yet to run, or Commit was called.
 func (r *Race) Restart(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil {
+	begun := r.entrant != nil
+	if r.runner != nil || begun && r.woken() {
 		return false
 	}
-	r.restarted, r.plan.Start = true, now
-	if r.entrant != nil { // after Begin
-		r.disarm()
+	if r.restarted, r.plan.Start = true, now; begun {
 		r.arm()
 	}
 	return true
@@ -225,7 +230,7 @@ func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
 func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil || forHedge && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
+	if r.runner != nil || forHedge && !r.committed || r.woken() {
 		return false
 	}
 	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.plan, r.timer = nil, nil, nil, nil, Plan{}, nil

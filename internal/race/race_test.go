@@ -273,6 +273,42 @@ func TestRace_Restart(t *testing.T) {
 	}
 }
 
+// TestRace_RestartAsTheHedgeIsDue restarts races at the moment at which their first hedge is due, and ends
+// their primaries then. If that leaves a race untouched, nothing may use it later: it begins again, and
+// gets its hedge.
+func TestRace_RestartAsTheHedgeIsDue(t *testing.T) {
+	for name, shared := range map[string]*race.Alarm{"own timer": nil, "alarm": new(race.Alarm)} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			for range 100 {
+				var r race.Race
+				run := func(p *policy, do func() error) race.Result {
+					plan := plan(10*ms, 1)
+					plan.Alarm = shared
+					return r.Run(t.Context(), func(error) {}, plan, p, &entrant{do: do, run: after(ms)})
+				}
+				restarted := false
+				out := run(&policy{hedges: 1}, func() error {
+					time.Sleep(10 * ms)
+					restarted = r.Restart(time.Now())
+					return nil
+				})
+				synctest.Wait()
+				if out.Untouched != restarted {
+					t.Fatalf("restarted: %t; the outcome is %+v", restarted, out)
+				}
+				if !out.Untouched {
+					continue
+				}
+				p := &policy{hedges: 1}
+				run(p, func() error { time.Sleep(30 * ms); return nil })
+				if synctest.Wait(); p.sent.Load() != 1 {
+					t.Fatalf("%d hedges of the second call, want 1", p.sent.Load())
+				}
+			}
+		})
+	}
+}
+
 // TestRace_CommitAsTheCallerLeaves has a primary that has failed, a hedge in flight, and a caller whose
 // context ends while another goroutine commits. The hedge is canceled.
 func TestRace_CommitAsTheCallerLeaves(t *testing.T) {
