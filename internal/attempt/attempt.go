@@ -85,9 +85,9 @@ type Results struct {
 	usual     [3]variable // memory of variables for one option of each kind
 
 	mu       sync.Mutex
-	chosen   bool // delivered when finished
-	filled   bool // the caller has the variables: see Ended
-	finished bool
+	chosen   bool  // the caller gets the results once they are finished
+	ended    bool  // the caller has the variables from Ended: finish does not replace them
+	finished bool  // gRPC has called OnFinish
 	err      error // of OnFinish
 }
 
@@ -194,7 +194,7 @@ func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 		return
 	}
 	r.fill(variables)
-	r.filled = true
+	r.ended = true
 }
 
 // peerOf returns the peer of a stream that was opened under ctx; nil if it is not gRPC's own. The
@@ -213,12 +213,12 @@ func peerOf(st grpc.ClientStream, ctx context.Context) (to *peer.Peer) {
 func (r *Results) awaited() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.chosen && !r.finished && !r.filled
+	return r.chosen && !r.finished && !r.ended
 }
 
-// fill passes variables to the caller, unless the caller has them.
+// fill passes variables to the caller, unless Ended has.
 func (r *Results) fill(variables []variable) {
-	if r.filled {
+	if r.ended {
 		return
 	}
 	next := 0
