@@ -184,7 +184,7 @@ func (x *exchange) wait() {
 	}
 	patience := x.call.Patience(len(x.hedges))
 	if x.patience == nil {
-		x.patience = time.AfterFunc(patience, x.race.GiveUp)
+		x.patience = time.AfterFunc(patience, x.race.Expire)
 	} else {
 		x.patience.Reset(patience)
 	}
@@ -211,7 +211,7 @@ func (a *attempt) hooks() context.Context {
 			a.mu.Unlock()
 			if !met && primary != nil && to.Conn != nil {
 				met = true
-				a.call.HedgeConn(primary, to.Conn)
+				a.call.NoteHedgeConn(primary, to.Conn)
 			}
 		},
 	})

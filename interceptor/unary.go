@@ -88,7 +88,7 @@ type unaryCall struct {
 	options attempt.CallOptions
 	memory  [8]grpc.CallOption // of options, saves an allocation
 	replies attempt.Reply
-	final   bool // a hedge's status may end the race
+	final   bool // call.HedgeFinal: a hedge's status may end the race
 	was     any  // with final: the content of the caller's reply before the call
 	copied  any  // the request of all hedges, which do not change it; nil before the first hedge
 
@@ -124,7 +124,8 @@ func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel c
 	if channels != nil {
 		u.call.GoElsewhere(channels.Of, true)
 	}
-	// Without a trailer, the primary has the caller's options: hedges have copies of their own.
+	// The primary has the caller's own options if they write nothing and no trailer is kept. Otherwise it
+	// has copies, as each hedge does.
 	if extra := u.trailerOptions(); len(u.opts) == 0 {
 		u.opts = extra
 	} else if u.options.Writes || extra != nil {
@@ -178,7 +179,8 @@ func (u *unary) Primary() race.End {
 	if u.trailer != nil {
 		end.Trailer = u.trailer.of(u.cc)
 	}
-	if u.call.WouldBeHedged && u.call.Overdue() && u.options.Copy(u.req) == nil {
+	// A dry run counts a hedge that would have been due, and that could not have been sent.
+	if u.call.WouldBeHedged && u.call.Late() && u.options.Copy(u.req) == nil {
 		u.call.NotReplayable()
 	}
 	return end
@@ -269,7 +271,7 @@ func (u *unary) conclude(out race.Result) error {
 		winner.results.Deliver(true) // a failure that decides was sent by the server, so gRPC has ended the attempt
 		return out.Err
 	}
-	u.results.Deliver(out.Err == nil || u.cc == nil)
+	u.results.Deliver(out.Err == nil || u.cc == nil) // without cc, no gRPC may have run
 	if out.Untouched {
 		u.unaryCall = unaryCall{}
 		unaries.Put(u)

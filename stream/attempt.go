@@ -37,8 +37,9 @@ func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) 
 }
 
 // streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
-// the attempt's goroutine may use its fields. Afterwards only RecvMsg may use the winner's fields,
-// and no goroutine a loser's. The stream's mu guards ClientStream of the primary: see choose.
+// the attempt's goroutine may use its fields. Afterwards only the RecvMsg or Header that ran the contest,
+// and later calls of RecvMsg, may use the winner's fields, and no goroutine a loser's. The stream's lock guards
+// ClientStream of the primary: see choose.
 //
 // The primary is the [race.Entrant].
 type streamAttempt struct {
@@ -55,7 +56,7 @@ type streamAttempt struct {
 	into      any   // receives the first message; nil while the caller's message is not known
 	recvErr   error // of RecvMsg for the first message, before the decision
 	held      bool  // into holds the first message
-	answered  bool  // a hedge has its goal; guarded by the stream's mu
+	answered  bool  // a hedge has its goal; guarded by the stream's lock
 	n         uint8 // the number of the attempt
 }
 
@@ -89,8 +90,8 @@ func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	return h
 }
 
-// Primary waits for the goal of the race. It is the last of few frames, as the garbage collector unwinds the
-// stack of each waiting caller.
+// Primary waits for the goal of the race, of the primary or, within Run, of a hedge. The callers of most
+// streams wait in it, so it must not be a wrapper: the garbage collector unwinds the stack of each.
 func (m *streamAttempt) Primary() race.End {
 	if m.stream.call.AnswersLater {
 		m.header, m.headerErr = m.Header()
@@ -165,7 +166,7 @@ func (m *streamAttempt) served(err error) bool {
 	return rpc.Served(m.cc(), header, m.Trailer(), err)
 }
 
-// Trailer is nil if the stream is an interceptor's own that lacks what callers seldom use.
+// Trailer returns nil if the stream is an interceptor's own whose Trailer panics.
 func (m *streamAttempt) Trailer() (md metadata.MD) {
 	attempt.Safely(func() { md = m.ClientStream.Trailer() })
 	return md

@@ -45,7 +45,7 @@ type clientStream struct {
 	primary streamAttempt
 	ctx     race.Context // the primary's
 
-	heard    atomic.Bool // RecvMsg has returned the first message and learned from it
+	heard    atomic.Bool // the call has ended, and RecvMsg goes straight to the chosen attempt
 	unhedged bool
 	dryRun   bool  // the stream is unhedged only because of hedge.WithDryRun
 	inspects bool  // the function of WithClass is due: see call.Call.Inspects
@@ -113,7 +113,7 @@ func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
 func (c *clientStream) primaryFinished(err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
-		// RecvMsg sends a hedge, or the call ends with its context.
+		// The primary is not chosen yet: RecvMsg may send a hedge. Without RecvMsg, the call ends with its context.
 		if context.Cause(c.ctx.Context) != rpc.ErrLost && c.call.CallsForHedge(err) {
 			context.AfterFunc(c.ctx.Context, c.primaryEnded)
 			return
@@ -243,7 +243,7 @@ func (c *clientStream) receiveFirst(m any) error {
 		return chosen.recvErr
 	case contest != nil:
 		chosen = contest.run(nil)
-		c.call.HeadersCame(askedAt, chosen.header != nil)
+		c.call.NoteHeaders(askedAt, chosen.header != nil)
 	case chosen == nil:
 		chosen = c.await()
 	}
@@ -253,8 +253,8 @@ func (c *clientStream) receiveFirst(m any) error {
 		<-k.returned
 	}
 	err := chosen.receive(m)
-	if c.dryRun {
-		if kept := c.kept.Swap(nil); !races || kept == nil && c.call.Overdue() {
+	if c.dryRun { // count a hedge that would have been due, and that could not have been sent
+		if kept := c.kept.Swap(nil); !races || kept == nil && c.call.Late() {
 			c.call.NotReplayable()
 		} else {
 			kept.Free()
@@ -277,7 +277,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	switch {
 	case contest != nil && !c.ForMessage:
 		chosen = contest.run(nil)
-		c.call.HeadersCame(askedAt, chosen.header != nil)
+		c.call.NoteHeaders(askedAt, chosen.header != nil)
 		c.done(chosen, chosen.headerErr)
 		c.done(chosen, chosen.recvErr)
 		return chosen.header, chosen.headerErr
@@ -289,7 +289,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	header, err := c.headerOf(chosen)
 	if c.unhedged {
-		c.call.HeadersCame(askedAt, header != nil)
+		c.call.NoteHeaders(askedAt, header != nil)
 	}
 	return header, err
 }
@@ -309,7 +309,7 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 		// Header must not wait for the first message. A primary with headers wins. A primary
 		// without headers has ended or lost, and the race decides.
 		if header, err := primary.Header(); err == nil && header != nil {
-			c.call.HeadersCame(askedAt, true)
+			c.call.NoteHeaders(askedAt, true)
 			return c.commit()
 		}
 	}
@@ -324,7 +324,7 @@ type contest struct {
 	untouched bool          // the race has ended, and had no hedge that could still use it
 
 	// returned is closed when the race has returned, which may be after the choice. It is nil unless another
-	// method call uses the race. The stream's mu guards it.
+	// method call uses the race. The stream's lock guards it.
 	returned chan struct{}
 }
 

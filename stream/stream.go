@@ -23,9 +23,10 @@ import (
 // The first call of RecvMsg or Header starts the race. After RecvMsg, attempts race for the first
 // message or the end of the stream; after Header, for the response headers or the end of a stream
 // without headers ([hedge.WithWaitForMessage] changes this). A hedge to another destination always
-// needs its first message, because a server may send headers before a refusal. A hedge is sent only while RecvMsg or
-// Header waits. After the race every call goes straight to the winner, at no cost per message. A
-// stream that stalls later is not hedged, because the caller already has some of its messages.
+// needs its first message, because a server may send headers before a refusal. A hedge is sent only
+// while RecvMsg or Header waits. After the race every call goes straight to the winner, at no cost per
+// message. A stream that stalls later is not hedged, because the caller already has some of its
+// messages.
 //
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is
 // called while RecvMsg waits, it returns the primary's headers as soon as they arrive, and the
@@ -79,7 +80,7 @@ func (o *opener) begin(ctx context.Context, channels *call.Channels, opts []grpc
 	}
 	c := call.Begin(r, ctx, target, o.method, conn, opts...)
 	if desc.ClientStreams {
-		c.SendsOne()
+		c.ExpectSingleRequest()
 	}
 	waits := c.WaitsForMessage(func() bool {
 		return attempt.CodecOf(opts) == nil && described(o.method) != nil

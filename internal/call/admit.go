@@ -30,17 +30,17 @@ type due struct {
 
 // holdings is the state of a call's hedges, and what its attempts hold.
 type holdings struct {
-	heldBack stats.Reason // why the last hedge was held back, so that each reason counts once per hedge
-	drawn    bool
-	drawnAt  time.Duration // the age at which draw decided, with drawn
-	until    time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
+	heldBack stats.Reason  // why the last hedge was held back, so that each reason counts once per hedge
+	hasDraw  bool          // draw has decided whether the call was drawn
+	drawAt   time.Duration // the age at which draw decided
+	undrawn  time.Duration // the age at which a call that was not drawn is hedged; 0 if it was drawn
 
 	of [race.MaxAttempts]holding // by number
 }
 
-// holding is what a hedge holds, or the primary, which uses only leg and counted.
+// holding is what a hedge holds, or the primary, which uses only to and counted.
 type holding struct {
-	leg     *Leg // of a hedge, once it is admitted; before, the call's own
+	to      *Leg // where the attempt goes: the call's own leg, unless chooseLeg gave a hedge another one
 	claim   claim
 	ticket  guard.Ticket
 	counted bool // its failure was counted: see countFailures
@@ -52,7 +52,7 @@ func ensureHeld(c *Call) *holdings {
 	if c.held == nil {
 		c.held = new(holdings)
 		for n := range c.held.of {
-			c.held.of[n].leg = &c.Leg
+			c.held.of[n].to = &c.Leg
 		}
 	}
 	return c.held
@@ -63,9 +63,6 @@ func ensureHeld(c *Call) *holdings {
 // counts it.
 func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 	countFailures(c, soFar)
-	if !c.Hedged {
-		return race.Event{Kind: race.Refused}
-	}
 	now := time.Now()
 	if c.elsewhere != nil {
 		chooseLeg(c, n, now)
@@ -92,14 +89,15 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 	return e
 }
 
-// busyShare divides a call's age: the process is busy if goroutines wait for a processor for longer
-// than the quotient. A call waits about four times, so a busy process causes a quarter of its age.
+// busyShare is the divisor of a call's age: the process is busy if goroutines wait for a processor for
+// longer than the quotient. A call needs a processor about four times, so these waits make up a quarter of
+// its age.
 const busyShare = 16
 
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt is
 // late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.held.of[d.n-1].leg
+	last := d.held.of[d.n-1].to
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
@@ -134,11 +132,11 @@ func forbidden(d *due) (race.Event, stats.Reason) {
 		return refuse(stats.OfHedge)
 	}
 	// Many attempts of the destination fail.
-	if e, why := (throttle{d.leg.settings.Throttle}).take(d); e.Kind != race.Admitted {
+	if e, why := (throttle{d.to.settings.Throttle}).take(d); e.Kind != race.Admitted {
 		return e, why
 	}
 	// An answer after the median latency would miss the deadline.
-	if deadlineNear(d.Call, d.leg, d.now) {
+	if deadlineNear(d.Call, d.to, d.now) {
 		return refuse(stats.DeadlineNear)
 	}
 	return admitted, stats.NoReason
@@ -154,7 +152,7 @@ func early(d *due) (race.Event, stats.Reason) {
 	// The newest estimate has a longer delay: latencies have risen since the call began. From here on the
 	// call has that delay.
 	if until := d.newestDelay(); until > d.Delay {
-		if d.Call.Delay = until; d.age < until {
+		if d.Delay = until; d.age < until {
 			return holdUntil(until)
 		}
 	}
@@ -176,7 +174,7 @@ func early(d *due) (race.Event, stats.Reason) {
 
 // unreachable has the reasons for which the destination cannot have the hedge now.
 func unreachable(d *due) (race.Event, stats.Reason) {
-	away, asGRPC := d.leg != &d.Leg, d.settings.AsGRPC
+	away, asGRPC := d.to != &d.Leg, d.settings.AsGRPC
 	// The destination has pushed back. In gRPC, that delays the hedge for which a failed call waits.
 	pushedBack, turnedAway := d.pushbacks()
 	if d.age < pushedBack {
@@ -184,7 +182,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 		return race.Event{Kind: race.HeldBack, Until: pushedBack, Waits: waits}, stats.NoReason
 	}
 	// The connection is not ready.
-	if conn := d.leg.Conn; conn != nil && !usable(conn.GetState(), d.cause >= race.Failed || away) {
+	if conn := d.to.Conn; conn != nil && !usable(conn.GetState(), d.cause >= race.Failed || away) {
 		return d.holdBack(stats.NotReady)
 	}
 	// A server turned a hedge away, and there may be no other backend. gRPC asks again at once.
@@ -198,7 +196,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.held.of[k].leg.Target != d.leg.Target {
+		if a.Pushback == race.NoPushback || d.held.of[k].to.Target != d.to.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -280,7 +278,7 @@ func median(c *Call, leg *Leg, now time.Time) time.Duration {
 // not apply. Without it, hedges to servers that finish canceled work fill queues faster than the delays
 // of calls in flight grow, and the queues never recover.
 func (d *due) newestDelay() time.Duration {
-	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.held.drawn {
+	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.held.hasDraw {
 		return 0
 	}
 	l := d.Learner()
@@ -308,12 +306,12 @@ func (d *due) patientDelay() time.Duration {
 // its first hedge. A call keeps its draw.
 func draw(c *Call, age time.Duration) time.Duration {
 	a := ensureHeld(c)
-	if e := c.estimate; !a.drawn {
-		if a.drawn = true; e != nil {
-			a.drawnAt, a.until = age, c.Learner().Draw(e, age)
+	if e := c.estimate; !a.hasDraw {
+		if a.hasDraw = true; e != nil {
+			a.drawAt, a.undrawn = age, c.Learner().Draw(e, age)
 		}
 	}
-	return a.until
+	return a.undrawn
 }
 
 // notSent counts and reports why hedge d is not sent; a reason to hold it back, once in a row.
@@ -339,7 +337,7 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
 func (c *Call) Sent(n int, why race.Cause) {
-	now, leg := time.Now(), c.held.of[n].leg
+	now, leg := time.Now(), c.held.of[n].to
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
 	}
@@ -407,7 +405,7 @@ func (d *due) take() (race.Event, stats.Reason) {
 	if d.claim == nil {
 		d.claim = make(claim, 0, 4)
 	}
-	for _, l := range limitsOf(d.Call, d.leg)[1:] {
+	for _, l := range limitsOf(d.Call, d.to)[1:] {
 		if e, why := l.take(d); e.Kind != race.Admitted {
 			d.claim.settle(false)
 			return e, why
@@ -434,10 +432,10 @@ func (k *claim) settle(turnedAway bool) {
 	*k = (*k)[:0]
 }
 
-// attemptEnd is the end of attempt n of a call, for the limits. A failure is passed to them twice:
-// before the next hedge is considered, or at the end of the race, with over unset; and once the race is
-// over, with over set. The winner is passed once, with over set. An attempt that was in flight when
-// another one won is not passed.
+// attemptEnd is the end of attempt n of a call, for the limits. Each failure is passed to them twice. Over is
+// unset the first time: before the next hedge is considered or, without one, when the race ends. Over is set
+// the second time, once the race is over. The winner is passed once, with over set. An attempt that was in
+// flight when another one won is not passed.
 type attemptEnd struct {
 	race.Event
 	call *Call
@@ -464,7 +462,7 @@ func countFailures(c *Call, r *race.State) {
 			continue
 		}
 		c.held.of[n].counted = true
-		countFailure(c, c.held.of[n].leg, n, a.Event)
+		countFailure(c, c.held.of[n].to, n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
@@ -499,7 +497,7 @@ func noteEnds(c *Call, r *race.State, won bool) {
 	leg := &c.Leg
 	for n := range r.Hedges + 1 {
 		if n > 0 {
-			leg = c.held.of[n].leg
+			leg = c.held.of[n].to
 		}
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
 			noteEnd(attemptEnd{Event: a.Event, call: c, leg: leg, n: n, race: r, over: true, won: won && n == r.Winner})
@@ -511,7 +509,7 @@ func noteEnds(c *Call, r *race.State, won bool) {
 type throttle struct{ *guard.Throttle }
 
 func (t throttle) take(d *due) (race.Event, stats.Reason) {
-	if t.Throttle != nil && t.Throttles(d.now, d.leg != &d.Leg) {
+	if t.Throttle != nil && t.Throttles(d.now, d.to != &d.Leg) {
 		return refuse(stats.Throttled)
 	}
 	return admitted, stats.NoReason
@@ -531,7 +529,7 @@ func (t throttle) ended(e attemptEnd) {
 type guarded struct{ *registry.Method }
 
 func (g guarded) take(d *due) (race.Event, stats.Reason) {
-	if d.settings.Guard && g.Guard.Watches() && !d.settings.Budgets.Free() && !d.race.OnlyHope() &&
+	if d.settings.Guard && g.Guard.Watches() && !d.settings.Budgets.Free() && !d.race.AllFailed() &&
 		!g.Guard.Admit(d.now, g.Traffic(), &d.ticket) {
 		return d.holdBack(stats.Guarded)
 	}
@@ -547,7 +545,7 @@ func (g guarded) ended(e attemptEnd) {
 		return
 	}
 	for n := range e.n {
-		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held.of[n].leg.method == g.Method {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held.of[n].to.method == g.Method {
 			return
 		}
 	}
@@ -561,12 +559,11 @@ func exhausts(n int, e race.Event) bool {
 }
 
 // resets is the limit of resets of a target, by WithHedgeLimit or by the cuts of its connections.
-// The only attempt in flight makes no loser.
 type resets struct{ *guard.Resets }
 
 func (r resets) take(d *due) (race.Event, stats.Reason) {
 	switch {
-	case d.cause == race.Cut:
+	case d.cause == race.Cut: // all attempts have failed, so the hedge causes no reset of a loser
 		return admitted, stats.NoReason
 	case !r.Admit(d.now):
 		return d.holdBack(stats.ResetsSpent)
@@ -577,7 +574,7 @@ func (r resets) take(d *due) (race.Event, stats.Reason) {
 
 func (r resets) giveBack(share, bool) { r.Refund() }
 
-// ended does nothing: Call.Failure has recorded the cut, because the verdict depends on it.
+// ended does nothing: Call.failure has recorded the cut, because the verdict depends on it.
 func (resets) ended(attemptEnd) {}
 
 // bucket is a budget that pays for hedges.
@@ -617,7 +614,7 @@ func (d *due) keep() (share float64, until time.Duration) {
 	}
 	until = min(2*d.Delay, d.latest())
 	if deadline, ok := d.Context.Deadline(); ok {
-		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.leg, d.now)-d.Delay/8)
+		until = min(until, deadline.Sub(d.Start)-median(d.Call, d.to, d.now)-d.Delay/8)
 	}
 	if d.age >= until {
 		return 0, until

@@ -36,7 +36,7 @@ type Call struct {
 	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a stream.
 	AskedAt time.Duration
 
-	Learns  bool // its latency counts, for the learner unless untaught is set
+	Learns  bool // its latency is known: its method, its group and, unless untaught is set, its learner record it
 	OffWire bool // its attempts do not use the streams of its target's connections
 	// AnswersLater means that attempts race for headers, not for an answer. If Run returns no error, the
 	// answer is to come, and the door must call End or First for it.
@@ -114,7 +114,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m := r.Method(target, method, now)
 	c.report = o.report
 	if m == nil {
-		reportUnhedged(&c)
+		reportOneAttempt(&c)
 		return c
 	}
 	s, paused := m.Begins(conn, o.static)
@@ -136,7 +136,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 		m.Target.NoteSelected(selected)
 	}
 	m.Counters.Flush()
-	reportUnhedged(&c)
+	reportOneAttempt(&c)
 	return c
 }
 
@@ -167,7 +167,7 @@ func setMode(c *Call, o options, paused, selected bool) {
 		hedgeAfter(c, min(cmp.Or(s.WarmupDelay, race.Longest), s.Latest))
 	default:
 		m.Counters.Warmup.Add(1)
-		if s.Failover != 0 && !s.DryRun { // only failures send hedges: Plan sets no delay for stats.Warmup
+		if s.Failover != 0 && !s.DryRun { // only failures send hedges: Plan sets the longest delay for stats.Warmup
 			hedgeAfter(c, 0)
 			c.maxHedges, c.why = 0, cmp.Or(c.why, stats.Warmup)
 			return
@@ -236,8 +236,9 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	}
 }
 
-// reportUnhedged fills in the outcome of hedge.Report that FillOutcome replaces if the call races.
-func reportUnhedged(c *Call) {
+// reportOneAttempt fills in the outcome of hedge.Report for a call that sends no hedge. If the call races,
+// FillOutcome replaces that outcome.
+func reportOneAttempt(c *Call) {
 	if c.report == nil {
 		return
 	}
@@ -274,7 +275,7 @@ func (c *Call) Inspect(request any) {
 	c.class = c.method.Class(cmp.Or(class, registry.OtherClass))
 	if c.estimate != nil && learnedDelay(c) {
 		c.maxHedges = int32(min(c.estimate.Hedges, c.settings.MaxHedges))
-		reportUnhedged(c)
+		reportOneAttempt(c)
 	}
 }
 
@@ -334,7 +335,8 @@ func (c *Call) Plan() race.Plan {
 		Before: runqueue.ReadArrived,
 		Alarm:  &c.method.Alarm,
 	}
-	if p.Judged || s.Failover != 0 || s.Latest < race.Longest { // Admit knows the trigger's maximum
+	// Some hedges may exceed the trigger's maximum. For the others, early applies that maximum.
+	if p.Judged || s.Failover != 0 || s.Latest < race.Longest {
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.why == stats.Warmup {
@@ -373,7 +375,8 @@ func (c *Call) Learner() *trigger.Learner {
 	return &c.method.Learner
 }
 
-func (c *Call) Overdue() bool { return c.Age() > c.Delay }
+// Late reports whether the first hedge of the call is due, or would be if the call were hedged.
+func (c *Call) Late() bool { return c.Age() > c.Delay }
 
 // NotReplayable records that the call's request cannot be sent again: Hedged and WouldBeHedged are
 // false afterwards.
@@ -391,7 +394,7 @@ func (c *Call) unhedgeable(why stats.Reason, count *atomic.Int64) {
 	c.method.Counters.Flush()
 	if was {
 		reportHeldBack(c, 1, why)
-		reportUnhedged(c)
+		reportOneAttempt(c)
 	}
 	c.method.ReportUnhedgeable()
 }

@@ -25,7 +25,7 @@ import (
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	leg := &c.Leg
 	if n > 0 {
-		leg = c.held.of[n].leg
+		leg = c.held.of[n].to
 	}
 	e := c.failure(leg, end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil
@@ -129,8 +129,8 @@ func (c *Call) CallsForHedge(err error) bool { return c.failure(&c.Leg, err, nil
 func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
-	for to := 1; to <= n; to++ {
-		there, enough := c.held.of[to].leg.method.Learner.Longest(now)
+	for h := 1; h <= n; h++ {
+		there, enough := c.held.of[h].to.method.Learner.Longest(now)
 		if longest = max(longest, there); !enough {
 			patience = max(patience, time.Minute)
 		}
@@ -141,7 +141,7 @@ func (c *Call) Patience(n int) time.Duration {
 // Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
 type Completion struct {
-	Race    *race.State // of a race that Call.End ends; nil without one, and with AnswersLater
+	Race    *race.State // the race with whose end the call ends; nil for none: see also Call.byHeaders
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown
@@ -189,7 +189,7 @@ func (c *Call) End(e Completion) {
 		countRace(c, e.Race, d.outcome.Answers)
 	}
 	if e.early {
-		c.Hedged, c.WouldBeHedged = false, false // a stream that headers have decided has no hedge
+		c.WouldBeHedged = false // countUnraced: the headers would have decided the call before its hedge
 		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 		c.method.ReportUnhedgeable()
 	}
@@ -261,8 +261,8 @@ func (d *ended) describe() {
 	}
 }
 
-// notePrimary records the end of the primary at its backend, unless the primary was cut short or its caller gave up
-// early: the backend may still answer.
+// notePrimary records the end of the primary at its backend, unless the primary was cut short or its caller
+// gave up early: the backend may still answer.
 func (d *ended) notePrimary() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
@@ -290,7 +290,7 @@ func (d *ended) noteSuccess() {
 	if r := d.Race; r != nil && r.Panicked {
 		return
 	} else if r != nil && r.Winner > 0 {
-		leg = d.call.held.of[r.Winner].leg
+		leg = d.call.held.of[r.Winner].to
 	}
 	if t := leg.settings.Throttle; t != nil {
 		t.Succeeded()
@@ -355,8 +355,8 @@ func (d *ended) primaryOfRace() primary {
 	return p
 }
 
-// goneBefore reports whether the caller's context had ended when attempt n ended. The state of a
-// race that headers have decided lacks a later end of the context, so goneBefore looks at the context.
+// goneBefore reports whether the caller's context had ended when attempt n ended. The state of a race that
+// Commit has decided lacks a later end of the context, so goneBefore looks at the context.
 func goneBefore(c *Call, r *race.State, n int) bool {
 	a := &r.Attempts[n]
 	if r.Committed && n == 0 {
@@ -439,10 +439,10 @@ func (d *ended) learn() (answered bool) {
 	return answered
 }
 
-// learnUndrawn learns how long a call that was not drawn took, or how long it took until its first hedge.
+// learnUndrawn learns the latency of a call that was not drawn or, as a lower bound, the age of its first hedge.
 func (d *ended) learnUndrawn() {
 	c, r := d.call, d.Race
-	if c.held == nil || c.held.until == 0 || r == nil || d.headers {
+	if c.held == nil || c.held.undrawn == 0 || r == nil || d.headers {
 		return
 	}
 	to, answered := r.DeliveredAt, d.answered
@@ -450,7 +450,7 @@ func (d *ended) learnUndrawn() {
 		to, answered = r.Attempts[1].SentAt, false
 	}
 	c.Teach(0, func(l, _ *trigger.Learner) {
-		l.UndrawnCall(time.Now(), c.estimate, c.held.drawnAt, c.held.until, to, answered)
+		l.UndrawnCall(time.Now(), c.estimate, c.held.drawAt, c.held.undrawn, to, answered)
 	})
 }
 
@@ -461,7 +461,7 @@ func (d *ended) learnHedges() {
 	if r.Rejected > 0 || r.Failovers > 0 {
 		return
 	}
-	shows := d.answered || !r.GaveUp // whether hedges of slow calls pay
+	shows := d.answered || !r.GaveUp // the race shows whether hedges of slow calls pay
 	if c.estimate != nil && !d.headers && shows {
 		first := r.Attempts[firstNotTurnedAway(r)].SentAt
 		c.Teach(0, func(l, _ *trigger.Learner) { l.HedgedCall(first, r.DeliveredAt-first, int(c.maxHedges)) })
@@ -518,7 +518,7 @@ func latencyOf(r *race.State, n int) (latency time.Duration, answered, known boo
 func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
 	to := c.method
 	if n > 0 {
-		to = c.held.of[n].leg.method
+		to = c.held.of[n].to.method
 	}
 	lesson(&c.method.Learner, &to.Learner)
 	if c.class == nil {

@@ -47,8 +47,8 @@ func (c *Call) RecordPicks(request any, replayable func(any) bool) {
 
 // GoElsewhere gives each hedge n of a hedged call the leg to a target and a connection, a *Channel
 // or nil, that of(n) returns; "" is the call's own leg. It must be called before the race. If the
-// call is not hedged, it is a no-op. Admit calls of for each hedge that is due. With atOnce,
-// GoElsewhere may call of(1), for plans that are made before the first hedge.
+// call is not hedged, it is a no-op. Admit calls of for each hedge that is due. If atOnce is set,
+// GoElsewhere may call of(1), so that the learner knows the destination before the first hedge.
 func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce bool) {
 	if !c.Hedged {
 		return
@@ -56,19 +56,19 @@ func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce boo
 	c.elsewhere = of
 	c.Teach(0, func(l, _ *trigger.Learner) {
 		if l.HedgesGoElsewhere() && atOnce {
-			chooseLeg(c, 1, c.Start)
+			chooseLeg(c, 1, c.Start) // the learner then knows the destination
 		}
 	})
 }
 
-// chooseLeg chooses the leg of hedge n, which is considered at now and goes elsewhere. Hedges to the
-// same one share it.
+// chooseLeg chooses the leg of hedge n, which is considered at now, and records the destination of first
+// hedges. Hedges to one destination share a leg.
 func chooseLeg(c *Call, n int, now time.Time) {
 	target, conn := c.elsewhere(n)
 	leg := &c.Leg
-	for _, a := range ensureHeld(c).of[1:n] {
-		if a.leg != &c.Leg && a.leg.Target == target && a.leg.Conn == conn {
-			leg = a.leg
+	for _, h := range ensureHeld(c).of[1:n] {
+		if h.to != &c.Leg && h.to.Target == target && h.to.Conn == conn {
+			leg = h.to
 		}
 	}
 	if leg == &c.Leg && target != "" {
@@ -80,14 +80,14 @@ func chooseLeg(c *Call, n int, now time.Time) {
 			leg.Record.Share(m.Target.Backends)
 		}
 	}
-	c.held.of[n].leg = leg
+	c.held.of[n].to = leg
 	if n == 1 {
 		c.Teach(n, (*trigger.Learner).HedgesGoTo)
 	}
 }
 
 // LegOf returns the leg of hedge n, which was admitted.
-func (c *Call) LegOf(n int) *Leg { return c.held.of[n].leg }
+func (c *Call) LegOf(n int) *Leg { return c.held.of[n].to }
 
 // SetUp sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must be
 // set when the attempt has been made.
@@ -96,8 +96,9 @@ func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	ctx.Describe(r, conn, method, l.Channel != nil, l.Record)
 }
 
-// HedgeConn counts an HTTP hedge if its connection has the remote address of its primary's.
-func (c *Call) HedgeConn(primary, hedge net.Conn) {
+// NoteHedgeConn counts an HTTP hedge whose connection has the same remote address as the connection of its
+// primary.
+func (c *Call) NoteHedgeConn(primary, hedge net.Conn) {
 	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
 		c.method.Counters.SameBackend.Add(1)
 	}

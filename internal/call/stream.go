@@ -39,8 +39,9 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 	return m != nil && m.Settings().SingleRequest
 }
 
-// SendsOne marks the call as a stream of a method of hedge.WithSingleRequest.
-func (c *Call) SendsOne() {
+// ExpectSingleRequest is called for a stream of a method of hedge.WithSingleRequest. The stream is not hedged
+// if a second request is expected.
+func (c *Call) ExpectSingleRequest() {
 	if c.method != nil && c.method.SecondRequests.Expected() {
 		c.NotReplayable()
 	}
@@ -111,9 +112,10 @@ func (c *Call) BeginWithRequest(restart func(now time.Time) bool) {
 	w.unsent = false
 }
 
-// HeadersCame records the time of the headers that decided the call, or would have if hedged. If came is
-// not set, the stream ended without headers. askedAt is the age at which the caller asked for them.
-func (c *Call) HeadersCame(askedAt time.Duration, came bool) {
+// NoteHeaders records the time at which the caller got the headers that decided the call, or would have
+// decided a hedged one. If came is not set, the stream ended without headers. askedAt is the age at which the
+// caller asked for them.
+func (c *Call) NoteHeaders(askedAt time.Duration, came bool) {
 	at, w := c.Age(), c.Wait
 	w.Lock()
 	defer w.Unlock()

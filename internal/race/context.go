@@ -93,7 +93,7 @@ func (c *Context) Answered() {
 	}
 }
 
-// Hook gives a hedge that is being prepared the values of hooks in place of the caller's.
+// Hook makes the context of a hedge, which is being prepared, look up values in hooks before the caller's context.
 func (c *Context) Hook(hooks context.Context) { c.hedge.hooks = hooks }
 
 // WrapCancel has f end the context of a hedge that is being prepared. f gets the function that ends it.
@@ -105,9 +105,9 @@ func (c *Context) WrapCancel(f func(cause error, cancel context.CancelCauseFunc)
 // Cancel ends the context of a hedge.
 func (c *Context) Cancel(cause error) { c.hedge.cancel(cause) }
 
-// isWithin reports whether c, or a context outside it, is of a hedge that has won, if won is set, or
-// that has not won, if it is not set.
-func (c *Context) isWithin(won bool) bool {
+// withinHedge reports whether c, or a context outside c, is of a hedge that has won (if won is true), or of
+// one that has not won (if won is false).
+func (c *Context) withinHedge(won bool) bool {
 	for ; c != nil; c = Of(c.Context) {
 		if c.hedge != nil && c.hedge.won.Load() == won {
 			return true
@@ -119,7 +119,7 @@ func (c *Context) isWithin(won bool) bool {
 // MadeForHedge reports whether a call under ctx is made on behalf of a hedge: by the handler of a
 // server that serves a hedge, or within a hedge of this process that has not won.
 func MadeForHedge(ctx context.Context) bool {
-	return Of(ctx).isWithin(false) || rpc.PreviousAttempts(ctx) > 0
+	return Of(ctx).withinHedge(false) || rpc.PreviousAttempts(ctx) > 0
 }
 
 // Unmarked returns the context for a new call under ctx without the marks of another hedge, which may
@@ -130,7 +130,7 @@ func Unmarked(ctx context.Context, c *Context) context.Context {
 	// Either mark is enough: some proxies pass on no header that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
 	marked := len(in(ctx, rpc.AttemptsHeader)) > 0 || len(in(ctx, rpc.InFlightHeader)) > 0
-	if !marked && (c == nil || !c.isWithin(true)) || c.isWithin(false) {
+	if !marked && (c == nil || !c.withinHedge(true)) || c.withinHedge(false) {
 		return ctx
 	}
 	return rpc.Unmarked(ctx)
@@ -150,7 +150,7 @@ type loan struct {
 	values   map[any]any // that the hedge has read; nil after it has won; x.mu guards it
 	cancel   context.CancelCauseFunc
 
-	marks context.Context // has only the values of a hedge that may lose
+	marks context.Context // has the outgoing metadata of a hedge that may lose: see rpc.Marks
 	hooks context.Context // see Hook; nil: none
 	won   atomic.Bool     // later calls under the context are not hedges
 }
@@ -208,7 +208,7 @@ func (l *loan) ofCaller(key any) (value any) {
 	return value
 }
 
-// use calls f, unless the hedge has lost and the race is over. It reports whether it did.
+// use calls f, and returns true, unless the hedge has lost and the race is over.
 func (l *loan) use(f func()) bool {
 	l.x.mu.Lock()
 	over, won := l.x.over, l.won.Load()

@@ -225,8 +225,8 @@ func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. Otherwise it does nothing. forHedge means that the primary's end calls for a hedge. A timer
-// that can no longer be stopped makes a hedge due.
+// races. It does nothing and returns false if there is a runner, if the timer has fired and Wake is about to
+// make one, or if the primary's end calls for a hedge (forHedge). After Commit no hedge is due.
 func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,10 +296,10 @@ func (r *Race) Commit(decided func(*State)) bool {
 	return true
 }
 
-// GiveUp ends a race in which the primary has ended, as the end of the caller's deadline does: hedges in
-// flight are canceled. Once the race is decided, GiveUp is a no-op. It must be called after a hedge
-// was prepared, and may be called on any goroutine.
-func (r *Race) GiveUp() {
+// Expire ends a race in which the primary has ended, as if the caller's deadline had passed: hedges in
+// flight are canceled. Once the race is decided, Expire is a no-op. Expire may be called on any goroutine,
+// but not before a hedge is prepared.
+func (r *Race) Expire() {
 	r.ensureRunner().handle(Event{Kind: CallerGone, Err: context.DeadlineExceeded})
 }
 
@@ -325,9 +325,9 @@ type runner struct {
 // finished is the state of every race after Policy.Ended. No event changes it.
 var finished = State{decided: true, delivered: true}
 
-// contender is one hedge. Only the goroutine that prepares and runs it uses it, except that any
+// contender is one hedge, or the primary. Only the goroutine that prepares and runs it uses it, except that any
 // goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. contenders[0] is the primary, with only cancel set.
+// that has won. The primary has number 0, and only cancel set.
 type contender struct {
 	attempt Attempt
 	ctx     *Context

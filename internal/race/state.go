@@ -50,8 +50,8 @@ type State struct {
 	turns     uint8 // hedges that count against MaxHedges: sent, and neither turned away nor cut
 	asked     bool  // the next hedge is being considered: see Actions.Ask
 	noMore    bool  // the call gets no further hedge
-	calledFor bool  // an end made the next hedge due, so the race waits for it
-	waits     bool  // an end has called for a hedge: from then on the race waits for hedges that are called for
+	calledFor bool  // an end made the next hedge due, and not the delay
+	waits     bool  // a rejected answer or a failover came: since then the race waits for hedges that are called for
 	cut       bool  // the connection of an attempt was cut
 	stale     bool  // a rejected answer or a failover came after the last Ask
 	failover  bool  // the next hedge is due because an attempt failed since the last Ask
@@ -68,7 +68,7 @@ type State struct {
 
 	GoneAt        time.Duration // the time of CallerGone
 	GaveUp        bool          // CallerGone, and not by the deadline
-	Committed     bool          // the primary's headers, received by the caller, decided the race
+	Committed     bool          // Race.Commit decided the race
 	NotReplayable bool          // a hedge could not be prepared
 
 	// The rest is known once the outcome is delivered.
@@ -149,7 +149,7 @@ func (s *State) fired(now time.Duration, a *Actions) {
 // cause.
 func (s *State) cause() Cause {
 	switch {
-	case s.cut && s.OnlyHope():
+	case s.cut && s.AllFailed():
 		return Cut
 	case s.failover || s.Cause >= Failed:
 		return Failed
@@ -163,7 +163,7 @@ func (s *State) cause() Cause {
 func (s *State) admission(e Event, now time.Duration, a *Actions) {
 	s.asked = false
 	if e.Kind == HeldBack && s.stale {
-		s.calledFor, s.Due = true, now // ask again: the answer did not take the rejected reply into account
+		s.calledFor, s.Due = true, now // ask again: the answer did not take the newest end into account
 		return
 	}
 	switch e.Kind {
@@ -343,8 +343,8 @@ func (s *State) inFlight() (in Attempts) {
 	return in
 }
 
-// OnlyHope reports whether all attempts have failed, so that the call fails unless another one is sent.
-func (s *State) OnlyHope() bool {
+// AllFailed reports whether all attempts have failed, so that the call fails unless another one is sent.
+func (s *State) AllFailed() bool {
 	for n := range s.Hedges + 1 {
 		if r := &s.Attempts[n]; r.Kind != Ended || r.End != NonFatal {
 			return false
@@ -395,7 +395,7 @@ const (
 	// Ended: an attempt has an outcome; the primary has returned to the caller's goroutine. A hedge
 	// that is considered can end with Panicked.
 	Ended
-	Committed  // the caller of a stream has received the primary's headers, so the primary must win
+	Committed  // see Race.Commit: the primary must win, for example because the caller of a stream has its headers
 	CallerGone // the caller's context has ended
 )
 

@@ -162,7 +162,7 @@ func (s *search) step(n node, e race.Event) node {
 	if broken := judge(s.rules, before, n.facts, o, n.timer); broken != "" && s.broken == "" {
 		s.broken = fmt.Sprintf("%s\n%v", broken, s.so())
 	}
-	if hope := n.facts.inFlight == 0 && !n.facts.hopes; !n.facts.decided && n.state.OnlyHope() != hope {
+	if hope := n.facts.inFlight == 0 && !n.facts.hopes; !n.facts.decided && n.state.AllFailed() != hope {
 		s.broken = fmt.Sprintf("all attempts have failed: want %t\n%v", hope, s.so())
 	}
 	if before.delivered && (n.state != was || o.a != race.Actions{}) {
