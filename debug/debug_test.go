@@ -268,7 +268,7 @@ func TestHandler_AfterAChange(t *testing.T) {
 				says(t, text, tc.want)
 				delay, latencies := tc.shows == "delay", tc.shows != ""
 				if m.Delay > 0 != delay || m.Choice.MaxHedges > 0 != delay || m.P50 > 0 != latencies ||
-					strings.Contains(text, "A call that lasts") != delay || strings.Contains(text, "of primaries") != latencies {
+					strings.Contains(text, "A call that lasts") != delay || strings.Contains(text, "p99 without hedging") != latencies {
 					t.Errorf("a delay: %t, latencies: %t, want %q; %+v in\n%s", m.Delay > 0, m.P50 > 0, tc.shows, m.Learned, text)
 				}
 				if strings.Contains(text, "The tail is") != strings.HasPrefix(tc.want, "Dry run") {

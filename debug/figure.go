@@ -32,10 +32,9 @@ func (r row) Figures() (f []figure) {
 	add(true, "extra load", "%s", percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s %s", count(t.HedgeWins), count(t.HedgeWins+t.PrimaryWins), decided(t.Counts))
 	add(t.Delay > 0, "delay", "%s", short(t.Delay))
-	add(t.P50 > 0, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
+	add(t.P50+t.P90+t.P99 > 0, "p50, p90, p99 without hedging", "%s, %s, %s",
+		known(t.P50), known(t.P90), known(t.P99))
 	add(chosen, "tail with hedging (prediction)", "%s", short(c.PredictedTail))
-	add(chosen && c.UnhedgedTail > 0, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
-	add(chosen, "share of the tail saved", "%s", percent(c.Saved))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Control > 0, "calls in the control group", "%s of %s in %s",
 		count(g.Control), count(g.Calls+g.Control), short(g.Over))
@@ -99,6 +98,13 @@ func short(d time.Duration) string {
 		}
 	}
 	return fmt.Sprintf("%d ns", d)
+}
+
+func known(d time.Duration) string {
+	if d == 0 {
+		return "unknown"
+	}
+	return short(d)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

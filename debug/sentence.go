@@ -144,7 +144,7 @@ func notes(t stats.Method, config *settings.Config, now time.Time) (n hints) {
 	n.add(lately.UnknownOption > 0, "%s of the last %s not hedged: %s", plural(lately.UnknownOption, "call"), over,
 		cannot[stats.UnknownOption])
 	n.add(busy(lately), "Goroutines of this process wait for a processor. Nothing is learned from calls that are late "+
-		"meanwhile, so latencies of primaries and predictions are too low. The p99 of callers includes these calls.")
+		"meanwhile, so latencies without hedging and predictions are too low. The p99 of callers includes these calls.")
 	n.add(t.Burst > 0 && t.Tokens < 1 && lately.BudgetExhausted > 0,
 		"The target's budget is exhausted: due hedges are held back.")
 	n.add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,

@@ -61,8 +61,9 @@ type Learned struct {
 	// Delay is the current delay; 0 while too few calls are known, and while the options in force
 	// hedge no call of the method. For a method with a hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
-	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the
-	// last 1,000; 0 without latencies, and for a method that the options do not select.
+	// P50, P90 and P99 are percentiles of latency without hedging: of primaries within the window, or
+	// of the last 1,000, and where hedges cut these short, of calls that were not hedged: see
+	// [Counts].NotDrawn. One is 0 if it is unknown, as for a method that the options do not select.
 	P50, P90, P99 time.Duration
 	// Choice is zero with a trigger other than hedge.Auto, and where Delay is 0.
 	Choice Choice

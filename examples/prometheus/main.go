@@ -39,7 +39,7 @@ var counters = map[*prometheus.Desc]func(stats.Method) int64{
 
 var gauges = map[*prometheus.Desc]func(stats.Method) time.Duration{
 	desc("delay_seconds", "Age at which a call gets a hedge."): func(m stats.Method) time.Duration { return m.Delay },
-	desc("p99_seconds", "p99 of primaries."):                   func(m stats.Method) time.Duration { return m.P99 },
+	desc("p99_seconds", "p99 of callers."):                     func(m stats.Method) time.Duration { return m.Recent.P99 },
 }
 
 func desc(name, help string) *prometheus.Desc {

@@ -76,10 +76,8 @@ func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 			known.Choice = *e.Choice
 		}
 	}
-	d := l.Snapshot(now)
-	known.P50, _ = d.Quantile(0.50)
-	known.P90, _ = d.Quantile(0.90)
-	known.P99, _ = d.Quantile(0.99)
+	p := l.Unhedged(now)
+	known.P50, known.P90, known.P99 = p(0.50), p(0.90), p(0.99)
 	return known
 }
 

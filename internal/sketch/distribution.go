@@ -68,6 +68,17 @@ func (d *Distribution) Beyond(t time.Duration) float64 {
 	return d.points[i-1].survival
 }
 
+// CutShort returns the share of calls, 0 to 1, that were cut short before the bucket of t.
+func (d *Distribution) CutShort(t time.Duration) (share float64) {
+	bucket := int32(Bucket(t))
+	for _, p := range d.points {
+		if p.bucket < bucket {
+			share += float64(p.cut) / float64(d.Total())
+		}
+	}
+	return share
+}
+
 func (d *Distribution) quantile(q float64, known bool, of func(point) float64) (time.Duration, bool) {
 	if !known || !(0 < q && q < 1) {
 		return 0, false

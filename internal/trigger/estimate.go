@@ -77,7 +77,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 	if _, longer := d.Count(); d.Total() >= PredictFrom {
 		e.Choice = &stats.Choice{
 			Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-			UnhedgedTail:  correct(d, undrawn, few).tail(plan.Delay),
+			UnhedgedTail:  l.unhedged(now, d).percentile(reported),
 			CutShort:      float64(longer) / float64(d.Total()),
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
 			Saved: plan.Saved, Kept: plan.Kept,

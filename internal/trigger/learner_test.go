@@ -122,6 +122,46 @@ func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	}
 }
 
+// TestUnhedged_UnknownBeyondHedges has all slow calls hedged after 10 ms, but for one request in 300, which no
+// hedge answers for 5 s. Too few calls show p99 without hedging until 30 were not hedged by chance.
+func TestUnhedged_UnknownBeyondHedges(t *testing.T) {
+	l, now := manual(config())
+	for i := range 3000 {
+		switch {
+		case i%300 == 0:
+			l.PrimaryEnded(now, 5*time.Second, true)
+		case i%20 == 0:
+			l.PrimaryEnded(now, 15*ms, false)
+			l.HedgeEnded(l, now, 5*ms, true)
+		default:
+			l.PrimaryEnded(now, 5*ms, true)
+		}
+	}
+	l.Choose(now)
+	check := func(want time.Duration) {
+		t.Helper()
+		if p := l.Unhedged(now); p(.9).Round(ms) != 5*ms || p(.99).Round(2*ms) != want {
+			t.Errorf("p90 is %v and p99 %v, want 5 ms and %v", p(.9), p(.99), want)
+		}
+	}
+	check(0)
+	for range 30 {
+		l.UndrawnCall(now, l.Estimate(), 10*ms, trigger.Never, 40*ms, true)
+	}
+	check(40 * ms)
+}
+
+// TestUnhedged_WithoutHedges: calls that callers cut short do not make percentiles unknown.
+func TestUnhedged_WithoutHedges(t *testing.T) {
+	l, now := manual(config())
+	for i := range 1000 {
+		l.PrimaryEnded(now, time.Duration(5+i%2*10)*ms, i%50 > 0)
+	}
+	if p99 := l.Unhedged(now)(.99); p99.Round(ms) != 15*ms {
+		t.Errorf("p99 is %v, want 15 ms", p99)
+	}
+}
+
 // Regardless of how Configure interleaves with the ends of calls, once the next call has ended the
 // estimate is made under the new configuration.
 func TestConfigure_WhileCallsEnd(t *testing.T) {

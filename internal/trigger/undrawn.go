@@ -177,8 +177,9 @@ func (p Problem) vain(plan HedgePlan, d *sketch.Distribution, undrawn []undrawnC
 // unhedged is the latency of calls without hedging.
 type unhedged struct {
 	*sketch.Survival
-	seen time.Duration // the age until which it is known; beyond, it is a guess
-	last time.Duration // the age at which the last undrawn call was observed; 0: none
+	primaries *sketch.Distribution
+	seen      time.Duration // the age until which undrawn calls show it; beyond, it is a guess
+	last      time.Duration // the age at which the last undrawn call was observed; 0: none
 }
 
 // correct returns the latency of calls without hedging. From the age at which least undrawn calls were
@@ -186,7 +187,7 @@ type unhedged struct {
 // primaries, d, show the rest: earlier ages, later ages relative to the last one observed, and slow calls
 // in excess of those among which the undrawn calls were drawn, as at the beginning of a fault.
 func correct(d *sketch.Distribution, calls []undrawnCall, least float64) unhedged {
-	u := unhedged{Survival: d.Survival(), seen: Never}
+	u := unhedged{Survival: d.Survival(), primaries: d}
 	if _, cut := d.Count(); cut == 0 || u.Survival == nil {
 		return u
 	}
@@ -205,7 +206,6 @@ func correct(d *sketch.Distribution, calls []undrawnCall, least float64) unhedge
 		}
 		then, today = then+c.due, today+u.At(c.from+c.from/1000)
 	}
-	u.seen = 0
 	if first == sketch.Buckets {
 		return u
 	}
@@ -242,10 +242,23 @@ func correct(d *sketch.Distribution, calls []undrawnCall, least float64) unhedge
 	return u
 }
 
-// tail returns the reported percentile, or 0 if it is not known. Up to the delay of hedges primaries show
-// the latency.
-func (u unhedged) tail(delay time.Duration) time.Duration {
-	if t := Tail(u.Survival, reported); t <= max(u.seen, delay) {
+// Unhedged returns percentiles, as quantiles, of latency without hedging. One is 0 if it is unknown: hedges cut
+// primaries short before it, and too few undrawn calls show it.
+func (l *Learner) Unhedged(now time.Time) (percentile func(q float64) time.Duration) {
+	return l.unhedged(now, l.Snapshot(now)).percentile
+}
+
+func (l *Learner) unhedged(now time.Time, d *sketch.Distribution) unhedged {
+	if l.sent.Load() == 0 { // callers alone cut primaries short
+		return unhedged{Survival: d.Survival(), seen: Never}
+	}
+	return correct(d, l.undrawn.since(now.Add(-keptUndrawn*l.config.Load().Window)), few)
+}
+
+// percentile returns a percentile, as a quantile, or 0 if it is not known. Primaries show it if at most a tenth
+// as many of them were cut short earlier as exceed it.
+func (u unhedged) percentile(q float64) time.Duration {
+	if t := Tail(u.Survival, q); t <= u.seen || u.primaries.CutShort(t) <= (1-q)/10 {
 		return t
 	}
 	return 0
