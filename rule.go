@@ -69,8 +69,10 @@ func ruling(
 			Pattern:   pattern,
 			OwnBudget: of == "method" && budget,
 			Apply: func(c *settings.Config) {
-				with, _ := applied(*c, opts)
-				*c = with.Config
+				base := *c
+				base.Options = nil
+				with, _ := applied(base, opts)
+				with.Options, *c = c.Options, with.Config // all methods share the texts
 			},
 		})
 		return refuse(twice, "%s(%q): must not be given twice", name, pattern)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
@@ -98,11 +97,7 @@ func (m *Method) complete(s *settings.Settings) {
 	m.Target.Resets.SetLimit(s.Target.HedgeLimit)
 	m.Target.throttle = guard.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
-	of := ""
-	if s.Control > 0 {
-		of = fmt.Sprint(without(s.Options, nil))
-	}
-	m.groups = control.For(s.Control/100, of, m.groups)
+	m.groups = control.For(s.Control/100, s.Target.Index.Compared, m.groups)
 	s.Groups = m.groups
 	if s.OwnBudget || s.DryRun { // a dry run must not take from real hedges
 		if m.own == nil { // otherwise kept across updates under which the method has none
@@ -146,7 +141,7 @@ func (r *Registry) Refuse(err error, off bool) {
 
 // reportUpdate reports the texts of options that an update has added and removed.
 func reportUpdate(old, now *settings.Config) {
-	added, removed := without(now.Options, old.Options), without(old.Options, now.Options)
+	added, removed := settings.Without(now.Options, old.Options), settings.Without(old.Options, now.Options)
 	if len(added)+len(removed) == 0 || len(old.Traces) == 0 {
 		return
 	}
@@ -158,15 +153,4 @@ func reportUpdate(old, now *settings.Config) {
 		record.Attrs = append(record.Attrs, "removed", removed)
 	}
 	settings.Emit(old.Traces, record)
-}
-
-// kept are the options that an update keeps, repeated or not.
-var kept = []string{"WithLogger", "WithTrace", "WithTargetName", "WithWindow", "WithMaxMethods"}
-
-// without returns the texts of options that others lacks, except of kept.
-func without(texts, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
-		name, _, _ := strings.Cut(text, "(")
-		return slices.Contains(others, text) || slices.Contains(kept, name)
-	})
 }

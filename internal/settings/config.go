@@ -5,6 +5,8 @@ package settings
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -60,6 +62,17 @@ type Config struct {
 	MaxMethods int
 
 	Options []string // the texts of the options that made it
+}
+
+// kept are the options that an update keeps, repeated or not.
+var kept = []string{"WithLogger", "WithTrace", "WithTargetName", "WithWindow", "WithMaxMethods"}
+
+// Without returns the texts of options that others lacks, except of kept.
+func Without(texts, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
+		name, _, _ := strings.Cut(text, "(")
+		return slices.Contains(others, text) || slices.Contains(kept, name)
+	})
 }
 
 // Reporting determines where events are reported, and under which names. An update does not change

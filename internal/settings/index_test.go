@@ -42,8 +42,8 @@ func TestIndex_AsPathMatch(t *testing.T) {
 	}
 }
 
-// TestRules_Thousands: the cost of rules grows with their number, not with its square, and targets with
-// the same rules share a configuration.
+// TestRules_Thousands: the cost of rules grows with their number, not with its square, that of a method does
+// not grow with it, and targets with the same rules share a configuration.
 func TestRules_Thousands(t *testing.T) {
 	allocated := func(do func()) float64 {
 		var before, after runtime.MemStats
@@ -53,25 +53,33 @@ func TestRules_Thousands(t *testing.T) {
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}
 	made := func(rules int) (s *hedge.Scheduler, bytes float64) {
-		var opts []hedge.Option
+		opts := []hedge.Option{hedge.WithControl(5)}
 		for i := range rules {
 			opts = append(opts, hedge.WithMethodOptions(fmt.Sprintf("/pkg.S%d/Get%d", i%50, i), hedge.WithMaxHedges(1)))
 		}
 		bytes = allocated(func() { s = hedgetest.All(t, append(opts, hedge.WithTargetOptions("t*", hedge.WithMinDelay(0)))...) })
 		return s, bytes
 	}
-	_, few := made(500)
+	ofFew, few := made(500)
 	s, many := made(4_000)
 	if many > 12*few {
 		t.Errorf("New allocates %.0f bytes for 4,000 rules, and %.0f for 500", many, few)
 	}
-	r := (*registry.Registry)(s)
-	for i := range 20 {
-		if m := r.Method("t1", fmt.Sprintf("/pkg.S%d/Get%d", i%50, i), time.Now()); m.Settings().MaxHedges != 1 {
-			t.Errorf("the rule for %s is not applied", m.Name)
-		}
+	calls := func(s *hedge.Scheduler) float64 {
+		return allocated(func() {
+			for i := range 20 {
+				m := (*registry.Registry)(s).Method("t1", fmt.Sprintf("/pkg.S%d/Get%d", i%50, i), time.Now())
+				if m.Settings().MaxHedges != 1 {
+					t.Errorf("the rule for %s is not applied", m.Name)
+				}
+			}
+		})
 	}
-	c := r.Config()
+	less, more := calls(ofFew), calls(s)
+	if more > 1.5*less {
+		t.Errorf("20 methods allocate %.0f bytes with 4,000 rules, and %.0f with 500", more, less)
+	}
+	c := (*registry.Registry)(s).Config()
 	if c.ForTarget("t1") != c.ForTarget("t2") || c.ForTarget("t1") == c.ForTarget("https://t1") {
 		t.Error("targets must share a configuration if the same rules apply to them, and no other")
 	}

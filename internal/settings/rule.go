@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -19,6 +20,9 @@ type Rule struct {
 // Index finds the patterns that match a method or a request among thousands, and keeps the
 // configurations of targets. The zero Index has no patterns.
 type Index struct {
+	// Compared has the texts of the options during which hedged calls are compared with a control group.
+	Compared string
+
 	byPrefix map[string][]*pattern
 	longest  int      // prefix
 	targets  sync.Map // the rules for targets that apply → *Config
@@ -69,7 +73,7 @@ func (x *Index) match(method string, http bool) (uses use, rules []Rule) {
 
 // Prepare indexes the patterns of a configuration. It returns an error if patterns conflict.
 func (c *Config) Prepare() error {
-	x := &Index{byPrefix: map[string][]*pattern{}}
+	x := &Index{Compared: fmt.Sprint(Without(c.Options, nil)), byPrefix: map[string][]*pattern{}}
 	x.add(pattern{use: readOnly}, c.ReadOnly...)
 	x.add(pattern{use: methods}, c.Methods...)
 	all := slices.Concat(c.ReadOnly, c.Methods)
