@@ -276,3 +276,9 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 		})
 	}
 }
+
+const (
+	ms     = time.Millisecond
+	target = "dns:///test"
+	method = "/pkg.Svc/Get"
+)

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/rpc"
 )
@@ -169,6 +171,22 @@ func TestParse_RetryThrottling(t *testing.T) {
 	} {
 		if c, err := rpc.ParseServiceConfig(tc.config); err != nil || !cmp.Equal(c.Throttle, tc.want) {
 			t.Errorf("%s: %+v, %v, want %+v", tc.config, c, err, tc.want)
+		}
+	}
+}
+
+func TestPushback(t *testing.T) {
+	const never = -time.Millisecond
+	for _, tc := range []struct {
+		values []string
+		wait   time.Duration // negative: for good
+	}{
+		{nil, 0}, {[]string{"0"}, 0}, {[]string{"250"}, 250 * time.Millisecond}, {[]string{"-1"}, never},
+		{[]string{"soon"}, never}, {[]string{"2147483648"}, never}, {[]string{"1", "2"}, never}, {[]string{""}, never},
+	} {
+		trailer := metadata.MD{"a": {"1"}, rpc.PushbackTrailer: slices.Clone(tc.values)}
+		if wait, ok := rpc.Pushback(trailer); wait != tc.wait || ok != (tc.values != nil) {
+			t.Errorf("%q: %v, %v, want %v", tc.values, wait, ok, tc.wait)
 		}
 	}
 }
