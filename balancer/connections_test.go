@@ -79,7 +79,6 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestConnections_Resized changes the number of connections, and the addresses.
 func TestConnections_Resized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dial(t, testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true}), 3, false,

@@ -49,7 +49,6 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 	return grpcbalancer.SubConnState{ConnectivityState: s}
 }
 
-// TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
 	b.ExitIdle() // no backend yet
@@ -104,7 +103,6 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
-// TestSwitch configures another child.
 func TestSwitch(t *testing.T) {
 	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
 	for _, tc := range []struct {
@@ -405,7 +403,6 @@ func TestPicker_Allocations(t *testing.T) {
 	}
 }
 
-// TestCall_Allocations counts the allocations of a call that needs no hedge: one more with a policy.
 func TestCall_Allocations(t *testing.T) {
 	plain := testserver.StartT(t, testserver.Config{}).ClientT(t)
 	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))

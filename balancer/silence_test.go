@@ -228,7 +228,6 @@ func stalling(distribution testserver.Distribution, phase time.Duration) func(ti
 	}
 }
 
-// TestStalledBackend measures the tail of calls to three backends, one of them stalled for a while.
 func TestStalledBackend(t *testing.T) {
 	simulated(t)
 	run := func(name, policy string, hedges int) (p99 time.Duration, again int) {

@@ -117,7 +117,6 @@ func TestHandler_Formats(t *testing.T) {
 	})
 }
 
-// TestHandler_NamesAreEscaped has a method and a target that would do harm.
 func TestHandler_NamesAreEscaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -138,7 +137,6 @@ func TestHandler_NamesAreEscaped(t *testing.T) {
 	})
 }
 
-// TestHandler_Requests are requests that are in order, and others.
 func TestHandler_Requests(t *testing.T) {
 	h := debug.Handler(hedgetest.All(t))
 	for query, want := range map[string]int{
@@ -163,7 +161,6 @@ func TestHandler_Requests(t *testing.T) {
 	}
 }
 
-// TestHandler_Limit has more methods than the limit: the methods with the most calls are shown.
 func TestHandler_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -183,7 +180,6 @@ func TestHandler_Limit(t *testing.T) {
 	})
 }
 
-// TestHandler_Sentences lets each state of a method be told in a sentence.
 func TestHandler_Sentences(t *testing.T) {
 	down := func(s *hedge.Scheduler) {
 		_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", func(context.Context) (int, error) { return 0, io.EOF })
@@ -399,7 +395,6 @@ func TestHandler_Configuration(t *testing.T) {
 	})
 }
 
-// TestText_OfATarget checks the text for states of a target, and that it is empty without them.
 func TestText_OfATarget(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }

@@ -438,7 +438,6 @@ func testSubscriptions(t *testing.T, mediaType string) {
 	}
 }
 
-// TestTransport_SlowUploads: the latency of a request begins when its body has been read.
 func TestTransport_SlowUploads(t *testing.T) {
 	hedgetest.Run(t, "virtual", func(t *testing.T) {
 		for _, s := range []*hedge.Scheduler{hedgetest.Fixed(t, 20*ms), hedgetest.All(t)} {

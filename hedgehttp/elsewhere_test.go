@@ -46,7 +46,6 @@ type counted struct {
 
 func (c counted) Close() error { c.open.Add(-1); return nil }
 
-// TestWithHedgeRequest sends a POST to a, and its hedges to b.
 func TestWithHedgeRequest(t *testing.T) {
 	later := http.Header{"Retry-After": {"60"}}
 	var open atomic.Int64

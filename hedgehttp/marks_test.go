@@ -307,7 +307,6 @@ func count(all []bool) (n int) {
 	return n
 }
 
-// TestGuard_StatusInsideA200: hedges that fail with RESOURCE_EXHAUSTED inside a 200 are held back.
 func TestGuard_StatusInsideA200(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string

@@ -15,7 +15,6 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestTransport_Names checks the method under which a request is learned, and whether it is hedged.
 func TestTransport_Names(t *testing.T) {
 	byName := hedgehttp.WithName(func(r *http.Request) string {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {

@@ -472,7 +472,6 @@ func TestTransport_OneConnection(t *testing.T) {
 	}
 }
 
-// TestTransport_AStreamThatIsClosed: a stream that its caller closes has not failed.
 func TestTransport_AStreamThatIsClosed(t *testing.T) {
 	for failures, use := range []func(body io.ReadCloser){
 		func(body io.ReadCloser) { body.Close(); io.ReadAll(body) },
@@ -494,7 +493,6 @@ func TestTransport_AStreamThatIsClosed(t *testing.T) {
 	}
 }
 
-// BenchmarkTransport measures a request that needs no hedge, over a transport that does nothing.
 func BenchmarkTransport(b *testing.B) {
 	nothing := roundTrip(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil

@@ -413,7 +413,6 @@ func TestTransport_APanicInAWaitingBody(t *testing.T) {
 	}
 }
 
-// TestTransport_ALosersBodyIsClosedOnce, also if the loser reads its body for the answer.
 func TestTransport_ALosersBodyIsClosedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := io.Pipe()

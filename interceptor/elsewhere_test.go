@@ -57,7 +57,6 @@ func startRegions(t *testing.T, eu, us plan, opts ...hedge.Option) *regions {
 	return r
 }
 
-// TestHedgeTo has eu stall or fail.
 func TestHedgeTo(t *testing.T) {
 	failover := with{hedge.WithFailover()}
 	down := plan{Code: codes.Unavailable}

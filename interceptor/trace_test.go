@@ -49,7 +49,6 @@ func traceTo(tell func(function, line string)) *hedge.Trace {
 	}
 }
 
-// TestTrace_WhatHappened makes one call for each scenario, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
 	alone := func(r stats.Reason) stats.Outcome { return stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: r} }
 	type story struct {

@@ -99,7 +99,6 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestOtherKindsPassThrough counts calls with a stream of requests, and leaves them alone.
 func TestOtherKindsPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, ms)

@@ -49,7 +49,6 @@ func (c closing) CloseSend() error {
 	return c.ClientStream.CloseSend()
 }
 
-// TestSingleRequest races the streams of a bidirectional method.
 func TestSingleRequest(t *testing.T) {
 	// The client's actions after its request: close its side; send again after 12 ms; neither. All
 	// but the last also close the side after 12 ms: the first for a second time, as a deferred call

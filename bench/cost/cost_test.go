@@ -50,7 +50,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestCounted makes the calls of each client that is counted.
 func TestCounted(t *testing.T) {
 	to, stop, err := startServer(t.Context(), []string{os.Args[0], "serve"})
 	if err != nil {

@@ -30,7 +30,6 @@ func newComparison(calls int) *Comparison {
 	}
 }
 
-// TestComparison compares a comparison's counts with the server's log of every attempt.
 func TestComparison(t *testing.T) {
 	for _, atOnce := range []bool{false, true} {
 		c := newComparison(400)

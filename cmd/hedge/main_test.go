@@ -21,7 +21,6 @@ func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stder
 	return code, out.String(), err.String()
 }
 
-// TestInput_Wrong checks that an input error names the line, the text found and the text expected.
 func TestInput_Wrong(t *testing.T) {
 	const (
 		latency = "a latency with a unit, such as 12.5ms"
@@ -105,7 +104,6 @@ func numbered(format string, n int) string {
 	return b.String()
 }
 
-// TestFormats checks that the same calls give the same table, whatever format they are in.
 func TestFormats(t *testing.T) {
 	const calls = 300
 	lines := numbered("%dms\n", calls)
@@ -245,7 +243,6 @@ func TestHistogram_LargeFiles(t *testing.T) {
 	}
 }
 
-// TestHistogram_NamesInQuotes checks that the forms of a name in UTF-8 give the same table.
 func TestHistogram_NamesInQuotes(t *testing.T) {
 	edges := func(sample string) string {
 		return fmt.Sprintf(sample, "0.1", 100) + fmt.Sprintf(sample, "1200", 300) + fmt.Sprintf(sample, "+Inf", 400)
@@ -295,7 +292,6 @@ func TestUnitOfAHistogram(t *testing.T) {
 	}
 }
 
-// TestWhere checks that only calls with the value in the column, field or label count.
 func TestWhere(t *testing.T) {
 	const le = `rpc_seconds_bucket{status="%s",method="%s",le="%s"} %d` + "\n"
 	var histogram strings.Builder
@@ -332,7 +328,6 @@ func TestAnswer_CannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestPicture checks that a picture has one diagram for each group.
 func TestPicture(t *testing.T) {
 	longtest.Computation(t)
 	path := filepath.Join(t.TempDir(), "picture.png")

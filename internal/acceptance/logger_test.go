@@ -121,7 +121,6 @@ func TestLogger_HeldBack(t *testing.T) {
 	}
 }
 
-// TestLogger_SilentBackend stalls one of three backends for a while, and a second one in the middle.
 func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged

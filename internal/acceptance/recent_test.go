@@ -121,7 +121,6 @@ func TestRecent_AtALowRate(t *testing.T) {
 	})
 }
 
-// TestRecent_ControlGroup counts the control group and its failures.
 func TestRecent_ControlGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(20*ms)), hedge.WithControl(25))

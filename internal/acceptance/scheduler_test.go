@@ -87,7 +87,6 @@ type state connectivity.State
 
 func (s state) GetState() connectivity.State { return connectivity.State(s) }
 
-// TestRule10_EachReasonIsCounted goes through the reasons for not sending a hedge that is due.
 func TestRule10_EachReasonIsCounted(t *testing.T) {
 	type counts = stats.Counts
 	learn := hedge.WithWarmup(1<<30, 10*ms)

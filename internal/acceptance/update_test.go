@@ -36,7 +36,6 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 	return s.Stats().Hedges - before
 }
 
-// The most specific pattern wins, whatever the order, and a method wins over its target.
 func TestRule20_TheMostSpecificWins(t *testing.T) {
 	most := hedge.WithMaxHedges
 	rules := with{
@@ -145,7 +144,6 @@ func TestUpdate_BeforeTheFirstCall(t *testing.T) {
 	}
 }
 
-// An update with an error changes nothing.
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	(*registry.Registry)(s).Method("t", "/s/M", time.Now())

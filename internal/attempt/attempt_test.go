@@ -79,7 +79,6 @@ var (
 	forced = attempt.NewOptions([]grpc.CallOption{grpc.ForceCodecV2(encoding.GetCodecV2(protocodec.Name))})
 )
 
-// TestReply_TakesAMessage moves a message over one that must go.
 func TestReply_TakesAMessage(t *testing.T) {
 	stale := func(m proto.Message) proto.Message {
 		m.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 0x01})

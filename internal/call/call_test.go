@@ -68,7 +68,6 @@ func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	}
 }
 
-// TestThrottle_CountsConcurrently loses no token, and keeps the count within its bounds.
 func TestThrottle_CountsConcurrently(t *testing.T) {
 	for _, tc := range []struct {
 		name                string
@@ -102,7 +101,6 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 	}
 }
 
-// TestThrottle_IsPerTarget: one target does not affect another, and its methods share one count.
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {

@@ -41,7 +41,6 @@ func slowPrimary(a testserver.Attempt) testserver.Plan {
 	return says(a, testserver.Plan{Delay: 5 * ms})
 }
 
-// TestTimeout has a timeout outside, which bounds the call, and inside, which bounds each attempt.
 func TestTimeout(t *testing.T) {
 	limit := unaries(timeout.UnaryClientInterceptor(30 * ms))
 	for _, tc := range []struct {

@@ -42,7 +42,6 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestSilence_Probes counts the probes of a silent connection.
 func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy, all := enter(t, "a")
@@ -124,7 +123,6 @@ func TestRank_Mute(t *testing.T) {
 	})
 }
 
-// TestRecord_Late checks that each late attempt counts once, at its backend.
 func TestRecord_Late(t *testing.T) {
 	_, all := enter(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]

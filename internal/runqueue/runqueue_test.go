@@ -19,7 +19,6 @@ import (
 
 const ms = time.Millisecond
 
-// TestMeter_Window reads a histogram that grows by known amounts, in virtual time.
 func TestMeter_Window(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := time.Now()
@@ -152,19 +151,6 @@ func TestWait_BusyProcess(t *testing.T) {
 	t.Logf("idle %v, at most %v late, busy %v", idle, late, busy)
 	if idle > max(busy/2, late) || busy < ms {
 		t.Errorf("idle %v, at most %v late, busy %v", idle, late, busy)
-	}
-}
-
-func BenchmarkWait(b *testing.B) {
-	for name, until := range map[string]int64{"fresh": math.MaxInt64, "stale": 1} {
-		b.Run(name, func(b *testing.B) {
-			Wait()
-			b.ReportAllocs()
-			for b.Loop() {
-				process.until.Store(until)
-				Wait()
-			}
-		})
 	}
 }
 

@@ -85,7 +85,6 @@ func TestPatterns_AsServeMux(t *testing.T) {
 	}
 }
 
-// TestPatterns_Wrong: wrong patterns are errors of New, of every option that takes a pattern.
 func TestPatterns_Wrong(t *testing.T) {
 	const form = `must have the form "/service/method"`
 	wrong := func(opt hedge.Option, want ...string) {
@@ -169,7 +168,6 @@ func TestRule20_TheMostSpecificPattern(t *testing.T) {
 	}
 }
 
-// TestIndex_AsPathMatch: for a gRPC method, the rules with matching patterns are found.
 func TestIndex_AsPathMatch(t *testing.T) {
 	parts := []string{"a", "b", "a*", "?", "[ab]", `\a`, `\*`, "*"}
 	var patterns []string

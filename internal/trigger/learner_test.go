@@ -42,7 +42,6 @@ func manual(c *trigger.Config) (l *trigger.Learner, epoch time.Time) {
 	return l, epoch
 }
 
-// TestRule15_AChoiceIsMadeOnceASecond counts the choices during a minute of calls.
 func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := started(config(), time.Now())
@@ -303,7 +302,6 @@ func choicesWait(t *testing.T, busy bool) {
 	}
 }
 
-// TestParts takes each part of the trigger out.
 func TestParts(t *testing.T) {
 	worlds.Ablate(t, []worlds.Part{
 		worlds.Unset("measured outcomes", trigger.Assumed, math.MaxFloat64),

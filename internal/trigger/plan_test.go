@@ -132,7 +132,6 @@ func TestFind_NextToTheBest(t *testing.T) {
 	}
 }
 
-// TestFind_AnyDistribution checks that plans are valid for degenerate distributions.
 func TestFind_AnyDistribution(t *testing.T) {
 	for name, l := range map[string]testserver.Distribution{
 		"constant":        testserver.Constant(5 * ms),

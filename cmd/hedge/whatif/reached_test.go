@@ -129,7 +129,6 @@ func logOf(name string, calls int) string {
 	return lines.String()
 }
 
-// TestDocs checks that docs/whatif.md shows the program's output.
 func TestDocs(t *testing.T) {
 	longtest.Computation(t)
 	page, err := os.ReadFile("../../../docs/whatif.md")

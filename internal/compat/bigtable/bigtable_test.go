@@ -151,7 +151,6 @@ func p99(t *testing.T, tbl *bigtable.Table) time.Duration {
 	return hedgetest.P99(t, 10_000, 16, func(n int) error { return read(t.Context(), tbl, n%rows) })
 }
 
-// TestReadRows reads the same rows plain and hedged with the default options, in virtual time.
 func TestReadRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)

@@ -119,7 +119,6 @@ const small = `(() => {
 	return bad;
 })()`
 
-// TestPage_Reads looks at the page, after ten minutes of traffic, narrow and wide, light and dark.
 func TestPage_Reads(t *testing.T) {
 	browser(t)
 	for _, traffic := range []struct {

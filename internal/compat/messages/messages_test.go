@@ -138,7 +138,6 @@ func outcome(k kind, err error, reply any) result {
 	return result{code: status.Code(err), eof: err == io.EOF, reply: k.show(reply)}
 }
 
-// TestMessages makes each call hedged and plain.
 func TestMessages(t *testing.T) {
 	for _, race := range []struct {
 		name    string
