@@ -8,6 +8,12 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
+// Run is Begin and Decide.
+func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) Result {
+	r.Begin(ctx, cancel, plan, p, e)
+	return r.Decide()
+}
+
 func Mutex(r *Race) *sync.Mutex { return &r.mu }
 
 func Armed(a *Alarm) bool { return !a.firesAt.IsZero() }

@@ -106,12 +106,6 @@ type Race struct {
 	returned bool // the primary has returned without a panic; only its goroutine uses the field
 }
 
-// Run is Begin and Decide.
-func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) Result {
-	r.Begin(ctx, cancel, plan, p, e)
-	return r.Decide()
-}
-
 // Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
 // parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
 // run at the same time: the fields that it reads change in one lock section.
