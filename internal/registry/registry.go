@@ -47,16 +47,16 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry. If the environment variable BySwitch is set, hedging is paused: in an
+// New returns a registry. If the environment variable bySwitch is set, hedging is paused: in an
 // emergency, any value that is not clearly a no must count as a yes.
 func New(c settings.Config) *Registry {
 	r := &Registry{origin: time.Now()}
 	r.configured.At = r.origin
 	r.config.Store(&c)
 	r.sweep.Store(sweepEvery)
-	value := os.Getenv(BySwitch)
+	value := os.Getenv(bySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
-		r.SetPause(BySwitch)
+		r.SetPause(bySwitch)
 	}
 	return r
 }
@@ -76,7 +76,7 @@ func (r *Registry) Config() *settings.Config {
 
 // The reasons why hedging is paused.
 const (
-	BySwitch = "HEDGE_DISABLED" // the environment variable
+	bySwitch = "HEDGE_DISABLED" // the environment variable
 	ByPause  = "Pause"
 )
 

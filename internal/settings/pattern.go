@@ -128,8 +128,8 @@ func (p pattern) parse(text string) *pattern {
 		return &p
 	}
 	r := parseRoute(text)
-	host, ends, exact, n := min(len(r.Host), 1), 1, 0, len(r.Method)+len(r.Host)
-	for _, s := range r.Segments {
+	host, ends, exact, n := min(len(r.host), 1), 1, 0, len(r.method)+len(r.host)
+	for _, s := range r.segments {
 		n++ // the slash
 		if exact == 0 {
 			p.prefix += "/"
@@ -183,7 +183,7 @@ func (p *pattern) covers(n name) bool {
 			ok, _ := path.Match(p.text, n.path(sample))
 			return !ok
 		}
-		return n.route == nil || !p.route.matches(n.route.Method, n.route.Host, sample)
+		return n.route == nil || !p.route.matches(n.route.method, n.route.host, sample)
 	})
 }
 
@@ -194,7 +194,7 @@ func (p *pattern) matches(req *http.Request) bool {
 		return ok
 	}
 	host := ""
-	if p.route.Host != "" {
+	if p.route.host != "" {
 		host = (&url.URL{Host: cmp.Or(req.Host, req.URL.Host)}).Hostname()
 	}
 	return p.route.matches(cmp.Or(req.Method, http.MethodGet), host, cmp.Or(req.URL.EscapedPath(), "/"))
@@ -213,22 +213,22 @@ func literals(p string) int { return len(special.ReplaceAllString(p, "$1")) }
 
 // route is a parsed pattern of [http.ServeMux].
 type route struct {
-	Method, Host string
-	Segments     []string // of the path; the last one is "" if the path ends with a slash
+	method, host string
+	segments     []string // of the path; the last one is "" if the path ends with a slash
 }
 
 func parseRoute(p string) (r route) {
 	at := strings.IndexByte(p, '/')
 	method, host, found := strings.Cut(p[:at], " ")
-	if r.Host = strings.TrimLeft(host, " \t"); found {
-		r.Method = method
+	if r.host = strings.TrimLeft(host, " \t"); found {
+		r.method = method
 	} else {
-		r.Host = method
+		r.host = method
 	}
-	r.Segments = strings.Split(p[at+1:], "/")
-	for i, s := range r.Segments {
+	r.segments = strings.Split(p[at+1:], "/")
+	for i, s := range r.segments {
 		if literal, err := url.PathUnescape(s); err == nil && s != "{$}" && !isWild(s) {
-			r.Segments[i] = literal
+			r.segments[i] = literal
 		}
 	}
 	return r
@@ -241,12 +241,12 @@ func isWild(segment string) bool { return strings.HasPrefix(segment, "{") && seg
 
 // matches reports whether the route matches a request. Path is escaped.
 func (r route) matches(method, host, path string) bool {
-	if r.Host != "" && r.Host != host ||
-		r.Method != "" && r.Method != method && (r.Method != http.MethodGet || method != http.MethodHead) {
+	if r.host != "" && r.host != host ||
+		r.method != "" && r.method != method && (r.method != http.MethodGet || method != http.MethodHead) {
 		return false
 	}
 	rest, more := strings.CutPrefix(path, "/")
-	for _, s := range r.Segments {
+	for _, s := range r.segments {
 		if !more || isRest(s) {
 			return more
 		}
@@ -270,11 +270,11 @@ func (r route) matches(method, host, path string) bool {
 // samples returns paths that another route matches only if it matches all paths of r: a wildcard
 // stands for itself, and the rest of a path is empty or long.
 func (r route) samples() []string {
-	n, path := len(r.Segments)-1, "/"
-	for _, s := range r.Segments[:n] {
+	n, path := len(r.segments)-1, "/"
+	for _, s := range r.segments[:n] {
 		path += url.PathEscape(s) + "/"
 	}
-	switch last := r.Segments[n]; {
+	switch last := r.segments[n]; {
 	case last == "{$}":
 		return []string{path}
 	case isRest(last):

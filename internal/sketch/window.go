@@ -156,7 +156,7 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	newer := int64(0)
 	for i, s := range all {
 		last := s.last.Load()
-		if last < step-Steps && (newer >= w.keep || last < step-LongestKept*Steps) {
+		if last < step-Steps && (newer >= w.keep || last < step-longestKept*Steps) {
 			return all[:i]
 		}
 		newer += s.calls(w.keep)
@@ -232,8 +232,8 @@ func (w *Window) stepNumber(now time.Time) int64 {
 	return int64(t / w.step)
 }
 
-// LongestKept is the greatest age of a kept call, in windows: six hours if the window is 30 s.
-const LongestKept = 720
+// longestKept is the greatest age of a kept call, in windows: six hours if the window is 30 s.
+const longestKept = 720
 
 // NewKeeping returns an empty window like [New] that keeps the given number of calls, or up to a
 // fifteenth more, regardless of age, for up to 720 windows. Calls older than the window leave only as
