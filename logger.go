@@ -27,8 +27,8 @@ import (
 //	INFO  options updated             added, removed
 //	ERROR update refused              error
 //
-// A state that holds hedges back is logged when it begins, a budget from the tenth hedge on. It ends
-// after ten seconds in which it held none back. A backend is logged, by address, after ten seconds of
+// A state that holds hedges back is logged when it begins, a budget from the tenth hedge on. The state
+// ends after ten seconds without a hedge held back. A backend is logged, by address, after ten seconds of
 // silence. "method unhedgeable" is logged once: see [stats.Method].Unhedgeable. "no method selected" is
 // logged once per target, if the options select none of its first 100 calls. It lists up to ten methods;
 // more counts the rest. "too many methods" is logged once: see [WithMaxMethods]. An update that changes
@@ -53,7 +53,7 @@ const (
 	againAfter    = time.Minute      // between the first two equal records of a target
 	againAtMost   = time.Hour        // between two later ones
 	maxRemembered = 1024             // states
-	enough        = 10               // hedges that a budget lacks, to be logged
+	leastHeldBack = 10               // hedges that an exhausted budget holds back before it is logged
 )
 
 // journal decides which changes are logged.
@@ -75,15 +75,14 @@ type stateKey struct {
 const silent stats.Reason = "silent"
 
 type state struct {
-	last     time.Time     // when a hedge was last held back
-	logged   time.Time     // when the beginning was last logged
-	pause    time.Duration // after logged, until the next beginning is logged
-	begun    bool          // the beginning was logged
-	heldBack int
+	last   time.Time     // when the state was last seen, such as by a hedge that was held back
+	logged time.Time     // when the beginning was last logged
+	pause  time.Duration // after logged, until the next beginning is logged
+	begun  bool          // the beginning was logged
+	seen   int           // times since the state began
 }
 
-// heldBack has the messages for the start of each state in which hedges are held back. A budget that
-// lacks a hedge now and then is healthy: only from enough on is it logged.
+// heldBack has the message for the start of each state in which hedges are held back.
 var heldBack = map[stats.Reason]string{
 	stats.BudgetExhausted: "hedge budget exhausted",
 	stats.Throttled:       "hedge throttle active",
@@ -111,13 +110,14 @@ func (j *journal) note(event any) {
 
 // begins logs the start of a state of a target.
 func (j *journal) begins(key stateKey, level slog.Level, message string, attrs ...any) {
-	if j.heldBack(key) {
+	if j.isNew(key) {
 		j.log(level, message, append([]any{"target", key.target}, attrs...)...)
 	}
 }
 
-// heldBack counts a hedge held back, and reports whether to log the start of the state.
-func (j *journal) heldBack(key stateKey) bool {
+// isNew records that a state was seen, and reports whether to log its start. A budget that lacks a hedge now
+// and then is healthy: its state begins with leastHeldBack hedges.
+func (j *journal) isNew(key stateKey) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s, now := j.states[key], time.Now()
@@ -134,11 +134,11 @@ func (j *journal) heldBack(key stateKey) bool {
 	calm := now.Sub(s.last)
 	_, ends := heldBack[key.reason]
 	if ends && calm >= quietFor || key.reason == silent && calm >= againAfter { // only some calls detect a silence
-		s.heldBack, s.begun = 0, false
+		s.seen, s.begun = 0, false
 	}
-	s.heldBack++
+	s.seen++
 	s.last = now
-	if s.begun || key.reason == stats.BudgetExhausted && s.heldBack < enough || now.Sub(s.logged) < s.pause {
+	if s.begun || key.reason == stats.BudgetExhausted && s.seen < leastHeldBack || now.Sub(s.logged) < s.pause {
 		return false
 	}
 	if s.pause = min(2*s.pause, againAtMost); calm > againAtMost || s.pause == 0 {
