@@ -559,7 +559,7 @@ func BenchmarkUnary(b *testing.B) {
 		"hedged": hedgetest.All(b, hedged...), "hedged, 200 rules": hedgetest.All(b, rules...),
 		"watched": hedgetest.All(b, hedge.WithMaxHedges(0)),
 	}
-	for name, with := range map[string]grpc.UnaryClientInterceptor{
+	for name, intercept := range map[string]grpc.UnaryClientInterceptor{
 		"contextAndTimer": func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			ctx, cancel := context.WithCancel(ctx)
@@ -573,7 +573,7 @@ func BenchmarkUnary(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			call := func() {
-				if err := with(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
+				if err := intercept(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
 					b.Fatal(err)
 				}
 			}

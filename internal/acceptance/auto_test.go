@@ -420,8 +420,8 @@ func TestAuto_NoLaterThan(t *testing.T) {
 				}
 				return late
 			}
-			if with, without := sent(auto(hedge.NoLaterThan(d))), sent(auto()); with > 0 || without == 0 {
-				t.Errorf("%d of 6 hedges are sent too late, and %d without NoLaterThan; want none and some", with, without)
+			if bounded, without := sent(auto(hedge.NoLaterThan(d))), sent(auto()); bounded > 0 || without == 0 {
+				t.Errorf("%d of 6 hedges are sent too late, and %d without NoLaterThan; want none and some", bounded, without)
 			}
 		})
 	}

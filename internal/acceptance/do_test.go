@@ -59,8 +59,8 @@ func TestDo_RejectedValues(t *testing.T) {
 // one context against the options of a call.
 func TestNewContext(t *testing.T) {
 	type key struct{}
-	with := hedge.NewContext
-	after := with(t.Context(), hedge.After(ms))
+	under := hedge.NewContext
+	after := under(t.Context(), hedge.After(ms))
 	derived := context.WithValue(after, key{}, 1)
 	var attempts context.Context
 	_, _ = hedge.Do(after, hedgetest.All(t), target, method, func(ctx context.Context) (int, error) {
@@ -75,10 +75,10 @@ func TestNewContext(t *testing.T) {
 	}{
 		"derived":                          {derived, ms},
 		"an attempt's":                     {attempts, ms},
-		"the inner context counts":         {with(derived, hedge.After(2*ms)), 2 * ms},
-		"an inner context without options": {with(after), ms},
-		"Off in an inner context":          {with(after, hedge.Off()), -1},
-		"options of others":                {with(t.Context(), hedge.After(ms), grpc.WaitForReady(true), nil), ms},
+		"the inner context counts":         {under(derived, hedge.After(2*ms)), 2 * ms},
+		"an inner context without options": {under(after), ms},
+		"Off in an inner context":          {under(after, hedge.Off()), -1},
+		"options of others":                {under(t.Context(), hedge.After(ms), grpc.WaitForReady(true), nil), ms},
 	} {
 		c := hcall.Begin((*registry.Registry)(hedgetest.All(t)), tc.ctx, target, method, nil)
 		delay := time.Duration(-1)

@@ -430,11 +430,11 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 		{name: "a hedge's error that does not", first: writes, then: reads, end: notFound, want: "primary"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			with := func(opt hedge.Option) []hedge.Option {
+			options := func(opt hedge.Option) []hedge.Option {
 				return with{writes, opt, hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1),
 					hedge.WithBudgetPercent(400)}
 			}
-			s := hedgetest.New(t, with(tc.first)...)
+			s := hedgetest.New(t, options(tc.first)...)
 			took := [2]time.Duration{30 * ms, 40 * ms}
 			if tc.end != nil {
 				took[1] = 5 * ms // it is the first to end
@@ -442,7 +442,7 @@ func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
 			got, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (string, error) {
 				n := simulation.AttemptOf(ctx)
 				if n == 0 {
-					hedgetest.Update(t, s, with(tc.then)...)
+					hedgetest.Update(t, s, options(tc.then)...)
 				}
 				if _, err := hedgetest.Taking(took[n])(ctx); err != nil {
 					return "", err
