@@ -14,12 +14,11 @@ type (
 )
 
 // every returns the multiples of a time from 0 to another.
-func every(step, last time.Duration) []time.Duration {
-	var times []time.Duration
+func every(step, last time.Duration) (all times) {
 	for d := time.Duration(0); d <= last; d += step {
-		times = append(times, d)
+		all = append(all, d)
 	}
-	return times
+	return all
 }
 
 func count(w *sketch.Window, now time.Time) int64 {
@@ -33,8 +32,8 @@ func TestObservationsLeave(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		window   time.Duration
-		recorded []time.Duration
-		want     map[time.Duration]int64 // at a time → how many
+		recorded times
+		want     counts
 	}{
 		{name: "first of a step", window: 30 * s, recorded: times{0},
 			want: counts{0: 1, 30 * s: 1, 32*s - 1: 1, 32 * s: 0}},
@@ -63,7 +62,7 @@ func TestTimesInAnyOrder(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
 		name     string
-		recorded []time.Duration
+		recorded times
 		now      time.Duration
 		want     int64
 	}{
