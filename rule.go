@@ -31,7 +31,8 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 // WithTargetOptions applies options to the targets that match a pattern. They override options of
 // the scheduler; options of a method override them. Targets have the names of [stats.Method]. In
 // the pattern, * matches any characters, slashes included. The options of [WithMethodOptions] can
-// be set, and [WithServiceConfig] and [WithHedgeLimit]. Any other option is an error. Several matching patterns combine as in [WithMethodOptions].
+// be set, and [WithServiceConfig] and [WithHedgeLimit]. Any other option is an error. Several
+// matching patterns combine as in [WithMethodOptions].
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(
 		refuse(targets == "", "WithTargetOptions(%q): must not be empty", targets),

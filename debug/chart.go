@@ -81,7 +81,8 @@ func (r row) TailChart() *chart {
 	return c
 }
 
-// LoadChart is the extra load of the last ten minutes, and the budget. It is nil if the load is 0 or unknown.
+// LoadChart is the extra load of the last ten minutes, and the budget. It is nil if the load is
+// unknown, or if load and budget are 0.
 func (r row) LoadChart() *chart {
 	budget := r.budgetPercent / 100
 	most, known := budget, false

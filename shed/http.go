@@ -16,9 +16,9 @@ import (
 // Handler returns a handler for HTTP servers. It turns hedges of package hedgehttp away while the
 // server is busy, with the status 429 and the header Hedge-Turned-Away: 1, on which the client sends
 // the next hedge at once. A hedge has the headers Hedge-Attempt and Hedge-Primary-In-Flight. next
-// gets every other request. A hedge counts until the first bytes of its body are written, or
-// are about to be read by ReadFrom, its connection is hijacked, or next returns. Put the handler outermost, but inside one that limits
-// requests by client.
+// gets every other request. A hedge counts until the first bytes of its body are written, ReadFrom
+// begins to read them, its connection is hijacked, or next returns. Put the handler outermost, but
+// inside one that limits requests by client.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := r.Context().Err(); err != nil {

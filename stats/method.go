@@ -63,7 +63,8 @@ type Learned struct {
 	Delay time.Duration
 	// P50, P90 and P99 are percentiles of latency without hedging: of primaries within the window, or
 	// of the last 1,000, and where hedges cut these short, of calls that were not hedged: see
-	// [Counts].NotDrawn. One is 0 if it is unknown, as for a method that the options do not select.
+	// [Counts].NotDrawn. An unknown percentile is 0, and so are all three for a method that the options
+	// do not select.
 	P50, P90, P99 time.Duration
 	// Choice is zero with a trigger other than hedge.Auto, and where Delay is 0.
 	Choice Choice

@@ -23,7 +23,7 @@ import (
 // Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle, the
 // guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
-	leg := &c.Leg
+	leg := &c.Leg // of the primary: not from c.held, which Admit may be making as the primary ends
 	if n > 0 {
 		leg = c.held.of[n].to
 	}

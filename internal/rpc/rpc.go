@@ -1,5 +1,6 @@
 // Package rpc has the definitions of gRPC that hedging follows: the metadata of attempts and a
-// server's pushback, sets of status codes, service configs, and descriptors of methods.
+// server's pushback, sets of status codes, service configs, and descriptors of methods. It also has
+// their forms in HTTP: headers of hedges, and statuses in responses of gRPC, gRPC-Web and Connect.
 package rpc
 
 import (
@@ -230,7 +231,7 @@ func IsHTTPHedge(h http.Header) bool { return isSet(h[httpAttempt]) || isSet(h[h
 // PrimaryInFlightHTTP is PrimaryInFlight for an HTTP request.
 func PrimaryInFlightHTTP(h http.Header) bool { return isSet(h[httpAttempt]) && isSet(h[httpInFlight]) }
 
-// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: MadeForHedge reports true.
+// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: race.MadeForHedge reports true.
 func ServesHTTPHedge(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return metadata.NewIncomingContext(ctx, metadata.Join(md, metadata.Pairs(AttemptsHeader, "1")))

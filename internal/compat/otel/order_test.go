@@ -265,8 +265,7 @@ func (b *backend) plugin() opentelemetry.Options {
 	}
 }
 
-// telemetry returns the option that reports to b, for at most the given number of methods, if there
-// is one.
+// telemetry returns the option that reports to b.
 func (b *backend) telemetry(t testing.TB) hedge.Option {
 	t.Helper()
 	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters})
