@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/gogo/protobuf v1.3.2
 	github.com/grpchedge/hedge v0.0.0
-	github.com/jhump/protoreflect v1.19.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
@@ -13,8 +12,6 @@ require (
 
 require (
 	github.com/DataDog/sketches-go v1.4.8 // indirect
-	github.com/golang/protobuf v1.5.4 // indirect
-	github.com/jhump/protoreflect/v2 v2.0.0-beta.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	gogo "github.com/gogo/protobuf/proto"
-	"github.com/jhump/protoreflect/desc"          //lint:ignore SA1019 clients still have such messages
-	jhump "github.com/jhump/protoreflect/dynamic" //lint:ignore SA1019 clients still have such messages
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -174,14 +172,11 @@ func compare(t *testing.T, k kind, streams bool, plans []plan, winner int, stale
 	if !hedged {
 		winner = 0
 	}
-	request, reply := k.request, func() any {
+	reply := func() any {
 		if stale {
 			return k.filled(1000)
 		}
 		return k.empty()
-	}
-	if request == nil {
-		request = k.filled
 	}
 
 	// Of the plain call the only attempt does as the winner does.
@@ -191,14 +186,14 @@ func compare(t *testing.T, k kind, streams bool, plans []plan, winner int, stale
 		control.kind.filled = func(id uint64) any { return filled(id + uint64(winner)) }
 	}
 	message := reply()
-	err := call(t.Context(), control.connectT(t), streams, request(7), message, k.options()...)
+	err := call(t.Context(), control.connectT(t), streams, k.filled(7), message, k.options()...)
 	want := outcome(k, err, message)
 
 	s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 	tested := &server{kind: k, plans: plans}
 	conn := tested.connectT(t, hedgetest.Interceptors(s)...)
 	message = reply()
-	err = call(t.Context(), conn, streams, request(7), message, k.options()...)
+	err = call(t.Context(), conn, streams, k.filled(7), message, k.options()...)
 	if got := outcome(k, err, message); got != want {
 		t.Errorf("%+v (%v)\nwithout hedging it is\n%+v", got, err, want)
 	}
@@ -227,13 +222,12 @@ func compare(t *testing.T, k kind, streams bool, plans []plan, winner int, stale
 
 // kind is one kind of messages.
 type kind struct {
-	codec   encoding.CodecV2    // nil for gRPC's own
-	empty   func() any          // a reply as a caller makes it
-	filled  func(id uint64) any // a message that holds id
-	request func(id uint64) any // if requests are of another kind; encoded by the same codec
-	show    func(m any) string  // all that the message holds
-	hedged  bool                // with an empty reply
-	stale   bool                // hedged also if the reply holds something
+	codec  encoding.CodecV2    // nil for gRPC's own
+	empty  func() any          // a reply as a caller makes it
+	filled func(id uint64) any // a message that holds id
+	show   func(m any) string  // all that the message holds
+	hedged bool                // with an empty reply
+	stale  bool                // hedged also if the reply holds something
 }
 
 var kinds = map[string]kind{
@@ -255,16 +249,6 @@ var kinds = map[string]kind{
 		empty:  func() any { return &gogoReply{} },
 		filled: func(id uint64) any { return &gogoReply{Inner: gogoInner{ID: id}, Many: []gogoInner{{ID: id + 1}}} },
 		show:   shown, hedged: true,
-	},
-	"jhump dynamic": {
-		empty: func() any { return jhumpReply(0) }, filled: func(id uint64) any { return jhumpReply(id) },
-		show: func(m any) string { return m.(*jhump.Message).String() },
-	},
-	"jhump dynamic request": {
-		empty:   func() any { return &testpb.Reply{} },
-		filled:  func(id uint64) any { return &testpb.Reply{Id: id} },
-		request: func(id uint64) any { return jhumpReply(id) },
-		show:    shown,
 	},
 	"mem.BufferSlice": {
 		codec:  bufferCodec{},
@@ -350,18 +334,6 @@ type gogoFields gogoReply
 func (m *gogoFields) Reset()       { *m = gogoFields{} }
 func (*gogoFields) String() string { return "gogoFields" }
 func (*gogoFields) ProtoMessage()  {}
-
-func jhumpReply(id uint64) *jhump.Message {
-	described, err := desc.WrapMessage((&testpb.Reply{}).ProtoReflect().Descriptor())
-	if err != nil {
-		panic(err)
-	}
-	m := jhump.NewMessage(described)
-	if id != 0 {
-		m.SetFieldByName("id", id)
-	}
-	return m
-}
 
 // bufferCodec forwards buffers as a proxy does: gRPC frees the encoded buffer.
 type bufferCodec struct{}
