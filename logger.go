@@ -27,17 +27,18 @@ import (
 //	INFO  options updated             added, removed
 //	ERROR update refused              error
 //
-// A state that holds hedges back is logged when it begins, a budget from the tenth hedge on. The state
-// ends after ten seconds without a hedge held back. A backend is logged, by address, after ten seconds of
-// silence. "method unhedgeable" is logged once: see [stats.Method].Unhedgeable. "no method selected" is
-// logged once per target, if the options select none of its first 100 calls. It lists up to ten methods;
-// more counts the rest. "too many methods" is logged once: see [WithMaxMethods]. An update that changes
-// no text of an option is not reported, nor an error of [Scheduler.Update] that repeats the last.
+// A state that holds hedges back is logged when it begins, a budget from the tenth hedge on. The
+// state ends after ten seconds without a hedge held back. A backend is logged, by address, after
+// ten seconds of silence. "method unhedgeable" is logged once: see [stats.Method].Unhedgeable. "no
+// method selected" is logged once per target, if the options select none of its first 100 calls. It
+// lists up to ten methods; more counts the rest. "too many methods" is logged once: see
+// [WithMaxMethods]. An update that changes no text of an option is not reported, nor an error of
+// [Scheduler.Update] that repeats the last.
 //
-// A state of a target that begins again is logged after a minute at the earliest, and then after twice
-// as long each time, up to an hour; an hour without the state ends that. A scheduler logs at most ten
-// records in ten seconds; suppressed, in the next record, counts the rest. The logger is called
-// concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
+// A state of a target that begins again is logged after a minute at the earliest, and then after
+// twice as long each time, up to an hour; an hour without the state ends that. A scheduler logs at
+// most ten records in ten seconds; suppressed, in the next record, counts the rest. The logger is
+// called concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
 	err := refuse(l == nil, "WithLogger(nil): must not be nil")
 	return option("WithLogger", forScheduler, err, func(c *settings.Config) {
@@ -115,8 +116,8 @@ func (j *journal) begins(key stateKey, level slog.Level, message string, attrs .
 	}
 }
 
-// isNew records that a state was seen, and reports whether to log its start. A budget that lacks a hedge now
-// and then is healthy: its state begins with leastHeldBack hedges.
+// isNew records that a state was seen, and reports whether to log its start. A budget that lacks a
+// hedge now and then is healthy: its state begins with leastHeldBack hedges.
 func (j *journal) isNew(key stateKey) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -28,8 +28,8 @@ type tick struct {
 
 func fromTop(share float64) float64 { return 100 * (1 - min(max(share, 0), 1)) }
 
-// gapAfter is the time between two samples from which on nothing was measured in between: the rows have
-// one every ten seconds while calls end.
+// gapAfter is the time between two samples from which on nothing was measured in between: the rows
+// have one every ten seconds while calls end.
 const gapAfter = 30 * time.Second
 
 // add adds a curve through the samples of a row, with gaps where the height is unknown.

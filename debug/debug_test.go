@@ -58,8 +58,8 @@ func get(h http.Handler, query, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestHandler_Formats asks for a method in each format, after eleven minutes of calls. The budget pays for
-// hedges of some slow calls, and the others show the tail without hedging.
+// TestHandler_Formats asks for a method in each format, after eleven minutes of calls. The budget
+// pays for hedges of some slow calls, and the others show the tail without hedging.
 func TestHandler_Formats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(3))
@@ -219,8 +219,8 @@ func TestHandler_Sentences(t *testing.T) {
 	}
 }
 
-// TestHandler_AfterAChange has the page, Methods and its history describe the settings in force, and
-// not the calls before. Once the method is hedged again, its delay is there again.
+// TestHandler_AfterAChange has the page, Methods and its history describe the settings in force,
+// and not the calls before. Once the method is hedged again, its delay is there again.
 func TestHandler_AfterAChange(t *testing.T) {
 	update := func(opts ...hedge.Option) func(*hedge.Scheduler) {
 		return func(s *hedge.Scheduler) { _ = s.Update(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...) }
@@ -281,8 +281,8 @@ func TestHandler_AfterAChange(t *testing.T) {
 	}
 }
 
-// TestHandler_ServersThatShed has servers that turn most hedges away. Such a hedge counts a tenth in
-// every extra load, and a call without another hedge counts in no share of wins.
+// TestHandler_ServersThatShed has servers that turn most hedges away. Such a hedge counts a tenth
+// in every extra load, and a call without another hedge counts in no share of wins.
 func TestHandler_ServersThatShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithBudgetPercent(10), hedge.WithControl(1))

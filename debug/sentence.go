@@ -46,7 +46,8 @@ func failing(r stats.Recent) string {
 	return b.String() + ". "
 }
 
-// enough is the number of recent hedges, sent or held back, from which on their shares are looked at.
+// enough is the number of recent hedges, sent or held back, from which on their shares are looked
+// at.
 const enough = 10
 
 // busy reports whether this process recently lacked the processor time for most of its hedges.

@@ -27,8 +27,8 @@ import (
 )
 
 // TestUnhedgeable has methods with mostly unhedgeable calls, for each reason. The page's sentence
-// begins with the reason, after failures, the log has it once, and there is no prediction, with and without a dry
-// run. Methods with hedgeable calls are the controls.
+// begins with the reason, after failures, the log has it once, and there is no prediction, with and
+// without a dry run. Methods with hedgeable calls are the controls.
 func TestUnhedgeable(t *testing.T) {
 	const none, most = "Calls cannot be hedged: ", "Most calls cannot be hedged: "
 	early := hedge.WithTrigger(hedge.Fixed(ms)) // calls with foreign replies fail, and so teach nothing
@@ -112,8 +112,8 @@ func TestUnhedgeable(t *testing.T) {
 	}
 }
 
-// TestHandler_Outage has every call fail for four of nine minutes, with a reader only at the
-// end. The page begins with that, the latency is unknown, and the curve has a gap. Three minutes later
+// TestHandler_Outage has every call fail for four of nine minutes, with a reader only at the end.
+// The page begins with that, the latency is unknown, and the curve has a gap. Three minutes later
 // only the curve shows it.
 func TestHandler_Outage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -45,14 +45,14 @@ func DialOptions(s *hedge.Scheduler, outside ...grpc.DialOption) []grpc.DialOpti
 //		interceptor.DialOptions(s, creds, interceptor.HedgeTo(us))...)
 //
 // A hedge has the caller's context, metadata and call options, the options of
-// grpc.WithDefaultCallOptions of this connection included. The hedge's connection has
-// load balancing, transport credentials and interceptors of its own; interceptors chained after hedging
-// on this connection see only attempts on this connection. If the hedge's connection is
-// itself hedged, it sends the hedge as it is.
+// grpc.WithDefaultCallOptions of this connection included. The hedge's connection has load
+// balancing, transport credentials and interceptors of its own; interceptors chained after hedging
+// on this connection see only attempts on this connection. If the hedge's connection is itself
+// hedged, it sends the hedge as it is.
 //
 // The budget of this connection's target pays for the hedge. The hedge's target has rate limits,
-// pushbacks and limits of resets of its own. The delay follows the latency of hedges, and of primaries
-// of the hedge's target, if the scheduler learns any. UNIMPLEMENTED, UNAUTHENTICATED or
+// pushbacks and limits of resets of its own. The delay follows the latency of hedges, and of
+// primaries of the hedge's target, if the scheduler learns any. UNIMPLEMENTED, UNAUTHENTICATED or
 // PERMISSION_DENIED of a hedge's target does not end the call. The two services may differ in
 // consistency, price and quota: see [hedge.WithAcceptable] for replicas that lag.
 func HedgeTo(conns ...grpc.ClientConnInterface) grpc.DialOption {

@@ -100,8 +100,8 @@ type unaryCall struct {
 	trailer    *trailer // nil unless the trailers of failures matter
 }
 
-// begin begins the call, and returns the function that cancels the primary. Like conclude, it is apart
-// from the interceptor to keep the stack of a waiting caller small.
+// begin begins the call, and returns the function that cancels the primary. Like conclude, it is
+// apart from the interceptor to keep the stack of a waiting caller small.
 func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel context.CancelCauseFunc) {
 	target, conn := call.ConnOf(u.cc)
 	u.call = call.Begin(u.registry, caller, target, u.method, conn, u.opts...)
@@ -124,8 +124,8 @@ func (u *unary) begin(caller context.Context, channels *call.Channels) (cancel c
 	if channels != nil {
 		u.call.GoElsewhere(channels.Of, true)
 	}
-	// The primary has the caller's own options if they write nothing and no trailer is kept. Otherwise it
-	// has copies, as each hedge does.
+	// The primary has the caller's own options if they write nothing and no trailer is kept. Otherwise
+	// it has copies, as each hedge does.
 	if extra := u.trailerOptions(); len(u.opts) == 0 {
 		u.opts = extra
 	} else if u.options.Writes || extra != nil {

@@ -37,9 +37,9 @@ func (o *opener) open(ctx *race.Context, leg *call.Leg, opts []grpc.CallOption) 
 }
 
 // streamAttempt is one attempt of a stream, with its result of the race. Before the decision only
-// the attempt's goroutine may use its fields. Afterwards only the RecvMsg or Header that ran the contest,
-// and later calls of RecvMsg, may use the winner's fields, and no goroutine a loser's. The stream's lock guards
-// ClientStream of the primary: see choose.
+// the attempt's goroutine may use its fields. Afterwards only the RecvMsg or Header that ran the
+// contest, and later calls of RecvMsg, may use the winner's fields, and no goroutine a loser's. The
+// stream's lock guards ClientStream of the primary: see choose.
 //
 // The primary is the [race.Entrant].
 type streamAttempt struct {
@@ -90,8 +90,9 @@ func (m *streamAttempt) Hedge(n int, ctx *race.Context) race.Attempt {
 	return h
 }
 
-// Primary waits for the goal of the race, of the primary or, within Run, of a hedge. The callers of most
-// streams wait in it, so it must not be a wrapper: the garbage collector unwinds the stack of each.
+// Primary waits for the goal of the race, of the primary or, within Run, of a hedge. The callers of
+// most streams wait in it, so it must not be a wrapper: the garbage collector unwinds the stack of
+// each.
 func (m *streamAttempt) Primary() race.End {
 	if m.stream.call.AnswersLater {
 		m.header, m.headerErr = m.Header()

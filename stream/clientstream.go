@@ -58,8 +58,8 @@ type clientStream struct {
 	contest   *contest       // at most one, until nothing uses it; constant once chosen is set
 	onSettled chan struct{}  // closed when the stream is settled; nil unless a method call waits for that
 
-	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A dry
-	// run keeps the request until the first message.
+	// kept is the request for hedges; nil before SendMsg, after the choice, or if not replayable. A
+	// dry run keeps the request until the first message.
 	kept atomic.Pointer[attempt.Kept]
 
 	chosen  atomic.Pointer[streamAttempt] // nil until the stream is settled
@@ -113,7 +113,8 @@ func (c *clientStream) openUnhedged(opts []grpc.CallOption) (err error) {
 func (c *clientStream) primaryFinished(err error) {
 	if err != nil {
 		c.freeIfClosed(&c.primary, err)
-		// The primary is not chosen yet: RecvMsg may send a hedge. Without RecvMsg, the call ends with its context.
+		// The primary is not chosen yet: RecvMsg may send a hedge. Without RecvMsg, the call ends with
+		// its context.
 		if context.Cause(c.ctx.Context) != rpc.ErrLost && c.call.CallsForHedge(err) {
 			context.AfterFunc(c.ctx.Context, c.primaryEnded)
 			return
@@ -157,14 +158,14 @@ func (c *clientStream) SendMsg(m any) error {
 	return err
 }
 
-// restart is [race.Race.Restart] of the contest. Without one, no race has begun, or the headers have decided it.
-// The lock must be held.
+// restart is [race.Race.Restart] of the contest. Without one, no race has begun, or the headers
+// have decided it. The lock must be held.
 func (c *clientStream) restart(now time.Time) bool {
 	return c.contest == nil || c.contest.race.Restart(now)
 }
 
-// sends counts a message that the caller sends, lets the call inspect the first one, and reports whether
-// it is a later one.
+// sends counts a message that the caller sends, lets the call inspect the first one, and reports
+// whether it is a later one.
 func (c *clientStream) sends(m any) (second bool) {
 	switch c.requests {
 	case 0:
@@ -187,7 +188,8 @@ func (c *clientStream) keep(m any) {
 	}
 }
 
-// primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see choose.
+// primaryStream returns the stream of the primary or, if a hedge was chosen, of that hedge: see
+// choose.
 func (c *clientStream) primaryStream() grpc.ClientStream {
 	c.Lock()
 	st := c.primary.ClientStream
@@ -323,8 +325,8 @@ type contest struct {
 	replies   attempt.Reply // makes the hedges' messages; zero unless RecvMsg races for the first message
 	untouched bool          // the race has ended, and had no hedge that could still use it
 
-	// returned is closed when the race has returned, which may be after the choice. It is nil unless another
-	// method call uses the race. The stream's lock guards it.
+	// returned is closed when the race has returned, which may be after the choice. It is nil unless
+	// another method call uses the race. The stream's lock guards it.
 	returned chan struct{}
 }
 
@@ -333,8 +335,9 @@ var contests = sync.Pool{New: func() any { return new(contest) }}
 
 // enter returns the chosen attempt, if there is one. Otherwise it returns the contest to the first
 // method call that waits, which must run it or, if races is false, choose the primary. Later method
-// calls get nil for both, and must await the choice. forHeaders is the goal of the contest: response
-// headers or the end of a stream without headers, instead of the first message or the end of the stream.
+// calls get nil for both, and must await the choice. forHeaders is the goal of the contest:
+// response headers or the end of a stream without headers, instead of the first message or the end
+// of the stream.
 func (c *clientStream) enter(forHeaders bool, askedAt time.Duration, races bool) (*streamAttempt, *contest) {
 	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
 		return chosen, nil
@@ -369,8 +372,8 @@ func (k *contest) run(into any) *streamAttempt {
 	return winner
 }
 
-// conclude takes the winner of the race. was is the content of into before the race. It is apart from
-// run to keep the stack of a waiting caller small.
+// conclude takes the winner of the race. was is the content of into before the race. It is apart
+// from run to keep the stack of a waiting caller small.
 func (k *contest) conclude(winner *streamAttempt, into, was any) {
 	c := k.stream
 	if winner != &c.primary {
@@ -390,8 +393,9 @@ func (k *contest) conclude(winner *streamAttempt, into, was any) {
 	k.replies = attempt.Reply{} // the stream may stay open for long
 }
 
-// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. k is the contest
-// that has ended with m; nil for none. If m has ended, choose first fills the variables of the call's options.
+// choose makes m the chosen attempt, unless there is one, and returns the chosen attempt. k is the
+// contest that has ended with m; nil for none. If m has ended, choose first fills the variables of
+// the call's options.
 func (c *clientStream) choose(m *streamAttempt, k *contest) *streamAttempt {
 	c.Lock()
 	switch {
@@ -496,9 +500,9 @@ func (c *clientStream) free(m *streamAttempt, err error) {
 	}
 }
 
-// freeIfClosed frees the context of m after its gRPC stream ended with err on a closed connection, and
-// the call's unless another attempt may still win or has won. m may be opening the stream at the same
-// time.
+// freeIfClosed frees the context of m after its gRPC stream ended with err on a closed connection,
+// and the call's unless another attempt may still win or has won. m may be opening the stream at
+// the same time.
 func (c *clientStream) freeIfClosed(m *streamAttempt, err error) {
 	cc := m.cc()
 	if err == nil || cc == nil || cc.GetState() != connectivity.Shutdown {

@@ -24,8 +24,8 @@ import (
 // message or the end of the stream; after Header, for the response headers or the end of a stream
 // without headers ([hedge.WithWaitForMessage] changes this). A hedge to another destination always
 // needs its first message, because a server may send headers before a refusal. A hedge is sent only
-// while RecvMsg or Header waits. After the race every call goes straight to the winner, at no cost per
-// message. A stream that stalls later is not hedged, because the caller already has some of its
+// while RecvMsg or Header waits. After the race every call goes straight to the winner, at no cost
+// per message. A stream that stalls later is not hedged, because the caller already has some of its
 // messages.
 //
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is
@@ -68,8 +68,8 @@ func Interceptor(s *hedge.Scheduler, hedgeTo ...grpc.ClientConnInterface) grpc.S
 }
 
 // begin begins the call of a stream, and returns the stream. If the call is not hedged and teaches
-// nothing, begin returns only the context of its attempt. It is apart from the interceptor to keep the
-// stack small on which gRPC opens the stream.
+// nothing, begin returns only the context of its attempt. It is apart from the interceptor to keep
+// the stack small on which gRPC opens the stream.
 func (o *opener) begin(ctx context.Context, channels *call.Channels, opts []grpc.CallOption,
 ) (*clientStream, *race.Context) {
 	r, desc := o.registry, o.desc

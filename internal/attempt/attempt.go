@@ -244,10 +244,10 @@ var (
 	known sync.Map // reflect.Type → whether attempts can share options of the type
 )
 
-// isKnown reports whether attempts can share an option: one of gRPC's own, or one without an effect in
-// gRPC. gRPC calls unexported methods of an option, so a type of another package must embed an option.
-// If it embeds grpc.EmptyCallOption, gRPC does nothing with it. Any other embedded option has an effect
-// that hedging cannot see: it may write to the caller's memory, or choose a codec.
+// isKnown reports whether attempts can share an option: one of gRPC's own, or one without an effect
+// in gRPC. gRPC calls unexported methods of an option, so a type of another package must embed an
+// option. If it embeds grpc.EmptyCallOption, gRPC does nothing with it. Any other embedded option
+// has an effect that hedging cannot see: it may write to the caller's memory, or choose a codec.
 func isKnown(opt grpc.CallOption) bool {
 	switch opt.(type) {
 	case nil: // gRPC panics
@@ -314,9 +314,9 @@ func Safely(f func()) (ok bool) {
 	return true
 }
 
-// Replayable reports whether [CallOptions.Copy] may copy the request: a protobuf message of [race.MaxRequest]
-// at most. Only Copy checks the size of a message of the older API. Attempts may send the request
-// at the same time.
+// Replayable reports whether [CallOptions.Copy] may copy the request: a protobuf message of
+// [race.MaxRequest] at most. Only Copy checks the size of a message of the older API. Attempts may
+// send the request at the same time.
 func (o *CallOptions) Replayable(req any) bool {
 	m, older := o.protobuf(req)
 	return older || fits(m)

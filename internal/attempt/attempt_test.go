@@ -242,7 +242,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestCopy_IsDeep changes the caller's request of the older API afterwards. TestKeep does so with others.
+// TestCopy_IsDeep changes the caller's request of the older API afterwards. TestKeep does so with
+// others.
 func TestCopy_IsDeep(t *testing.T) {
 	filled := func(s string) *legacy {
 		return &legacy{

@@ -46,8 +46,8 @@ type holding struct {
 	counted bool // its failure was counted: see countFailures
 }
 
-// ensureHeld returns what the attempts of the call hold. The first call makes them. It is called before
-// the race, by Admit and at the end of the race, which do not overlap.
+// ensureHeld returns what the attempts of the call hold. The first call makes them. It is called
+// before the race, by Admit and at the end of the race, which do not overlap.
 func ensureHeld(c *Call) *holdings {
 	if c.held == nil {
 		c.held = new(holdings)
@@ -59,8 +59,8 @@ func ensureHeld(c *Call) *holdings {
 }
 
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is the number of
-// hedges that count against the maximum, including hedge n. A hedge that is admitted is paid for; Sent
-// counts it.
+// hedges that count against the maximum, including hedge n. A hedge that is admitted is paid for;
+// Sent counts it.
 func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 	countFailures(c, soFar)
 	now := time.Now()
@@ -89,13 +89,13 @@ func (c *Call) Admit(n, turn int, soFar *race.State) race.Event {
 	return e
 }
 
-// busyShare is the divisor of a call's age: the process is busy if goroutines wait for a processor for
-// longer than the quotient. A call needs a processor about four times, so these waits make up a quarter of
-// its age.
+// busyShare is the divisor of a call's age: the process is busy if goroutines wait for a processor
+// for longer than the quotient. A call needs a processor about four times, so these waits make up a
+// quarter of its age.
 const busyShare = 16
 
-// noteLate records that the attempt before the hedge is late. At another destination, the attempt is
-// late by the delay of that destination's primaries, if that is longer.
+// noteLate records that the attempt before the hedge is late. At another destination, the attempt
+// is late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
 	last := d.held.of[d.n-1].to
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
@@ -149,8 +149,8 @@ func early(d *due) (race.Event, stats.Reason) {
 	if until := d.latest(); d.cause == race.Slow && d.turn > int(d.maxHedges) && d.age < until {
 		return holdUntil(until)
 	}
-	// The newest estimate has a longer delay: latencies have risen since the call began. From here on the
-	// call has that delay.
+	// The newest estimate has a longer delay: latencies have risen since the call began. From here on
+	// the call has that delay.
 	if until := d.newestDelay(); until > d.Delay {
 		if d.Delay = until; d.age < until {
 			return holdUntil(until)
@@ -192,8 +192,8 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 	return admitted, stats.NoReason
 }
 
-// pushbacks returns the ages until which the destination of the hedge wants no attempt of the call: by its
-// pushbacks, and because it turned a hedge away, which holds for one delay.
+// pushbacks returns the ages until which the destination of the hedge wants no attempt of the call:
+// by its pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
 		if a.Pushback == race.NoPushback || d.held.of[k].to.Target != d.to.Target {
@@ -257,15 +257,15 @@ func retryAt(age, delay time.Duration) time.Duration {
 	return age + max(wait, retryFloor)
 }
 
-// deadlineNear reports whether a hedge on a leg, sent at now, that takes the median latency would miss
-// the deadline.
+// deadlineNear reports whether a hedge on a leg, sent at now, that takes the median latency would
+// miss the deadline.
 func deadlineNear(c *Call, leg *Leg, now time.Time) bool {
 	deadline, ok := c.Context.Deadline()
 	return ok && deadline.Sub(now) <= median(c, leg, now)
 }
 
-// median returns the median latency to expect of a hedge on a leg at now, by the class or the method; 0
-// while it is unknown.
+// median returns the median latency to expect of a hedge on a leg at now, by the class or the
+// method; 0 while it is unknown.
 func median(c *Call, leg *Leg, now time.Time) time.Duration {
 	own := cmp.Or(c.Learner().Median(), c.method.Learner.Median())
 	if leg.method != c.method {
@@ -274,9 +274,9 @@ func median(c *Call, leg *Leg, now time.Time) time.Duration {
 	return own
 }
 
-// newestDelay returns the delay of a slow call's first hedge by the newest estimate, or 0 if that does
-// not apply. Without it, hedges to servers that finish canceled work fill queues faster than the delays
-// of calls in flight grow, and the queues never recover.
+// newestDelay returns the delay of a slow call's first hedge by the newest estimate, or 0 if that
+// does not apply. Without it, hedges to servers that finish canceled work fill queues faster than
+// the delays of calls in flight grow, and the queues never recover.
 func (d *due) newestDelay() time.Duration {
 	if !d.settings.Auto || d.cause != race.Slow || d.turn != 1 || d.estimate == nil || d.held.hasDraw {
 		return 0
@@ -302,8 +302,8 @@ func (d *due) patientDelay() time.Duration {
 	return d.Record.PatientDelay(d.Delay, limit)
 }
 
-// draw returns 0 if a call that is slow at the given age was drawn to be hedged, and otherwise the age of
-// its first hedge. A call keeps its draw.
+// draw returns 0 if a call that is slow at the given age was drawn to be hedged, and otherwise the
+// age of its first hedge. A call keeps its draw.
 func draw(c *Call, age time.Duration) time.Duration {
 	a := ensureHeld(c)
 	if e := c.estimate; !a.hasDraw {
@@ -363,8 +363,8 @@ func (c *Call) Sent(n int, why race.Cause) {
 	}
 }
 
-// reportHeldBack reports why hedge n, which was due, was not sent: to traces, and to hedge.Report at the
-// end of the call.
+// reportHeldBack reports why hedge n, which was due, was not sent: to traces, and to hedge.Report
+// at the end of the call.
 func reportHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
 	settings.Emit(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
@@ -432,10 +432,10 @@ func (k *claim) settle(turnedAway bool) {
 	*k = (*k)[:0]
 }
 
-// attemptEnd is the end of attempt n of a call, for the limits. Each failure is passed to them twice. Over is
-// unset the first time: before the next hedge is considered or, without one, when the race ends. Over is set
-// the second time, once the race is over. The winner is passed once, with over set. An attempt that was in
-// flight when another one won is not passed.
+// attemptEnd is the end of attempt n of a call, for the limits. Each failure is passed to them
+// twice. Over is unset the first time: before the next hedge is considered or, without one, when
+// the race ends. Over is set the second time, once the race is over. The winner is passed once,
+// with over set. An attempt that was in flight when another one won is not passed.
 type attemptEnd struct {
 	race.Event
 	call *Call
@@ -453,8 +453,8 @@ func noteEnd(e attemptEnd) {
 	}
 }
 
-// countFailures counts the attempts that have failed since its last call, and refunds hedges that were
-// turned away, or admitted and not sent.
+// countFailures counts the attempts that have failed since its last call, and refunds hedges that
+// were turned away, or admitted and not sent.
 func countFailures(c *Call, r *race.State) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -489,8 +489,8 @@ func countFailure(c *Call, leg *Leg, n int, e race.Event) {
 	}
 }
 
-// noteEnds passes each failure and the winner of a race that is over to the limits. won reports whether
-// a hedge has won.
+// noteEnds passes each failure and the winner of a race that is over to the limits. won reports
+// whether a hedge has won.
 func noteEnds(c *Call, r *race.State, won bool) {
 	countFailures(c, r)
 	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls

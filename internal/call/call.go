@@ -24,22 +24,24 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// A door (an interceptor, hedgehttp or hedge.Do) calls Begin, Inspect with the request, and Run, which
-// makes the attempts and ends the call. The door of a stream calls Inspect when the request is sent, the two
-// parts of Run when the caller first waits, and First for the first message if the call has not ended before.
+// A door (an interceptor, hedgehttp or hedge.Do) calls Begin, Inspect with the request, and Run,
+// which makes the attempts and ends the call. The door of a stream calls Inspect when the request
+// is sent, the two parts of Run when the caller first waits, and First for the first message if the
+// call has not ended before.
 type Call struct {
 	Context context.Context
 	Leg     // of the primary, and of hedges without one of their own
 	Start   time.Time
 	Delay   time.Duration // after which the first hedge is due
 	Wait    *Wait         // of a stream; nil for other calls
-	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a stream.
+	// AskedAt is the age at which the caller began to wait for the race. It is above 0 only for a
+	// stream.
 	AskedAt time.Duration
 
 	Learns  bool // its latency is known: its method, its group and, unless untaught is set, its learner record it
 	OffWire bool // its attempts do not use the streams of its target's connections
-	// AnswersLater means that attempts race for headers, not for an answer. If Run returns no error, the
-	// answer is to come, and the door must call End or First for it.
+	// AnswersLater means that attempts race for headers, not for an answer. If Run returns no error,
+	// the answer is to come, and the door must call End or First for it.
 	AnswersLater bool
 	// Hedged means that due hedges are considered: see Admit. WouldBeHedged means that only a dry
 	// run keeps the call from that.
@@ -68,9 +70,9 @@ type Call struct {
 	report func(stats.Outcome) // of hedge.Report; nil if unset
 }
 
-// Enter returns the context for a new call under ctx, without marks of other calls. again means that
-// the call is an attempt of the same scheduler, which is installed a second time: the door then makes
-// the call as it is.
+// Enter returns the context for a new call under ctx, without marks of other calls. again means
+// that the call is an attempt of the same scheduler, which is installed a second time: the door
+// then makes the call as it is.
 func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.ClientConn,
 ) (_ context.Context, again bool) {
 	within := race.Of(ctx)
@@ -80,8 +82,8 @@ func Enter(ctx context.Context, r *registry.Registry, method string, cc *grpc.Cl
 	return race.Unmarked(ctx, within), false
 }
 
-// isAttempt reports whether a call is an attempt of the same scheduler, on the same connection or on one
-// to a hedge's destination, and of the same method. within is the call's [race.Of].
+// isAttempt reports whether a call is an attempt of the same scheduler, on the same connection or
+// on one to a hedge's destination, and of the same method. within is the call's [race.Of].
 func isAttempt(within *race.Context, r *registry.Registry, method string, cc *grpc.ClientConn) bool {
 	attempt, away := within.Makes(r, cc, method)
 	if !attempt || !r.Made() {
@@ -177,8 +179,8 @@ func setMode(c *Call, o options, paused, selected bool) {
 	}
 }
 
-// hide lets the child of a policy of package balancer choose the backend if hedging is switched off for
-// the call.
+// hide lets the child of a policy of package balancer choose the backend if hedging is switched off
+// for the call.
 func hide(c *Call) {
 	switch c.why {
 	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
@@ -236,8 +238,8 @@ func hedgeAfter(c *Call, delay time.Duration) {
 	}
 }
 
-// reportOneAttempt fills in the outcome of hedge.Report for a call that sends no hedge. If the call races,
-// FillOutcome replaces that outcome.
+// reportOneAttempt fills in the outcome of hedge.Report for a call that sends no hedge. If the call
+// races, FillOutcome replaces that outcome.
 func reportOneAttempt(c *Call) {
 	if c.report == nil {
 		return
@@ -254,9 +256,9 @@ func (c *Call) Inspects() bool {
 	return c.Learns && c.settings.Class != nil && c.class == nil && c.group != control.Unhedged
 }
 
-// Inspect calls the function of WithClass with the call's request, holding no lock. It must be called
-// before the first hedge is due. The race of a stream may begin before the function returns: Inspect
-// then discards the class.
+// Inspect calls the function of WithClass with the call's request, holding no lock. It must be
+// called before the first hedge is due. The race of a stream may begin before the function returns:
+// Inspect then discards the class.
 func (c *Call) Inspect(request any) {
 	if !c.Inspects() {
 		return
@@ -279,9 +281,9 @@ func (c *Call) Inspect(request any) {
 	}
 }
 
-// Run makes the attempts of the call by its door, in the race r, and ends the call with the attempt that
-// decided it. If the call is not hedged, Run makes only the primary, and uses neither r nor cancel. ctx
-// and cancel are those of [race.Race.Begin].
+// Run makes the attempts of the call by its door, in the race r, and ends the call with the attempt
+// that decided it. If the call is not hedged, Run makes only the primary, and uses neither r nor
+// cancel. ctx and cancel are those of [race.Race.Begin].
 func (c *Call) Run(ctx context.Context, cancel context.CancelCauseFunc, r *race.Race, door race.Entrant) race.Result {
 	if !c.Hedged {
 		return c.runPrimary(door)
@@ -290,8 +292,8 @@ func (c *Call) Run(ctx context.Context, cancel context.CancelCauseFunc, r *race.
 	return r.Decide()
 }
 
-// runPrimary makes the only attempt. Like BeginRace, it is apart from Run to keep the stack of a waiting
-// caller small.
+// runPrimary makes the only attempt. Like BeginRace, it is apart from Run to keep the stack of a
+// waiting caller small.
 //
 //go:noinline
 func (c *Call) runPrimary(door race.Entrant) race.Result {

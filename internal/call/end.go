@@ -20,8 +20,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle, the
-// guard, the learners and the statistics read the event.
+// Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle,
+// the guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	leg := &c.Leg // of the primary: not from c.held, which Admit may be making as the primary ends
 	if n > 0 {
@@ -46,8 +46,8 @@ func (c *Call) Judge(n int, end race.End, open bool) race.Event {
 	return e
 }
 
-// accepts asks the function of WithAcceptable, unless the attempt has failed after the caller's context
-// ended.
+// accepts asks the function of WithAcceptable, unless the attempt has failed after the caller's
+// context ended.
 func (c *Call) accepts(end race.End) bool {
 	reply, err := end.Reply, end.Err
 	switch {
@@ -61,8 +61,8 @@ func (c *Call) accepts(end race.End) bool {
 	return c.settings.Acceptable(c.Context, c.method.Name, reply, err)
 }
 
-// failure is verdict. It also reports a failure to the limit of resets at the attempt's destination: see
-// [race.Event].Cut.
+// failure is verdict. It also reports a failure to the limit of resets at the attempt's
+// destination: see [race.Event].Cut.
 func (c *Call) failure(leg *Leg, err error, trailer metadata.MD) race.Event {
 	e := c.verdict(leg, err, trailer)
 	if !c.OffWire && e.End == race.NonFatal && leg.method.Target.Resets.NoteFailure(err, time.Now()) {
@@ -71,8 +71,8 @@ func (c *Call) failure(leg *Leg, err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// verdict returns the meaning of the status of an attempt on a leg. Package hedgehttp translates HTTP statuses
-// before.
+// verdict returns the meaning of the status of an attempt on a leg. Package hedgehttp translates
+// HTTP statuses before.
 //
 //	status                              End       besides
 //	OK                                  OK        Answers
@@ -124,8 +124,8 @@ func (c *Call) failsOver(err error) bool {
 func (c *Call) CallsForHedge(err error) bool { return c.failure(&c.Leg, err, nil).Failover }
 
 // Patience returns how long a primary that has failed waits for the call's hedges, of which n were
-// sent, from now on: twice the longest latency known where they were sent, or the age of the call if
-// that is longer. While too few latencies are known, it is at least a minute.
+// sent, from now on: twice the longest latency known where they were sent, or the age of the call
+// if that is longer. While too few latencies are known, it is at least a minute.
 func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
@@ -261,8 +261,8 @@ func (d *ended) describe() {
 	}
 }
 
-// notePrimary records the end of the primary at its backend, unless the primary was cut short or its caller
-// gave up early: the backend may still answer.
+// notePrimary records the end of the primary at its backend, unless the primary was cut short or
+// its caller gave up early: the backend may still answer.
 func (d *ended) notePrimary() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
@@ -270,8 +270,8 @@ func (d *ended) notePrimary() {
 	}
 }
 
-// noteOutcome records the caller's outcome at the method: a failure, or an answer and its latency. If the
-// primary answered the call and learned is set, the learner has that latency already.
+// noteOutcome records the caller's outcome at the method: a failure, or an answer and its latency.
+// If the primary answered the call and learned is set, the learner has that latency already.
 func (d *ended) noteOutcome(learned bool) {
 	c := d.call
 	switch {
@@ -284,7 +284,8 @@ func (d *ended) noteOutcome(learned bool) {
 	}
 }
 
-// noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts failures.
+// noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts
+// failures.
 func (d *ended) noteSuccess() {
 	leg := &d.call.Leg
 	if r := d.Race; r != nil && r.Panicked {
@@ -355,8 +356,9 @@ func (d *ended) primaryOfRace() primary {
 	return p
 }
 
-// goneBefore reports whether the caller's context had ended when attempt n ended. The state of a race that
-// Commit has decided lacks a later end of the context, so goneBefore looks at the context.
+// goneBefore reports whether the caller's context had ended when attempt n ended. The state of a
+// race that Commit has decided lacks a later end of the context, so goneBefore looks at the
+// context.
 func goneBefore(c *Call, r *race.State, n int) bool {
 	a := &r.Attempts[n]
 	if r.Committed && n == 0 {
@@ -416,8 +418,8 @@ func traceRace(c *Call, r *race.State) {
 	})
 }
 
-// learn teaches the method and the class the latencies of the call's attempts. It reports whether the
-// primary answered and its latency was taught.
+// learn teaches the method and the class the latencies of the call's attempts. It reports whether
+// the primary answered and its latency was taught.
 func (d *ended) learn() (answered bool) {
 	c := d.call
 	if !c.Learns || c.untaught {
@@ -439,7 +441,8 @@ func (d *ended) learn() (answered bool) {
 	return answered
 }
 
-// learnUndrawn learns the latency of a call that was not drawn or, as a lower bound, the age of its first hedge.
+// learnUndrawn learns the latency of a call that was not drawn or, as a lower bound, the age of its
+// first hedge.
 func (d *ended) learnUndrawn() {
 	c, r := d.call, d.Race
 	if c.held == nil || c.held.undrawn == 0 || r == nil || d.headers {
@@ -454,8 +457,8 @@ func (d *ended) learnUndrawn() {
 	})
 }
 
-// learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its hedges
-// were due because it was slow. A race with a failover teaches nothing about hedges.
+// learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its
+// hedges were due because it was slow. A race with a failover teaches nothing about hedges.
 func (d *ended) learnHedges() {
 	c, r := d.call, d.Race
 	if r.Rejected > 0 || r.Failovers > 0 {
@@ -500,8 +503,9 @@ func unanswered(r *race.State, n int) (time.Duration, bool) {
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
-// latencyOf returns the latency of hedge n, or, if the hedge was cut short or ended with the caller's
-// context, a lower bound: answered is then false. known is false for a hedge that failed earlier.
+// latencyOf returns the latency of hedge n, or, if the hedge was cut short or ended with the
+// caller's context, a lower bound: answered is then false. known is false for a hedge that failed
+// earlier.
 func latencyOf(r *race.State, n int) (latency time.Duration, answered, known bool) {
 	if bound, cut := unanswered(r, n); cut {
 		return bound, false, true

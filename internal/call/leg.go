@@ -17,8 +17,8 @@ import (
 )
 
 // Leg is where attempts of a call go, with what holds for them there: the guard of the method, the
-// throttle and the resets of its target, and the silence of its backends. For pushbacks see due.pushbacks.
-// The budget of the call's own target pays for every hedge.
+// throttle and the resets of its target, and the silence of its backends. For pushbacks see
+// due.pushbacks. The budget of the call's own target pays for every hedge.
 type Leg struct {
 	Target  string        // of the connection; targets with one name of hedge.WithTargetName share a method
 	Conn    Conn          // nil: always ready
@@ -34,8 +34,8 @@ type Conn interface {
 	GetState() connectivity.State
 }
 
-// RecordPicks makes the record of the call's picks if the process has a policy of package balancer. It must
-// be called before the race. For request and replayable see [place.Record.SetRequest].
+// RecordPicks makes the record of the call's picks if the process has a policy of package balancer.
+// It must be called before the race. For request and replayable see [place.Record.SetRequest].
 func (c *Call) RecordPicks(request any, replayable func(any) bool) {
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return
@@ -61,8 +61,8 @@ func (c *Call) GoElsewhere(of func(n int) (target string, conn Conn), atOnce boo
 	})
 }
 
-// chooseLeg chooses the leg of hedge n, which is considered at now, and records the destination of first
-// hedges. Hedges to one destination share a leg.
+// chooseLeg chooses the leg of hedge n, which is considered at now, and records the destination of
+// first hedges. Hedges to one destination share a leg.
 func chooseLeg(c *Call, n int, now time.Time) {
 	target, conn := c.elsewhere(n)
 	leg := &c.Leg
@@ -96,8 +96,8 @@ func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
 	ctx.Describe(r, conn, method, l.Channel != nil, l.Record)
 }
 
-// NoteHedgeConn counts an HTTP hedge whose connection has the same remote address as the connection of its
-// primary.
+// NoteHedgeConn counts an HTTP hedge whose connection has the same remote address as the connection
+// of its primary.
 func (c *Call) NoteHedgeConn(primary, hedge net.Conn) {
 	if from, to := primary.RemoteAddr(), hedge.RemoteAddr(); from != nil && to != nil && from.String() == to.String() {
 		c.method.Counters.SameBackend.Add(1)

@@ -13,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Wait is when the caller of a stream waits, and for what. The first message ends the call, and may come
-// long before the caller asks for it, or after headers that have decided the race.
+// Wait is when the caller of a stream waits, and for what. The first message ends the call, and may
+// come long before the caller asks for it, or after headers that have decided the race.
 type Wait struct {
 	sync.Mutex // guards the fields below ForMessage, Call.Start with ForRequest, and what the stream puts under it
 
@@ -39,8 +39,8 @@ func IsSingleRequest(r *registry.Registry, target, method string) bool {
 	return m != nil && m.Settings().SingleRequest
 }
 
-// ExpectSingleRequest is called for a stream of a method of hedge.WithSingleRequest. The stream is not hedged
-// if a second request is expected.
+// ExpectSingleRequest is called for a stream of a method of hedge.WithSingleRequest. The stream is
+// not hedged if a second request is expected.
 func (c *Call) ExpectSingleRequest() {
 	if c.method != nil && c.method.SecondRequests.Expected() {
 		c.NotReplayable()
@@ -52,8 +52,8 @@ func (c *Call) SecondRequest() {
 	c.method.Counters.Update(func(s *stats.Counts) { s.SecondRequest++ })
 }
 
-// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns it. Only its
-// SetUp may be called. It uses the options [OffOption] and [ReportOption].
+// PassThrough counts a client-streaming or bidirectional call that is not hedged, and returns it.
+// Only its SetUp may be called. It uses the options [OffOption] and [ReportOption].
 func PassThrough(
 	r *registry.Registry, ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption,
 ) Call {
@@ -78,7 +78,8 @@ func PassThrough(
 	return c
 }
 
-// HeadersDecide reports whether the first headers decide a stream, as in gRPC, and not the first message.
+// HeadersDecide reports whether the first headers decide a stream, as in gRPC, and not the first
+// message.
 func (c *Call) HeadersDecide() bool { return c.settings != nil && c.settings.AsGRPC }
 
 // WaitsForMessage reports whether Header of a stream waits for the first message: see
@@ -95,9 +96,9 @@ func (c *Call) SetWait(w *Wait) {
 	w.unsent = w.ForRequest
 }
 
-// BeginWithRequest makes a call with Wait.ForRequest begin now, unless it has ended. The caller may have
-// opened the stream long before, and may be waiting in a race, which restart restarts if it can. The lock
-// of Wait is held during restart.
+// BeginWithRequest makes a call with Wait.ForRequest begin now, unless it has ended. The caller may
+// have opened the stream long before, and may be waiting in a race, which restart restarts if it
+// can. The lock of Wait is held during restart.
 func (c *Call) BeginWithRequest(restart func(now time.Time) bool) {
 	now, w := time.Now(), c.Wait
 	w.Lock()
@@ -112,9 +113,9 @@ func (c *Call) BeginWithRequest(restart func(now time.Time) bool) {
 	w.unsent = false
 }
 
-// NoteHeaders records the time at which the caller got the headers that decided the call, or would have
-// decided a hedged one. If came is not set, the stream ended without headers. askedAt is the age at which the
-// caller asked for them.
+// NoteHeaders records the time at which the caller got the headers that decided the call, or would
+// have decided a hedged one. If came is not set, the stream ended without headers. askedAt is the
+// age at which the caller asked for them.
 func (c *Call) NoteHeaders(askedAt time.Duration, came bool) {
 	at, w := c.Age(), c.Wait
 	w.Lock()
@@ -130,8 +131,8 @@ func (w *Wait) headersWaited() headerWait {
 	return w.headers
 }
 
-// First ends the call, unless it has ended, with the first message of its stream, or with the end of the
-// stream. RecvMsg was called at the age askedAt, and has just returned err.
+// First ends the call, unless it has ended, with the first message of its stream, or with the end
+// of the stream. RecvMsg was called at the age askedAt, and has just returned err.
 func (c *Call) First(askedAt time.Duration, err error, trailer func() metadata.MD) {
 	if c.ended {
 		return
@@ -166,8 +167,8 @@ func (w *Wait) complete(c *Call, e *Completion) {
 // waited reports whether age, at which RecvMsg returned the first message, is the latency, because
 // the caller waited for the message. RecvMsg was called at askedAt. A caller counts as waiting if
 // it waited for at least half of the age, or if it waited for the headers and then called RecvMsg
-// within Grace. The grace period does not depend on the age: otherwise more slow calls than fast ones
-// would be learned.
+// within Grace. The grace period does not depend on the age: otherwise more slow calls than fast
+// ones would be learned.
 func (h headerWait) waited(askedAt, age time.Duration) bool {
 	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= Grace
 }

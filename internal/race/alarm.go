@@ -19,8 +19,8 @@ type Alarm struct {
 	root    Waiter      // of a ring, sorted by time: later is the first waiter, and earlier the last
 }
 
-// Waiter is one entry of an [Alarm]. Set Waker before the call of [Alarm.Set]. An interface saves the
-// allocation of a method value.
+// Waiter is one entry of an [Alarm]. Set Waker before the call of [Alarm.Set]. An interface saves
+// the allocation of a method value.
 type Waiter struct {
 	// Wake runs on a goroutine of its own at the waiter's time.
 	Waker interface{ Wake() }
@@ -30,8 +30,9 @@ type Waiter struct {
 	earlier, later *Waiter
 }
 
-// maxSteps bounds the search of Set, from the end of the list, for the place of a new waiter. It is near
-// the end: calls of one method have nearly the same delay, unless that has just become much shorter.
+// maxSteps bounds the search of Set, from the end of the list, for the place of a new waiter. It is
+// near the end: calls of one method have nearly the same delay, unless that has just become much
+// shorter.
 const maxSteps = 8
 
 // Set makes w.Wake run at the time at, which is delay from now. It returns false, and does not add

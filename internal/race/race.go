@@ -4,9 +4,9 @@
 // caller.
 //
 // A [State] is a race as a value, and its record. [State.Step] decides the race, without a timer,
-// goroutine or context. A [Race] has these, and does the [Actions] that Step returns. Most calls need no
-// hedge, and run without a state. An [Entrant] makes the attempts, each under a [Context]. A [Policy]
-// admits hedges, and takes the final state.
+// goroutine or context. A [Race] has these, and does the [Actions] that Step returns. Most calls
+// need no hedge, and run without a state. An [Entrant] makes the attempts, each under a [Context].
+// A [Policy] admits hedges, and takes the final state.
 package race
 
 import (
@@ -80,8 +80,8 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 type Result struct {
 	Winner Attempt // the hedge that decided the call; nil means the primary
 	Err    error   // the deciding attempt's
-	// Untouched means that the primary ended before a hedge was due, and its end made none due. There is
-	// no final state. The Race may begin again.
+	// Untouched means that the primary ended before a hedge was due, and its end made none due. There
+	// is no final state. The Race may begin again.
 	Untouched bool
 }
 
@@ -106,9 +106,9 @@ type Race struct {
 	returned bool // the primary has returned without a panic; only its goroutine uses the field
 }
 
-// Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and the
-// parent of each hedge's. cancel ends the primary attempt, which must then return promptly. Commit may
-// run at the same time: the fields that it reads change in one lock section.
+// Begin prepares the race, and arms the timer of the first hedge. ctx is the caller's context and
+// the parent of each hedge's. cancel ends the primary attempt, which must then return promptly.
+// Commit may run at the same time: the fields that it reads change in one lock section.
 //
 // Begin and Decide are separate so that the plan is not on the stack while the primary waits.
 func (r *Race) Begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
@@ -139,7 +139,8 @@ func (r *Race) arm() {
 // sendsNone reports whether the race has no timer, as it sends no hedge. r.mu must be held.
 func (r *Race) sendsNone() bool { return r.committed || r.plan.MaxHedges == 0 }
 
-// woken stops the timer, and reports whether it is too late: Wake runs, or will run. r.mu must be held.
+// woken stops the timer, and reports whether it is too late: Wake runs, or will run. r.mu must be
+// held.
 func (r *Race) woken() bool { return !r.sendsNone() && !r.disarm() }
 
 // disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
@@ -166,9 +167,9 @@ func (r *Race) Restart(now time.Time) bool {
 	return true
 }
 
-// Decide makes the primary attempt, and sends hedges by the plan and the policy. It returns when the
-// call is decided and the primary has returned. Begin must have been called. If the primary panics after
-// a hedge has won, the panic is dropped and counted as a loser's.
+// Decide makes the primary attempt, and sends hedges by the plan and the policy. It returns when
+// the call is decided and the primary has returned. Begin must have been called. If the primary
+// panics after a hedge has won, the panic is dropped and counted as a loser's.
 func (r *Race) Decide() (out Result) {
 	defer func() {
 		if r.returned {
@@ -182,9 +183,9 @@ func (r *Race) Decide() (out Result) {
 	return r.primaryReturned(&end)
 }
 
-// primaryPanicked handles the primary's panic, which goes on unless a hedge has won. In both cases the
-// hedges must end. Like primaryReturned, it is apart from Decide to keep the stack of a waiting caller
-// small: the garbage collector scans the stack of every call in flight.
+// primaryPanicked handles the primary's panic, which goes on unless a hedge has won. In both cases
+// the hedges must end. Like primaryReturned, it is apart from Decide to keep the stack of a waiting
+// caller small: the garbage collector scans the stack of every call in flight.
 //
 //go:noinline
 func (r *Race) primaryPanicked() Result {
@@ -219,8 +220,9 @@ func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
 }
 
 // endUntouched ends the race and returns true if the primary's end is its only event, as in most
-// races. It does nothing and returns false if there is a runner, if the timer has fired and Wake is about to
-// make one, or if the primary's end calls for a hedge (forHedge). After Commit no hedge is due.
+// races. It does nothing and returns false if there is a runner, if the timer has fired and Wake is
+// about to make one, or if the primary's end calls for a hedge (forHedge). After Commit no hedge is
+// due.
 func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,9 +265,9 @@ func (r *Race) ensureRunnerLocked() *runner {
 // Commit makes the primary win, unless the race is decided or the primary has failed: no further
 // hedge is sent, and hedges in flight are canceled. Commit reports whether the primary decides the
 // call. It returns false once the outcome is delivered, because the policy may be booking that
-// outcome. If it returns true and a hedge was ever due, it first calls decided with the state, under
-// the race's lock. Commit may be called on any goroutine, before Begin, during Decide and after it. It
-// waits for a hedge that is being prepared.
+// outcome. If it returns true and a hedge was ever due, it first calls decided with the state,
+// under the race's lock. Commit may be called on any goroutine, before Begin, during Decide and
+// after it. It waits for a hedge that is being prepared.
 func (r *Race) Commit(decided func(*State)) bool {
 	r.mu.Lock()
 	beforeBegin := r.runner == nil && r.entrant == nil && !r.untouched
@@ -290,22 +292,22 @@ func (r *Race) Commit(decided func(*State)) bool {
 	return true
 }
 
-// Expire ends a race in which the primary has ended, as if the caller's deadline had passed: hedges in
-// flight are canceled. Once the race is decided, Expire is a no-op. Expire may be called on any goroutine,
-// but not before a hedge is prepared.
+// Expire ends a race in which the primary has ended, as if the caller's deadline had passed: hedges
+// in flight are canceled. Once the race is decided, Expire is a no-op. Expire may be called on any
+// goroutine, but not before a hedge is prepared.
 func (r *Race) Expire() {
 	r.ensureRunner().handle(Event{Kind: CallerGone, Err: context.DeadlineExceeded})
 }
 
-// runner passes events to the state of one race, and does the actions that Step returns. The race's mu
-// guards state and guests. It is not held during calls of the policy, the entrant or a context, nor
-// while an attempt runs or is canceled: these run other packages' code.
+// runner passes events to the state of one race, and does the actions that Step returns. The race's
+// mu guards state and guests. It is not held during calls of the policy, the entrant or a context,
+// nor while an attempt runs or is canceled: these run other packages' code.
 //
-// Nothing of the caller's is used once the call may have returned, its context included: see [loan].
-// The call does not return while a hedge is considered, nor while there are guests.
+// Nothing of the caller's is used once the call may have returned, its context included: see
+// [loan]. The call does not return while a hedge is considered, nor while there are guests.
 //
-// After Policy.Ended, the runner drops its hedges and its state, because a stream that stays open keeps
-// its race in memory.
+// After Policy.Ended, the runner drops its hedges and its state, because a stream that stays open
+// keeps its race in memory.
 type runner struct {
 	*Race
 	state      *State
@@ -319,9 +321,9 @@ type runner struct {
 // finished is the state of every race after Policy.Ended. No event changes it.
 var finished = State{decided: true, delivered: true}
 
-// contender is one hedge, or the primary. Only the goroutine that prepares and runs it uses it, except that any
-// goroutine may call cancel while the hedge is in flight, and the caller's goroutine reads a hedge
-// that has won. The primary has number 0, and only cancel set.
+// contender is one hedge, or the primary. Only the goroutine that prepares and runs it uses it,
+// except that any goroutine may call cancel while the hedge is in flight, and the caller's
+// goroutine reads a hedge that has won. The primary has number 0, and only cancel set.
 type contender struct {
 	attempt Attempt
 	ctx     *Context
@@ -370,7 +372,8 @@ func (x *runner) ask(a Actions) Event {
 	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
-// prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make it.
+// prepare makes the context and the attempt of hedge n. It returns false if the entrant cannot make
+// it.
 func (x *runner) prepare(h *contender, n uint8) (ok bool) {
 	x.mu.Lock()
 	primaryInFlight := x.state.Attempts[0].Kind != Ended
@@ -415,8 +418,8 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no guest must
-// not run the user's code.
+// enter makes a hedge a guest and returns true, unless the race is decided. A hedge that is no
+// guest must not run the user's code.
 func (x *runner) enter() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -481,8 +484,8 @@ func (x *runner) checkCaller() {
 	x.cancel(cancel)
 }
 
-// step passes one event to the state, and does the actions that need the lock: it sets the timer, makes
-// each started hedge a guest, and signals the delivery. x.mu must be held.
+// step passes one event to the state, and does the actions that need the lock: it sets the timer,
+// makes each started hedge a guest, and signals the delivery. x.mu must be held.
 func (x *runner) step(e Event) Actions {
 	defer x.stepped.Broadcast()
 	now := time.Since(x.plan.Start)

@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// State is a race as a value, and its record. Step takes events, returns actions, and records both. It
-// has no goroutine, lock, timer or clock. == compares states.
+// State is a race as a value, and its record. Step takes events, returns actions, and records both.
+// It has no goroutine, lock, timer or clock. == compares states.
 //
 //	state                                 next
 //	the primary is in flight,             the primary ends, and wins or fails; a hedge is sent;
@@ -26,23 +26,23 @@ import (
 // no hedge is called for by an end (see [Rules] and [Event].Failover). It is also concluded if the
 // caller gives up after a rejected answer. The outcome is then that answer, otherwise a failure.
 //
-// The state is final once the outcome is delivered, and [Policy.Ended] takes it then: all counts and
-// latencies are derived from it. A loser that is in flight at that time has no end in it. If that loser
-// panics later, [Policy.LoserPanicked] is called.
+// The state is final once the outcome is delivered, and [Policy.Ended] takes it then: all counts
+// and latencies are derived from it. A loser that is in flight at that time has no end in it. If
+// that loser panics later, [Policy.LoserPanicked] is called.
 //
 // All times are ages of the call: durations since its start.
 type State struct {
 	rules Rules
 
-	// Attempts has the primary at 0, and hedge n at n. At Hedges + 1 there may be a hedge that panicked
-	// unsent. The rest is zero.
+	// Attempts has the primary at 0, and hedge n at n. At Hedges + 1 there may be a hedge that
+	// panicked unsent. The rest is zero.
 	Attempts [MaxAttempts]record
 	Hedges   int // sent
-	// Winner is the attempt that decided the race. Before the decision, it is the attempt with the best
-	// rejected answer so far, or else the primary: the winner if no other attempt decides.
+	// Winner is the attempt that decided the race. Before the decision, it is the attempt with the
+	// best rejected answer so far, or else the primary: the winner if no other attempt decides.
 	Winner int
-	// Due is the age at which the next hedge is due. While a hedge is considered, it is that hedge, and
-	// in virtual time the age at which Admit is called.
+	// Due is the age at which the next hedge is due; while a hedge is considered, that hedge. In virtual
+	// time Due is then the age at which Admit is called.
 	Due        time.Duration
 	Cause      Cause // of the hedge that was considered last and is not sent yet
 	CallerGone bool  // the caller's context ended before the race was decided
@@ -81,8 +81,8 @@ type State struct {
 	LoserPanics int   // losers that panicked between the decision and the delivery
 }
 
-// NewState returns the state of a race that is about to send its primary, and the actions that start
-// it.
+// NewState returns the state of a race that is about to send its primary, and the actions that
+// start it.
 func NewState(p Plan) (State, Actions) {
 	s, a := State{rules: p.Rules, Due: p.Due}, Actions{}
 	s.rules.MaxHedges, s.rules.Delay = min(p.MaxHedges, MaxHedges), min(p.Delay, Longest)
@@ -93,8 +93,8 @@ func NewState(p Plan) (State, Actions) {
 
 // Step takes an event that happened at the age now of the call, and returns the actions for it.
 // Actions must be done in the order of the steps. An event that is out of place, for example a
-// second end of the same attempt, changes nothing, and so does any event after the delivery. Step does
-// not allocate.
+// second end of the same attempt, changes nothing, and so does any event after the delivery. Step
+// does not allocate.
 func (s *State) Step(e Event, now time.Duration) Actions {
 	var a Actions
 	if s.delivered {
@@ -145,8 +145,8 @@ func (s *State) fired(now time.Duration, a *Actions) {
 	}
 }
 
-// cause returns the cause of the hedge that is due. A hedge that was held back keeps a failure as its
-// cause.
+// cause returns the cause of the hedge that is due. A hedge that was held back keeps a failure as
+// its cause.
 func (s *State) cause() Cause {
 	switch {
 	case s.cut && s.AllFailed():
@@ -188,8 +188,8 @@ func (s *State) drop(e Event, a *Actions) {
 	}
 }
 
-// send sends the hedge that was considered. The next hedge is due one delay later, unless an end has
-// called for it.
+// send sends the hedge that was considered. The next hedge is due one delay later, unless an end
+// has called for it.
 func (s *State) send(now time.Duration, a *Actions) {
 	s.Hedges++
 	s.turns++
@@ -262,7 +262,8 @@ func (s *State) concluded() bool {
 	return s.inFlight() == 0 && !s.hedgeToCome()
 }
 
-// decide makes attempt n win. The losers are the attempts in flight, and those that keep their contexts.
+// decide makes attempt n win. The losers are the attempts in flight, and those that keep their
+// contexts.
 func (s *State) decide(n int, now time.Duration, a *Actions) {
 	s.decided, s.Winner, s.DecidedAt = true, n, now
 	a.Decided, a.Winner = true, uint8(n)
@@ -343,7 +344,8 @@ func (s *State) inFlight() (in Attempts) {
 	return in
 }
 
-// AllFailed reports whether all attempts have failed, so that the call fails unless another one is sent.
+// AllFailed reports whether all attempts have failed, so that the call fails unless another one is
+// sent.
 func (s *State) AllFailed() bool {
 	for n := range s.Hedges + 1 {
 		if r := &s.Attempts[n]; r.Kind != Ended || r.End != NonFatal {
@@ -441,8 +443,9 @@ type Actions struct {
 	Arm, Disarm bool
 	At          time.Duration
 
-	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare. No
-	// lock may be held. Turn is the number of hedges that count against MaxHedges, including this one.
+	// Ask is the hedge to consider: to ask the policy about and, if it admits the hedge, to prepare.
+	// No lock may be held. Turn is the number of hedges that count against MaxHedges, including this
+	// one.
 	Ask, Turn uint8
 	Cause     Cause // of the hedge that is considered or sent
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
@@ -487,7 +490,8 @@ type record struct {
 	CutShort bool
 }
 
-// NotBefore returns the age before which the attempt's server wants no other one; 0 without a pushback.
+// NotBefore returns the age before which the attempt's server wants no other one; 0 without a
+// pushback.
 func (r *record) NotBefore() time.Duration {
 	switch r.Pushback {
 	case PushbackAfter:
@@ -498,8 +502,8 @@ func (r *record) NotBefore() time.Duration {
 	return 0
 }
 
-// Policy admits hedges, and takes the final state of the race. The race holds no lock while it calls a
-// method.
+// Policy admits hedges, and takes the final state of the race. The race holds no lock while it
+// calls a method.
 type Policy interface {
 	// Admit is called when hedge n is due, 1 being the first. It returns an event of the kind
 	// Admitted, HeldBack or Refused. turn is [Actions.Turn]. soFar is a copy of the state. Calls of
@@ -528,8 +532,8 @@ type Entrant interface {
 	// Replayable reports whether the request can be sent again. It is called whenever a hedge is
 	// due.
 	Replayable() bool
-	// Hedge prepares hedge n, or returns nil if that is impossible. ctx is the context of its Run. If the
-	// hedge wins, ctx.Cancel frees it; the attempt may go on after its Run, as a stream does.
+	// Hedge prepares hedge n, or returns nil if that is impossible. ctx is the context of its Run. If
+	// the hedge wins, ctx.Cancel frees it; the attempt may go on after its Run, as a stream does.
 	//
 	// The call does not return before Replayable and Hedge have returned. They may read the
 	// caller's memory, and should be quick. The attempt that Hedge returns must not read it. Calls
@@ -537,13 +541,13 @@ type Entrant interface {
 	Hedge(n int, ctx *Context) Attempt
 }
 
-// MaxRequest is the largest size in bytes of a request that is kept to be sent again: a message as it
-// is encoded, or the body of an HTTP request; and of the body of a failed response that waits for other
-// attempts.
+// MaxRequest is the largest size in bytes of a request that is kept to be sent again: a message as
+// it is encoded, or the body of an HTTP request; and of the body of a failed response that waits
+// for other attempts.
 //
-// If the primary answers while a request is copied, the call waits for the copy, because the caller may
-// change its request after the call. MaxRequest bounds that wait. On the network, a larger request takes
-// longer than most calls.
+// If the primary answers while a request is copied, the call waits for the copy, because the caller
+// may change its request after the call. MaxRequest bounds that wait. On the network, a larger
+// request takes longer than most calls.
 const MaxRequest = 1 << 20
 
 // Attempt is one hedge, ready to run. Run makes the attempt under ctx and waits for its end.

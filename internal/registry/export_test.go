@@ -26,8 +26,8 @@ func MakeTriggerPanic(r *Registry) (undo func()) {
 	return func() { set(before) }
 }
 
-// Sweep removes the methods without a call since the last one, if at is a quarter of an hour later. It
-// returns the number of calls of all removed methods.
+// Sweep removes the methods without a call since the last one, if at is a quarter of an hour later.
+// It returns the number of calls of all removed methods.
 func Sweep(r *Registry, at time.Duration) int64 {
 	r.removeIdle(at)
 	return r.departed.read(false).Calls

@@ -109,9 +109,10 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 	}
 }
 
-// TestRule16_MethodsAreBounded floods a registry with methods and targets of one call each. The first
-// methods have the places. The other calls count under "(other)", and are not hedged, as rules for them
-// are unknown there. The log says so once. A place is free when a method was idle for a quarter of an hour.
+// TestRule16_MethodsAreBounded floods a registry with methods and targets of one call each. The
+// first methods have the places. The other calls count under "(other)", and are not hedged, as
+// rules for them are unknown there. The log says so once. A place is free when a method was idle
+// for a quarter of an hour.
 func TestRule16_MethodsAreBounded(t *testing.T) {
 	bound, junk := 300, longtest.Size(4_000, 1_000_000)
 	synctest.Test(t, func(t *testing.T) {
@@ -156,8 +157,8 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random. Targets leave
-// with their last method.
+// TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random.
+// Targets leave with their last method.
 func TestRule16_CountsNeverFall(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400))
 	const goroutines = 4
@@ -237,8 +238,8 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	}
 }
 
-// TestRule12_TargetsThatComeAndGo: where targets are forgotten, because they are seldom called, a call
-// of each of them is not worth a hedge of each.
+// TestRule12_TargetsThatComeAndGo: where targets are forgotten, because they are seldom called, a
+// call of each of them is not worth a hedge of each.
 func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

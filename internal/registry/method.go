@@ -88,7 +88,8 @@ func find[T any](in *sync.Map, name string) *T {
 }
 
 // Method returns the entry of a method, for a call that begins at now. It makes a missing entry, or
-// returns Other if there are MaxMethods, and removes idle entries. It returns nil for an empty registry.
+// returns Other if there are MaxMethods, and removes idle entries. It returns nil for an empty
+// registry.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	if r == nil || r.config.Load() == nil {
 		return nil
@@ -177,7 +178,8 @@ func (r *Registry) addTarget(name string, budgetPercent float64) *Target {
 }
 
 // newBudget returns the bucket of a new target or method. It holds one token, or none once a method
-// was removed: targets that return would exceed the budget by the first tokens of their new buckets.
+// was removed: targets that return would exceed the budget by the first tokens of their new
+// buckets.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.forgot {
@@ -296,7 +298,8 @@ const (
 	mostLevel = 10 * often
 )
 
-// Expected reports whether a second message is expected of a stream that begins, and counts the stream.
+// Expected reports whether a second message is expected of a stream that begins, and counts the
+// stream.
 func (t *SecondRequests) Expected() bool {
 	level := t.level.Load()
 	if level > 0 {
@@ -465,8 +468,8 @@ func (r *Registry) KeepHistory() {
 	}
 }
 
-// Answered records the latency of a call that ended at now with an answer, unless the learner has it
-// as the latency of a primary that answered.
+// Answered records the latency of a call that ended at now with an answer, unless the learner has
+// it as the latency of a primary that answered.
 func (m *Method) Answered(now time.Time, latency time.Duration) {
 	w := m.recent.untaught.Load()
 	if w == nil {

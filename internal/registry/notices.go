@@ -35,8 +35,8 @@ func (t *Target) reportUnselected() {
 		Attrs: attrs})
 }
 
-// Unused returns the patterns of the configuration in force that match nothing in use; nil before the
-// first call.
+// Unused returns the patterns of the configuration in force that match nothing in use; nil before
+// the first call.
 func (r *Registry) Unused() []string {
 	if !r.Made() {
 		return nil

@@ -57,8 +57,8 @@ func TestWithTargetName(t *testing.T) {
 	}
 }
 
-// A process makes a new connection, with a pointer in its target, again and again: connections of an
-// idle target are forgotten; a busy target forgets names before they are many.
+// A process makes a new connection, with a pointer in its target, again and again: connections of
+// an idle target are forgotten; a busy target forgets names before they are many.
 func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithMaxMethods(100), hedge.WithTargetName(etcd))

@@ -34,8 +34,8 @@ func (r *Registry) Configured() Configured {
 	return c
 }
 
-// Update replaces the configuration for calls that begin afterwards, and reports the changes. Once a
-// method is known, another window or bound on methods is an error.
+// Update replaces the configuration for calls that begin afterwards, and reports the changes. Once
+// a method is known, another window or bound on methods is an error.
 func (r *Registry) Update(c settings.Config) error {
 	r.updating.Lock()
 	old := r.config.Load()
@@ -111,9 +111,9 @@ func (m *Method) complete(s *settings.Settings) {
 	}
 }
 
-// Refuse records the error of an update that is refused, and reports it unless the update before was
-// refused with the same error. If off is set, the update would have switched hedging off: that takes
-// effect, with the other options as they were.
+// Refuse records the error of an update that is refused, and reports it unless the update before
+// was refused with the same error. If off is set, the update would have switched hedging off: that
+// takes effect, with the other options as they were.
 func (r *Registry) Refuse(err error, off bool) {
 	if !r.Made() {
 		return

@@ -51,12 +51,13 @@ func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// Served reports whether a gRPC server sent the status err of an attempt on cc, with the given header
-// and trailer, and not gRPC itself, a proxy or an interceptor. cc is nil for a channel that is not
-// gRPC's own. Then a status without a content type counts as the server's.
+// Served reports whether a gRPC server sent the status err of an attempt on cc, with the given
+// header and trailer, and not gRPC itself, a proxy or an interceptor. cc is nil for a channel that
+// is not gRPC's own. Then a status without a content type counts as the server's.
 //
 // gRPC makes a status of its own if a connection breaks or is closed after the headers. So after
-// headers, such a status counts as the server's only if the server has sent metadata in its trailer.
+// headers, such a status counts as the server's only if the server has sent metadata in its
+// trailer.
 func Served(cc *grpc.ClientConn, header, trailer metadata.MD, err error) bool {
 	if len(header["content-type"]) > 0 && len(trailer) == 0 && made.HasStatus(err) {
 		return false
@@ -179,13 +180,14 @@ func PreviousAttempts(ctx context.Context) int {
 	return n
 }
 
-// PrimaryInFlight reports whether the handler with the context ctx serves a hedge that was sent while its
-// primary was in flight.
+// PrimaryInFlight reports whether the handler with the context ctx serves a hedge that was sent
+// while its primary was in flight.
 func PrimaryInFlight(ctx context.Context) bool {
 	return PreviousAttempts(ctx) > 0 && isSet(metadata.ValueFromIncomingContext(ctx, InFlightHeader))
 }
 
-// isSet reports whether a mark has a number above 0. A proxy may give each request an empty mark, or a 0.
+// isSet reports whether a mark has a number above 0. A proxy may give each request an empty mark,
+// or a 0.
 func isSet(mark []string) bool {
 	return slices.ContainsFunc(mark, func(value string) bool {
 		n, err := strconv.Atoi(value)
@@ -193,8 +195,8 @@ func isSet(mark []string) bool {
 	})
 }
 
-// The headers of HTTP hedges, and of an answer that turns one away. HTTP's form of InFlightHeader has
-// the same name.
+// The headers of HTTP hedges, and of an answer that turns one away. HTTP's form of InFlightHeader
+// has the same name.
 const (
 	httpAttempt  = "Hedge-Attempt" // the number of the hedge, 1 for the first
 	httpInFlight = "Hedge-Primary-In-Flight"
@@ -231,14 +233,16 @@ func IsHTTPHedge(h http.Header) bool { return isSet(h[httpAttempt]) || isSet(h[h
 // PrimaryInFlightHTTP is PrimaryInFlight for an HTTP request.
 func PrimaryInFlightHTTP(h http.Header) bool { return isSet(h[httpAttempt]) && isSet(h[httpInFlight]) }
 
-// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: race.MadeForHedge reports true.
+// ServesHTTPHedge returns a context for calls on behalf of an HTTP hedge: race.MadeForHedge reports
+// true.
 func ServesHTTPHedge(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return metadata.NewIncomingContext(ctx, metadata.Join(md, metadata.Pairs(AttemptsHeader, "1")))
 }
 
 // InHTTP reports whether the body of an HTTP response may have the status of a call: of gRPC,
-// gRPC-Web or a stream of Connect (the HTTP status is 200), or of Connect's unary calls, if they fail.
+// gRPC-Web or a stream of Connect (the HTTP status is 200), or of Connect's unary calls, if they
+// fail.
 func InHTTP(req *http.Request, res *http.Response) bool {
 	mediaType := res.Header.Get("Content-Type")
 	if res.StatusCode == http.StatusOK {
@@ -250,10 +254,10 @@ func InHTTP(req *http.Request, res *http.Response) bool {
 
 const grpcType, connectType = "application/grpc", "application/connect+"
 
-// StatusInHTTP returns the status in a response that InHTTP selects, and the server's pushback. body
-// is the body so far, all of it if ended is set. A message that comes first means OK. known is false
-// if the status needs more of the body. If a failed unary call of Connect has no status in its body,
-// it is OK: the HTTP status counts.
+// StatusInHTTP returns the status in a response that InHTTP selects, and the server's pushback.
+// body is the body so far, all of it if ended is set. A message that comes first means OK. known is
+// false if the status needs more of the body. If a failed unary call of Connect has no status in
+// its body, it is OK: the HTTP status counts.
 func StatusInHTTP(res *http.Response, body []byte, ended bool) (pushback metadata.MD, err error, known bool) {
 	mediaType := res.Header.Get("Content-Type")
 	last := byte(0) // the bit of a frame's first byte that marks the frame with the status

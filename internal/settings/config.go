@@ -117,8 +117,8 @@ func Emit[E any](to Traces, event E) {
 // SilenceNotice reports a late call at a backend that has been silent for a while.
 type SilenceNotice struct{ Target, Address string }
 
-// Notice is a log record. Without a target it reports an event, and is logged each time. With a target,
-// which is an attribute besides Attrs, it reports a state that does not end.
+// Notice is a log record. Without a target it reports an event, and is logged each time. With a
+// target, which is an attribute besides Attrs, it reports a state that does not end.
 type Notice struct {
 	Level                   slog.Level
 	Message, Target, Method string // Method: "" for all of the target
@@ -165,10 +165,10 @@ func (c *Config) For(targetName, method string) *Settings {
 	return s
 }
 
-// withPolicy applies the hedgingPolicy of a method, if it has one, as the least specific rule for the
-// method. AsGRPC is for the rest of gRPC's definition: the budget does not pay, a hedge's final status
-// and the headers of a stream decide, a pushback delays the next hedge of a failed call, and hedges
-// that were turned away count against MaxHedges.
+// withPolicy applies the hedgingPolicy of a method, if it has one, as the least specific rule for
+// the method. AsGRPC is for the rest of gRPC's definition: the budget does not pay, a hedge's final
+// status and the headers of a stream decide, a pushback delays the next hedge of a failed call, and
+// hedges that were turned away count against MaxHedges.
 func (c *Config) withPolicy(method string) *Config {
 	p := c.ServiceConfig.Policy(method)
 	if p == nil {

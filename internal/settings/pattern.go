@@ -115,8 +115,9 @@ const (
 	singleRequest
 )
 
-// parse returns p with a text. Of two routes that match a request, the one that [http.ServeMux] prefers
-// is larger in each of the last three numbers of the rank, or equal, unless only one has a host.
+// parse returns p with a text. Of two routes that match a request, the one that [http.ServeMux]
+// prefers is larger in each of the last three numbers of the rank, or equal, unless only one has a
+// host.
 func (p pattern) parse(text string) *pattern {
 	p.text = text
 	if !isRoute(text) {

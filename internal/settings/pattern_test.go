@@ -27,8 +27,8 @@ func add(mux *http.ServeMux, pattern string) (conflict any) {
 	return nil
 }
 
-// TestPatterns_AsServeMux draws patterns and requests. Net/http's mux accepts the same patterns, and
-// chooses the same one for each request.
+// TestPatterns_AsServeMux draws patterns and requests. Net/http's mux accepts the same patterns,
+// and chooses the same one for each request.
 func TestPatterns_AsServeMux(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
@@ -194,8 +194,8 @@ func TestIndex_AsPathMatch(t *testing.T) {
 	}
 }
 
-// TestRules_Thousands: the cost of rules grows with their number, not with its square, that of a method does
-// not grow with it, and targets with the same rules share a configuration.
+// TestRules_Thousands: the cost of rules grows with their number, not with its square, that of a
+// method does not grow with it, and targets with the same rules share a configuration.
 func TestRules_Thousands(t *testing.T) {
 	allocated := func(do func()) float64 {
 		var before, after runtime.MemStats

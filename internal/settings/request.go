@@ -16,8 +16,8 @@ func IsHTTP(target string) bool {
 	return strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://")
 }
 
-// Select compares a request with the patterns that name or select requests. It returns the name of the
-// request, for which see hedgehttp.Transport, and whether a pattern of WithMethods and of
+// Select compares a request with the patterns that name or select requests. It returns the name of
+// the request, for which see hedgehttp.Transport, and whether a pattern of WithMethods and of
 // WithReadOnlyMethods matches it.
 func (c *Config) Select(req *http.Request) (name string, selected, reads bool) {
 	uses, best := use(0), (*pattern)(nil)

@@ -20,7 +20,8 @@ type Rule struct {
 // Index finds the patterns that match a method or a request among thousands, and keeps the
 // configurations of targets. The zero Index has no patterns.
 type Index struct {
-	// Compared has the texts of the options during which hedged calls are compared with a control group.
+	// Compared has the texts of the options during which hedged calls are compared with a control
+	// group.
 	Compared string
 
 	byPrefix map[string][]*pattern
@@ -53,7 +54,8 @@ func (x *Index) near(path string) iter.Seq[*pattern] {
 	}
 }
 
-// match returns the options with patterns that match a method, and the rules, the most specific last.
+// match returns the options with patterns that match a method, and the rules, the most specific
+// last.
 func (x *Index) match(method string, http bool) (uses use, rules []Rule) {
 	n := parseName(method, http)
 	var found []*pattern
@@ -152,8 +154,8 @@ func (c *Config) apply(rules []Rule) *Config {
 	return &with
 }
 
-// Unused returns the patterns that match none of the methods, given as pairs of target and method, and
-// the patterns of targets that match none of their targets, sorted.
+// Unused returns the patterns that match none of the methods, given as pairs of target and method,
+// and the patterns of targets that match none of their targets, sorted.
 func (c *Config) Unused(methods [][2]string) []string {
 	used, targets := map[string]bool{}, map[string]bool{}
 	for _, m := range methods {

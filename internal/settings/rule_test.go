@@ -278,8 +278,8 @@ func TestOptions_TheCallersSlicesAreItsOwn(t *testing.T) {
 	}
 }
 
-// TestTargetPatterns checks which targets a pattern matches, and that rules for other targets cost a
-// new method next to nothing: they are compared with Registry.mu held.
+// TestTargetPatterns checks which targets a pattern matches, and that rules for other targets cost
+// a new method next to nothing: they are compared with Registry.mu held.
 func TestTargetPatterns(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, matching, other string // names, separated by spaces
