@@ -9,12 +9,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,7 +24,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // TestDo_RejectedValues keeps the context of a rejected value alive while it may still be
@@ -88,77 +85,6 @@ func TestNewContext(t *testing.T) {
 		if delay != tc.want {
 			t.Errorf("%s: hedged after %v, want %v", name, delay, tc.want)
 		}
-	}
-}
-
-// TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first
-// one on, to three servers where one attempt in ten takes 300 ms, with nothing tuned. Servers see
-// their losers canceled, except for a loser that answers because its hedge was late, or the machine
-// stalled: half at most. Without cancellation all losers answer. After the last call nothing runs.
-//
-// On a busy machine all calls are slow, few are hedged, and more are made until ten slow primaries have
-// lost.
-func TestRule07_OneLife(t *testing.T) {
-	const callers = 20
-	calls := uint64(longtest.Size(400, 1_000))
-	slow := func(id uint64, attempt int) bool { return (id*7919+uint64(attempt)*31)%10 == 0 }
-	cluster := testserver.StartT(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
-		if slow(a.ID, a.Number) {
-			return testserver.Plan{Delay: 300 * ms}
-		}
-		return testserver.Plan{Delay: 2 * ms}
-	}})
-	s := hedgetest.New(t, hedge.WithReadOnlyMethods("/*/*"))
-	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
-	testserver.ConnectT(t, conn)
-	client := testpb.NewTestServiceClient(conn)
-	running := goleak.IgnoreCurrent()
-
-	var winners sync.Map // id → attempt
-	var next, lost atomic.Uint64
-	var group sync.WaitGroup
-	for range callers {
-		group.Go(func() {
-			for id := next.Add(1); id <= 2*calls || lost.Load() < 10 && id <= 50*calls; id = next.Add(1) {
-				call := []hedgetest.Kind{hedgetest.Stream, hedgetest.Unary}[id%2]
-				reply, err := call(t.Context(), client, &testpb.Request{Id: id, Messages: 2})
-				if err != nil || reply.Id != id {
-					t.Errorf("call %d: %v, %v", id, reply, err)
-					return
-				}
-				if winners.Store(id, int(reply.Attempt)); reply.Attempt > 0 && slow(id, 0) {
-					lost.Add(1)
-				}
-			}
-		})
-	}
-	group.Wait()
-	cluster.GracefulStop()
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := goleak.Find(running); err != nil {
-		t.Error(err)
-	}
-
-	losers, answered := 0, 0 // of those that took 300 ms
-	for _, r := range cluster.Records() {
-		winner, ok := winners.Load(r.ID)
-		switch {
-		case r.Ended.IsZero():
-			t.Errorf("attempt %d of call %d runs after the servers have stopped", r.Number, r.ID)
-		case !ok:
-			if r.ID > 0 || !r.WasCancelled() { // without an id, it was canceled before its request came
-				t.Errorf("an attempt of no call: %+v", r)
-			}
-		case r.Number != winner && slow(r.ID, r.Number):
-			if losers++; !r.WasCancelled() {
-				answered++
-			}
-		}
-	}
-	if losers < 10 || answered > losers/2 {
-		t.Errorf("%d slow losers, of which %d answered, want at least 10, of which half answer at most", losers, answered)
 	}
 }
 

@@ -7,6 +7,10 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 )
 
 // Listener listens for connections in memory, which Dial makes. It and its connections have no
@@ -142,4 +146,21 @@ func (p *pipe) end(err error) {
 		p.bytes = nil
 	}
 	p.changed.Broadcast()
+}
+
+// Servers are the listeners of several servers of one target, by address.
+type Servers map[string]*Listener
+
+// DialOptions lets names of a scheme stand for these addresses, over round_robin.
+func (s Servers) DialOptions(scheme string, addresses ...string) []grpc.DialOption {
+	names, state := manual.NewBuilderWithScheme(scheme), resolver.State{}
+	for _, address := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
+	}
+	names.InitialState(state)
+	return []grpc.DialOption{grpc.WithResolvers(names),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return s[address].Dial(ctx)
+		})}
 }

@@ -3,8 +3,9 @@ package bigtable_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,8 +16,6 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -47,14 +46,11 @@ func delayReads(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, hand
 }
 
 // service is several servers that hold the same rows, as one target.
-type service struct {
-	listeners map[string]*testserver.Listener
-	addresses []resolver.Address
-}
+type service struct{ testserver.Servers }
 
-func start(t *testing.T) *service {
+func start(t *testing.T) service {
 	t.Helper()
-	s := &service{listeners: map[string]*testserver.Listener{}}
+	s := service{testserver.Servers{}}
 	for i := range backends {
 		l, address := testserver.NewListener(), fmt.Sprint("backend-", i)
 		server, err := bttest.NewServerWithListener(l, grpc.StreamInterceptor(delayReads))
@@ -65,23 +61,16 @@ func start(t *testing.T) *service {
 			_ = l.Close()
 			server.Close()
 		})
-		s.listeners[address] = l
-		s.addresses = append(s.addresses, resolver.Address{Addr: address})
+		s.Servers[address] = l
 		s.fill(t, address)
 	}
 	return s
 }
 
-func (s *service) dial(t *testing.T, addresses []resolver.Address, options ...grpc.DialOption) *grpc.ClientConn {
+func (s service) dial(t *testing.T, addresses []string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	names := manual.NewBuilderWithScheme("bigtable")
-	names.InitialState(resolver.State{Addresses: addresses})
-	conn, err := grpc.NewClient(names.Scheme()+":///servers", append(options, grpc.WithResolvers(names),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return s.listeners[address].Dial(ctx)
-		}))...)
+	conn, err := grpc.NewClient("bigtable:///servers", append(append(options, s.DialOptions("bigtable", addresses...)...),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +78,7 @@ func (s *service) dial(t *testing.T, addresses []resolver.Address, options ...gr
 	return conn
 }
 
-func (s *service) client(t *testing.T, conn *grpc.ClientConn) *bigtable.Client {
+func (s service) client(t *testing.T, conn *grpc.ClientConn) *bigtable.Client {
 	t.Helper()
 	client, err := bigtable.NewClientWithConfig(t.Context(), "project", "instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(conn))
@@ -101,9 +90,9 @@ func (s *service) client(t *testing.T, conn *grpc.ClientConn) *bigtable.Client {
 }
 
 // fill writes the rows to one server.
-func (s *service) fill(t *testing.T, address string) {
+func (s service) fill(t *testing.T, address string) {
 	t.Helper()
-	conn := s.dial(t, []resolver.Address{{Addr: address}})
+	conn := s.dial(t, []string{address})
 	admin, err := bigtable.NewAdminClient(t.Context(), "project", "instance", option.WithGRPCConn(conn))
 	if err != nil {
 		t.Fatal(err)
@@ -154,9 +143,10 @@ func p99(t *testing.T, tbl *bigtable.Table) time.Duration {
 func TestReadRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
-		plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table))
+		all := slices.Collect(maps.Keys(s.Servers))
+		plain := p99(t, s.client(t, s.dial(t, all)).Open(table))
 		scheduler := hedgetest.New(t, hedge.WithReadOnlyMethods(readRows))
-		hedged := p99(t, s.client(t, s.dial(t, s.addresses, hedgetest.Interceptors(scheduler)...)).Open(table))
+		hedged := p99(t, s.client(t, s.dial(t, all, hedgetest.Interceptors(scheduler)...)).Open(table))
 		stats, left := scheduler.Stats(), float64(hedged)/float64(plain)
 		t.Logf("99th percentile: plain %v, hedged %v, %.3f of it; %d hedges, %d won, %.1f%% of %d calls", plain, hedged,
 			left, stats.Hedges, stats.HedgeWins, 100*stats.HedgeRate(), stats.Calls)

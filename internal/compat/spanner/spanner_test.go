@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -19,8 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
@@ -33,7 +31,6 @@ const (
 	backends = 4
 	rows     = 100
 	table    = "t"
-	scheme   = "spanner"
 	prefix   = "/google.spanner.v1.Spanner/"
 )
 
@@ -49,9 +46,8 @@ func (raw) Name() string { return "raw" }
 
 // service is several proxies in front of one database. 2% of the attempts take 200 ms.
 type service struct {
-	database  *grpc.ClientConn
-	listeners map[string]*testserver.Listener
-	addresses []resolver.Address
+	database *grpc.ClientConn
+	testserver.Servers
 
 	mu  sync.Mutex
 	ids map[string][]string // the numbers of the attempts that carried a request id
@@ -72,7 +68,7 @@ func start(t *testing.T) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{listeners: map[string]*testserver.Listener{}, ids: map[string][]string{}}
+	s := &service{Servers: testserver.Servers{}, ids: map[string][]string{}}
 	if s.database, err = grpc.NewClient("passthrough:///"+database.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}))); err != nil {
@@ -85,8 +81,7 @@ func start(t *testing.T) *service {
 			grpc.WaitForHandlers(true))
 		go func() { _ = server.Serve(l) }()
 		t.Cleanup(server.Stop)
-		s.listeners[address] = l
-		s.addresses = append(s.addresses, resolver.Address{Addr: address})
+		s.Servers[address] = l
 	}
 	return s
 }
@@ -129,14 +124,8 @@ func (s *service) proxy(_ any, from grpc.ServerStream) error {
 // interceptors come inside of ours.
 func (s *service) client(t *testing.T, options ...grpc.DialOption) *spanner.Client {
 	t.Helper()
-	names := manual.NewBuilderWithScheme(scheme)
-	names.InitialState(resolver.State{Addresses: s.addresses})
-	clientOptions := []option.ClientOption{option.WithEndpoint(scheme + ":///servers")}
-	for _, o := range append(options, grpc.WithResolvers(names),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return s.listeners[address].Dial(ctx)
-		})) {
+	clientOptions := []option.ClientOption{option.WithEndpoint("spanner:///servers")}
+	for _, o := range append(options, s.DialOptions("spanner", slices.Collect(maps.Keys(s.Servers))...)...) {
 		clientOptions = append(clientOptions, option.WithGRPCDialOption(o))
 	}
 	t.Setenv("SPANNER_EMULATOR_HOST", "servers") // no credentials, no TLS, no metrics
