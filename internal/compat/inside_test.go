@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -138,43 +136,6 @@ func swap(a attempt) (grpc.ClientStream, error) {
 	return nil, err
 }
 
-// canned is a stream that an interceptor answers itself. It has the methods that generated code calls.
-type canned struct {
-	grpc.ClientStream
-	left *int
-	err  error
-}
-
-func (c canned) SendMsg(any) error { return nil }
-func (c canned) CloseSend() error  { return nil }
-func (c canned) RecvMsg(m any) error {
-	switch {
-	case c.err != nil:
-		return c.err
-	case *c.left == 0:
-		return io.EOF
-	}
-	*c.left--
-	proto.Merge(m.(proto.Message), &testpb.Reply{Id: 7, Attempt: 9})
-	return nil
-}
-
-// answering answers after a time, with an error or without.
-func answering(after time.Duration, err error) chain {
-	return inner(func(a attempt) (grpc.ClientStream, error) {
-		select {
-		case <-time.After(after):
-		case <-a.ctx.Done():
-			return nil, status.FromContextError(a.ctx.Err()).Err()
-		}
-		if a.reply == nil {
-			return canned{left: new(1), err: err}, nil
-		}
-		proto.Merge(a.reply.(proto.Message), &testpb.Reply{Id: 7, Attempt: 9})
-		return nil, err
-	})
-}
-
 // without drops the caller's options: a mirror would write twice at once into their variables.
 func without(a attempt) (grpc.ClientStream, error) {
 	a.opts = nil
@@ -193,12 +154,10 @@ func both(c chain) chain { return around(c, c) }
 // hedged. The caller and the server see the same in both, all parts of an outcome are of one attempt,
 // and a hedge can win wherever the call leaves the client.
 func TestInside(t *testing.T) {
-	failure := status.Error(codes.FailedPrecondition, "not here")
 	for name, sc := range map[string]struct {
 		chain   chain
 		opts    []grpc.CallOption
 		request *testpb.Request
-		local   bool // no call leaves the client
 	}{
 		"nothing else": {},
 		"all on both sides": {chain: around(
@@ -231,17 +190,13 @@ func TestInside(t *testing.T) {
 		"OnFinish inside":         {chain: adding(grpc.OnFinish(func(error) {}))},
 		"embedded empty options":  {opts: []grpc.CallOption{&struct{ tag }{}, struct{ *tag }{&tag{}}}},
 		"adds a codec":            {chain: adding(grpc.ForceCodec(jsonCodec{}))},
-		"short-circuits":          {chain: answering(0, nil), local: true},
-		"short-circuits late":     {chain: answering(20*ms, nil), local: true},
-		"refuses":                 {chain: answering(0, failure), local: true},
-		"refuses late":            {chain: answering(20*ms, failure), local: true},
 	} {
 		for _, first := range []bool{false, true} { // Header
 			for kind, call := range kinds {
 				for _, plans := range [][]testserver.Plan{{{Delay: 5 * ms}}, {{Delay: 15 * ms}, {Delay: 15 * ms}},
 					{{Delay: 30 * ms}, {Delay: 5 * ms}}, {{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.Internal}},
 					{{Delay: 15 * ms, Code: codes.Internal}, {Delay: 30 * ms, Code: codes.Internal}}} {
-					if first && (kind == "unary" || sc.local) {
+					if first && kind == "unary" {
 						continue
 					}
 					hedgetest.Run(t, fmt.Sprintf("%s/%s %v/%+v", name, kind, first, plans), func(t *testing.T) {
@@ -273,7 +228,7 @@ func TestInside(t *testing.T) {
 								all[fmt.Sprint(md)] = true
 							}
 							seen[i] = fmt.Sprint(slices.Sorted(maps.Keys(all)))
-							if want := len(plans) - 1; i == 1 && !sc.local && w.scheduler.Stats().Hedges != int64(want) {
+							if want := len(plans) - 1; i == 1 && w.scheduler.Stats().Hedges != int64(want) {
 								t.Errorf("%d hedges, want %d: %+v", w.scheduler.Stats().Hedges, want, w.scheduler.Stats())
 							}
 						}

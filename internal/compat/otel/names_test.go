@@ -31,7 +31,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), hedge.WithBudgetPercent(3), b.telemetry(t))
-		_, client := stragglers(t, append(hedgetest.Interceptors(s), otherBackend)...)
+		client := stragglers(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		for n := range 16_000 {
 			if err := call(t.Context(), "unary", client, uint64(n)); err != nil {
 				t.Fatal(err)
