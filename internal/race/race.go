@@ -139,9 +139,9 @@ func (r *Race) arm() {
 // sendsNone reports whether the race has no timer, as it sends no hedge. r.mu must be held.
 func (r *Race) sendsNone() bool { return r.committed || r.plan.MaxHedges == 0 }
 
-// woken stops the timer, and reports whether it is too late: Wake runs, or will run. r.mu must be
-// held.
-func (r *Race) woken() bool { return !r.sendsNone() && !r.disarm() }
+// stopTimer stops the timer, if there is one, or returns false if it is too late: Wake runs, or will
+// run. r.mu must be held.
+func (r *Race) stopTimer() bool { return r.sendsNone() || r.disarm() }
 
 // disarm stops the timer or the alarm, and reports whether it was set. r.mu must be held.
 func (r *Race) disarm() bool {
@@ -158,7 +158,7 @@ func (r *Race) Restart(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	begun := r.entrant != nil
-	if r.runner != nil || begun && r.woken() {
+	if r.runner != nil || begun && !r.stopTimer() {
 		return false
 	}
 	if r.restarted, r.plan.Start = true, now; begun {
@@ -226,7 +226,7 @@ func (r *Race) judge(n uint8, end *End, open, lost bool) Event {
 func (r *Race) endUntouched(forHedge bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil || forHedge && !r.committed || r.woken() {
+	if r.runner != nil || forHedge && !r.committed || !r.stopTimer() {
 		return false
 	}
 	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.plan, r.timer = nil, nil, nil, nil, Plan{}, nil
