@@ -236,7 +236,7 @@ func (h *streamHedge) Run(ctx *race.Context) race.End {
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if err = m.SendMsg(h.request); err == nil || err == io.EOF { // EOF: RecvMsg returns the status
-		err = c.sent(m)
+		err = c.noteSent(m)
 	}
 	h.request = nil // the stream may stay open for long
 	if err != nil {
@@ -246,7 +246,7 @@ func (h *streamHedge) Run(ctx *race.Context) race.End {
 	end := m.Primary()
 	if end.Err != nil {
 		end.Served = m.served(end.Err)
-	} else if err = c.answered(m); err != nil {
+	} else if err = c.noteAnswer(m); err != nil {
 		return m.end(err)
 	} else {
 		ctx.Answered()
@@ -261,9 +261,9 @@ type singleRequest struct {
 	second bool             // the caller sends a second message: no hedge without an answer may win
 }
 
-// sent notes that a hedge has sent the request, and closes its side if the caller has. It returns
-// an error if the hedge must not win.
-func (c *clientStream) sent(h *streamAttempt) error {
+// noteSent notes that a hedge has sent the request, and closes its side if the caller has. It
+// returns an error if the hedge must not win.
+func (c *clientStream) noteSent(h *streamAttempt) error {
 	if c.single == nil {
 		return h.CloseSend()
 	}
@@ -282,9 +282,9 @@ func (c *clientStream) sent(h *streamAttempt) error {
 	return nil
 }
 
-// answered notes that a hedge has an answer. Like sent, it returns an error if the hedge must not
-// win.
-func (c *clientStream) answered(h *streamAttempt) error {
+// noteAnswer notes that a hedge has an answer. Like noteSent, it returns an error if the hedge must
+// not win.
+func (c *clientStream) noteAnswer(h *streamAttempt) error {
 	if c.single == nil {
 		return nil
 	}

@@ -181,7 +181,7 @@ func (c *Call) End(e Completion) {
 	if c.ended = true; c.Wait != nil {
 		c.Wait.complete(c, &e)
 	}
-	d := ended{Completion: e, call: c, outcome: race.Event{Answers: true}}
+	d := endedCall{Completion: e, call: c, outcome: race.Event{Answers: true}}
 	if e.Err != nil {
 		d.outcome = c.verdict(&c.Leg, e.Err, e.Trailer)
 	}
@@ -209,8 +209,8 @@ func (c *Call) End(e Completion) {
 	}
 }
 
-// ended is a call that has ended.
-type ended struct {
+// endedCall is a call that has ended.
+type endedCall struct {
 	Completion
 	call     *Call
 	outcome  race.Event // the meaning of Err
@@ -237,7 +237,7 @@ func (p *primary) answered() bool {
 }
 
 // describe fills in the fields after outcome.
-func (d *ended) describe() {
+func (d *endedCall) describe() {
 	c := d.call
 	if d.answered = d.outcome.Answers; d.Age == 0 {
 		d.Age = time.Since(c.Start)
@@ -263,7 +263,7 @@ func (d *ended) describe() {
 
 // notePrimary records the end of the primary at its backend, unless the primary was cut short or
 // its caller gave up early: the backend may still answer.
-func (d *ended) notePrimary() {
+func (d *endedCall) notePrimary() {
 	if answered := d.primary.answered(); answered || d.primary.known && !d.gone ||
 		d.gone && d.call.Context.Err() == context.DeadlineExceeded {
 		d.call.Record.Ended(d.primary.age, answered)
@@ -272,7 +272,7 @@ func (d *ended) notePrimary() {
 
 // noteOutcome records the caller's outcome at the method: a failure, or an answer and its latency.
 // If the primary answered the call and learned is set, the learner has that latency already.
-func (d *ended) noteOutcome(learned bool) {
+func (d *endedCall) noteOutcome(learned bool) {
 	c := d.call
 	switch {
 	case !d.answered:
@@ -286,7 +286,7 @@ func (d *ended) noteOutcome(learned bool) {
 
 // noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts
 // failures.
-func (d *ended) noteSuccess() {
+func (d *endedCall) noteSuccess() {
 	leg := &d.call.Leg
 	if r := d.Race; r != nil && r.Panicked {
 		return
@@ -300,7 +300,7 @@ func (d *ended) noteSuccess() {
 
 // countUnraced counts a failure without a race, and in a dry run the hedge that the call would have
 // had.
-func (d *ended) countUnraced() {
+func (d *endedCall) countUnraced() {
 	c := d.call
 	if d.Err != nil {
 		if !d.gone && c.TracksFailures {
@@ -339,7 +339,7 @@ func prevented(c *Call) stats.Reason {
 	return stats.NoReason
 }
 
-func (d *ended) primaryOfRace() primary {
+func (d *endedCall) primaryOfRace() primary {
 	r, a := d.Race, &d.Race.Attempts[0]
 	if at, cut := unanswered(r, 0); cut {
 		return primary{cutShort: true, age: at}
@@ -420,7 +420,7 @@ func traceRace(c *Call, r *race.State) {
 
 // learn teaches the method and the class the latencies of the call's attempts. It reports whether
 // the primary answered and its latency was taught.
-func (d *ended) learn() (answered bool) {
+func (d *endedCall) learn() (answered bool) {
 	c := d.call
 	if !c.Learns || c.untaught {
 		return false
@@ -443,7 +443,7 @@ func (d *ended) learn() (answered bool) {
 
 // learnUndrawn learns the latency of a call that was not drawn or, as a lower bound, the age of its
 // first hedge.
-func (d *ended) learnUndrawn() {
+func (d *endedCall) learnUndrawn() {
 	c, r := d.call, d.Race
 	if c.held == nil || c.held.undrawn == 0 || r == nil || d.headers {
 		return
@@ -459,7 +459,7 @@ func (d *ended) learnUndrawn() {
 
 // learnHedges learns the latency of a hedged call and of its hedges, cut short or not, if its
 // hedges were due because it was slow. A race with a failover teaches nothing about hedges.
-func (d *ended) learnHedges() {
+func (d *endedCall) learnHedges() {
 	c, r := d.call, d.Race
 	if r.Rejected > 0 || r.Failovers > 0 {
 		return
