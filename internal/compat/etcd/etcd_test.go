@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -169,51 +168,6 @@ func TestReads(t *testing.T) {
 	t.Logf("%d calls, %d hedges, %d won", stats.Calls, stats.Hedges, stats.HedgeWins)
 	if stats.HedgeWins == 0 {
 		t.Error("no hedge won: nothing was tested")
-	}
-}
-
-// TestReads_SecondEndpoint has a client whose only endpoint goes down. Serializable reads are hedged to
-// another client's connection, and none fails. Without hedging they do not end.
-func TestReads_SecondEndpoint(t *testing.T) {
-	server := startMember(t)
-	front := startProxy(t, server)
-	endpoint := []string{front.listener.Addr().String()}
-	second := client(t, []string{server})
-	s := hedgetest.Fixed(t, 5*ms, hedge.WithReadOnlyMethods(reads), hedge.WithFailover())
-	hedged := client(t, endpoint, interceptor.DialOptions(s, interceptor.HedgeTo(second.ActiveConnection()))...)
-	plain := client(t, endpoint)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	read := func(c *clientv3.Client) error {
-		got, err := c.Get(ctx, "key", clientv3.WithSerializable())
-		if err == nil && (len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value") {
-			return fmt.Errorf("%v, want one value", got)
-		}
-		return err
-	}
-	if _, err := second.Put(ctx, "key", "value"); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []*clientv3.Client{hedged, plain} {
-		if err := read(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_ = front.listener.Close()
-	front.reset()
-	control := make(chan error, 1)
-	go func() { control <- read(plain) }()
-	for range keys {
-		if err := read(hedged); err != nil {
-			t.Errorf("a read with a second endpoint: %v", err)
-		}
-	}
-	cancel()
-	if err := <-control; err == nil {
-		t.Error("a read without hedging was answered by an endpoint that is down")
-	}
-	if got := s.Stats(); got.HedgeWins < keys {
-		t.Errorf("%d hedges won, want one for each of %d reads: %+v", got.HedgeWins, keys, got)
 	}
 }
 
