@@ -22,14 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
-	"github.com/opensearch-project/opensearch-go/v4/opensearchtransport"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,10 +38,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-func TestMain(m *testing.M) {
-	// Improbable's proxy imports it, and it starts a goroutine.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/desertbit/timer.timerRoutine"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // answer is what servers give for a number: a few kilobytes that no other number has.
 func answer(n string) []byte {
@@ -68,44 +60,6 @@ func serveOpenAI(t *testing.T) http.Handler {
 		}
 		fmt.Fprint(w, "data: [DONE]\n\n")
 	})
-}
-
-// serveS3 has ten objects.
-func serveS3(t *testing.T) http.Handler {
-	backend := s3mem.New()
-	if err := backend.CreateBucket("bucket"); err != nil {
-		t.Fatal(err)
-	}
-	for n := range 10 {
-		body := answer(strconv.Itoa(n))
-		if _, err := backend.PutObject("bucket", strconv.Itoa(n), map[string]string{}, bytes.NewReader(body),
-			int64(len(body)), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return gofakes3.New(backend).Server()
-}
-
-func dialS3(t *testing.T, c *http.Client, url string) caller {
-	client := s3.New(s3.Options{
-		HTTPClient: c, BaseEndpoint: &url, UsePathStyle: true, Region: "eu-west-1", Retryer: aws.NopRetryer{},
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
-		}),
-	})
-	return func(ctx context.Context, n int) error {
-		out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("bucket"),
-			Key: aws.String(strconv.Itoa(n % 10))})
-		if err != nil {
-			return err
-		}
-		defer out.Body.Close()
-		all, err := io.ReadAll(out.Body)
-		if err != nil {
-			return err
-		}
-		return check(all, n%10)
-	}
 }
 
 // configMap is an object of Kubernetes' API with the answer n.
@@ -275,17 +229,6 @@ var elsewhere = []struct {
 				t.Fatal(err)
 			}
 			return search(client.Perform)
-		}},
-	{name: "opensearch-go", first: &place{path: "/index/_search", key: "one"}, serve: serveAnswers,
-		second: &place{path: "/index/_search", key: "two"},
-		dial: func(t *testing.T, c *http.Client, at string) caller {
-			u, _ := url.Parse(at)
-			client, err := opensearchtransport.New(opensearchtransport.Config{Context: t.Context(), URLs: []*url.URL{u},
-				Transport: c.Transport, DisableRetry: true, Username: "user", Password: "one"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return search(client.Stream)
 		}},
 	{name: "openai-go", serve: serveOpenAI,
 		first:  &place{path: "/v1/chat/completions", key: "one", model: `"model":"small"`},

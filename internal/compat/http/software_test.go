@@ -19,24 +19,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/anthropics/anthropic-sdk-go"
-	anthropicoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/random"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/improbable-eng/grpc-web/go/grpcweb"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
-	"github.com/prometheus/client_golang/api"
-	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -65,14 +51,8 @@ var software = []struct {
 	{name: "connect-go, gRPC-Web", rpc: true, serve: serveConnect, dial: dialConnect(connect.WithGRPCWeb())},
 	{name: "connect-go, streams", rpc: true, serve: serveConnect, dial: dialConnectStream()},
 	{name: "connect-go, gRPC-Web streams", rpc: true, serve: serveConnect, dial: dialConnectStream(connect.WithGRPCWeb())},
-	{name: "grpc-go behind improbable's gRPC-Web proxy", rpc: true, serve: serveGRPCWeb,
-		dial: dialConnect(connect.WithGRPCWeb())},
 	{name: "elastic-transport-go", serve: serveAnswers, dial: dialElastic},
-	{name: "Prometheus' API client", serve: servePrometheus, dial: dialPrometheus},
-	{name: "go-containerregistry and its registry", serve: serveRegistry, dial: dialRegistry},
-	{name: "anthropic-sdk-go", serve: serveAnthropic, dial: dialAnthropic},
 	{name: "openai-go", serve: serveOpenAI, dial: dialOpenAI},
-	{name: "aws-sdk-go-v2, S3", serve: serveS3, dial: dialS3},
 	{name: "client-go of Kubernetes, with a watch", once: true, serve: serveKubernetes, dial: dialKubernetes},
 	{name: "a server that locks idempotency keys", serve: serveLocks, dial: dialLocks},
 }
@@ -328,26 +308,6 @@ func dialConnectStream(opts ...connect.ClientOption) func(*testing.T, *http.Clie
 	}
 }
 
-// serveGRPCWeb is a gRPC server behind a proxy of gRPC-Web.
-func serveGRPCWeb(t *testing.T) http.Handler {
-	server := grpc.NewServer()
-	var refused atomic.Int64
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "test.Blobs", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Get", Handler: func(_ any, ctx context.Context, decode func(any) error,
-			_ grpc.UnaryServerInterceptor) (any, error) {
-			in := &wrapperspb.StringValue{}
-			if err := decode(in); err != nil {
-				return nil, err
-			}
-			if len(metadata.ValueFromIncomingContext(ctx, strings.ToLower(isHedge))) > 0 {
-				all := []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.Aborted}
-				return nil, status.Error(all[int(refused.Add(1))%len(all)], "no hedges")
-			}
-			return wrapperspb.Bytes(answer(in.Value)), nil
-		}}}}, struct{}{})
-	return grpcweb.WrapServer(server)
-}
-
 // serveAnswers answers a JSON body that has a number.
 func serveAnswers(t *testing.T) http.Handler {
 	number := regexp.MustCompile(`\d+`)
@@ -379,103 +339,6 @@ func checkResponse(n int) func(*http.Response, error) error {
 			return fmt.Errorf("%s, %w", res.Status, err)
 		}
 		return check(all, n)
-	}
-}
-
-// servePrometheus answers the query vector(n).
-func servePrometheus(t *testing.T) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := strings.TrimSuffix(strings.TrimPrefix(r.FormValue("query"), "vector("), ")")
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%s,%q]}]}}`,
-			r.FormValue("time"), n)
-	})
-}
-
-func dialPrometheus(t *testing.T, c *http.Client, url string) caller {
-	client, err := api.NewClient(api.Config{Address: url, Client: c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ctx context.Context, n int) error {
-		got, _, _, err := prometheus.NewAPI(client).Query(ctx, fmt.Sprintf("vector(%d)", n), time.Unix(1e9, 0))
-		if err != nil {
-			return err
-		}
-		if want := fmt.Sprintf("{} => %d @[1000000000]", n); got.String() != want {
-			return wrongAnswer(got.String() + ", want " + want)
-		}
-		return nil
-	}
-}
-
-// image is pushed to each registry, and pulled.
-var image = sync.OnceValues(func() (v1.Image, error) { return random.Image(10_000, 2) })
-
-func serveRegistry(t *testing.T) http.Handler {
-	return registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-}
-
-func dialRegistry(t *testing.T, c *http.Client, url string) caller {
-	ref, err := name.ParseReference(strings.TrimPrefix(url, "http://")+"/image:latest", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := image()
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain := &http.Transport{}
-	t.Cleanup(plain.CloseIdleConnections)
-	if err := remote.Write(ref, want, remote.WithTransport(plain), remote.WithJobs(1)); err != nil {
-		t.Fatal(err)
-	}
-	never := remote.WithRetryBackoff(remote.Backoff{Steps: 1})
-	return func(ctx context.Context, n int) error {
-		got, err := remote.Image(ref, remote.WithTransport(c.Transport), remote.WithContext(ctx), never,
-			remote.WithRetryStatusCodes())
-		if err != nil {
-			return err
-		}
-		layers, err := got.Layers()
-		if err != nil {
-			return err
-		}
-		for _, layer := range layers {
-			content, err := layer.Compressed() // checks the digest as it is read
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(io.Discard, content)
-			if err := errors.Join(err, content.Close()); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-func serveAnthropic(t *testing.T) http.Handler {
-	prompt := regexp.MustCompile(`prompt (\d+)`)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		text := answer(prompt.FindStringSubmatch(string(body))[1])
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"id":"1","type":"message","role":"assistant","content":[{"type":"text","text":%q}]}`, text)
-	})
-}
-
-func dialAnthropic(t *testing.T, c *http.Client, url string) caller {
-	client := anthropic.NewClient(anthropicoption.WithBaseURL(url), anthropicoption.WithAPIKey("key"),
-		anthropicoption.WithHTTPClient(c), anthropicoption.WithMaxRetries(0))
-	return func(ctx context.Context, n int) error {
-		message, err := client.Messages.New(ctx, anthropic.MessageNewParams{MaxTokens: 1000, Model: "model",
-			Messages: []anthropic.MessageParam{
-				anthropic.NewUserMessage(anthropic.NewTextBlock(fmt.Sprint("prompt ", n)))}})
-		if err != nil {
-			return err
-		}
-		return check([]byte(message.Content[0].Text), n)
 	}
 }
 
