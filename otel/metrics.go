@@ -6,12 +6,14 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"unsafe"
 	"weak"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
@@ -20,12 +22,11 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// metrics are the instruments, and the schedulers whose states they report.
+// metrics are the instruments of a provider.
 type metrics struct {
-	of [len(protocols)]instruments
-
-	mu         sync.Mutex // readers may collect concurrently
-	schedulers []*scheduler
+	of       [len(protocols)]instruments
+	meter    metric.Meter
+	observed []metric.Observable // the gauges
 }
 
 // protocols begin the names of the instruments and attributes, by labels.protocol.
@@ -42,6 +43,8 @@ type instruments struct {
 // scheduler is the last reading of a scheduler.
 type scheduler struct {
 	weak.Pointer[hedge.Scheduler]
+
+	mu    sync.Mutex // readers may collect concurrently
 	last  map[method]stats.Counts
 	moved map[string]int64 // primaries, by target
 }
@@ -159,8 +162,8 @@ func readTarget(m *stats.Method, report report) {
 }
 
 func newMetrics(provider metric.MeterProvider) (*metrics, error) {
-	m, meter := &metrics{}, provider.Meter("github.com/grpchedge/hedge/otel")
-	var observed []metric.Observable
+	meter := provider.Meter("github.com/grpchedge/hedge/otel")
+	m := &metrics{meter: meter}
 	var errs []error
 	var err error
 	for n, protocol := range protocols {
@@ -183,36 +186,32 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		for _, g := range gauges {
 			of.gauges[g.name], err = meter.Float64ObservableGauge(prefix+"hedge."+g.name, metric.WithUnit(g.unit),
 				metric.WithDescription(g.what))
-			observed, errs = append(observed, of.gauges[g.name]), append(errs, err)
+			m.observed, errs = append(m.observed, of.gauges[g.name]), append(errs, err)
 		}
 	}
-	_, err = meter.RegisterCallback(m.observe, observed...)
-	return m, errors.Join(append(errs, err)...)
+	return m, errors.Join(errs...)
 }
 
+// watch reports a scheduler until it is garbage collected. From then on the provider keeps nothing of it.
 func (m *metrics) watch(s *hedge.Scheduler) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.schedulers = append(m.schedulers, &scheduler{Pointer: weak.Make(s)})
-}
-
-// observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in
-// order.
-func (m *metrics) observe(ctx context.Context, to metric.Observer) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.schedulers = slices.DeleteFunc(m.schedulers, func(w *scheduler) bool {
-		s := w.Value()
-		if s != nil {
+	w := &scheduler{Pointer: weak.Make(s)}
+	registered, err := m.meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		if s := w.Value(); s != nil {
+			w.mu.Lock() // while counts are read, so that readings are in order
+			defer w.mu.Unlock()
 			m.read(ctx, to, w, s.Methods())
 		}
-		return s == nil
-	})
-	return nil
+		return nil
+	}, m.observed...)
+	if err != nil {
+		otel.Handle(err)
+		return
+	}
+	runtime.AddCleanup(s, func(r metric.Registration) { _ = r.Unregister() }, registered)
 }
 
 // read adds the counts of a scheduler's methods since the last reading, and reports their gauges.
-// m.mu must be held.
+// w.mu must be held.
 func (m *metrics) read(ctx context.Context, to metric.Observer, w *scheduler, rows []stats.Method) {
 	last, moved := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	api "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
@@ -22,6 +23,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -323,4 +325,51 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
+}
+
+// registering is a provider that counts the callbacks which have left it.
+type registering struct {
+	api.MeterProvider
+	left chan<- struct{}
+}
+
+func (p registering) Meter(name string, options ...api.MeterOption) api.Meter {
+	return registeringMeter{p.MeterProvider.Meter(name, options...), p.left}
+}
+
+type registeringMeter struct {
+	api.Meter
+	left chan<- struct{}
+}
+
+func (m registeringMeter) RegisterCallback(f api.Callback, of ...api.Observable) (api.Registration, error) {
+	r, err := m.Meter.RegisterCallback(f, of...)
+	return registered{r, m.left}, err
+}
+
+type registered struct {
+	api.Registration
+	left chan<- struct{}
+}
+
+func (r registered) Unregister() error {
+	defer func() { r.left <- struct{}{} }()
+	return r.Registration.Unregister()
+}
+
+// TestCounters_SchedulersThatGo has one scheduler after the other report to a provider, which then keeps
+// nothing of them.
+func TestCounters_SchedulersThatGo(t *testing.T) {
+	const schedulers = 20
+	meters, left := newBackend(t).meters, make(chan struct{}, schedulers)
+	for range schedulers {
+		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: registering{meters, left}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hedgetest.All(t, telemetry)
+	}
+	for len(left) < schedulers {
+		runtime.GC()
+	}
 }
