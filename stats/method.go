@@ -138,9 +138,8 @@ type Choice struct {
 	// PredictedLoad is the predicted number of hedges per call.
 	PredictedLoad float64
 	// Saved is the predicted share, 0 to 1, of the tail that hedging saves: of the area under the
-	// latency-by-percentile curve from the median to p99.9, with both axes logarithmic. Kept is the
-	// share, 0 to 1, of earlier predictions at this delay that hedging achieved; 1 if unknown.
-	Saved, Kept float64
+	// latency-by-percentile curve from the median to p99.9, with both axes logarithmic.
+	Saved float64
 }
 
 // Forecast is the predicted effect of hedging a method with a given budget: see hedge.WithDryRun.

@@ -80,7 +80,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 			UnhedgedTail:  l.unhedged(now, d).percentile(reported),
 			CutShort:      float64(longer) / float64(d.Total()),
 			PredictedTail: problem.Percentile(plan, reported), PredictedLoad: min(plan.Load, problem.Load),
-			Saved: plan.Saved, Kept: plan.Kept,
+			Saved: plan.Saved,
 		}
 	}
 	l.current.Store(e)

@@ -34,7 +34,6 @@ type HedgePlan struct {
 
 	Load  float64 // predicted extra attempts per call
 	Saved float64 // predicted fall of the tail, as docs/trigger.md defines it, as a share of the tail
-	Kept  float64 // measured / predicted savings of hedges at this delay, 0 to 1; 1 without measurements
 }
 
 const (
@@ -99,24 +98,13 @@ type option struct {
 	hedges int
 	delay  time.Duration
 	load   float64
-	kept   float64
 	hidden []float64 // share of slow primaries, by point, that a hedge has answered for
 }
 
 func (s *search) option(n int, delay time.Duration, hedges int) option {
-	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), kept: 1,
-		hidden: make([]float64, len(s.points))}
-	shares, kept, predicted := s.kept(delay), 0.0, 0.0
+	o := option{n: n, hedges: hedges, delay: delay, load: s.load(delay, hedges), hidden: slices.Clone(s.kept(delay))}
 	for i, p := range s.points {
-		answered := 0.0
-		if p.at > delay {
-			answered = s.answered(delay, hedges, p.at)
-		}
-		o.hidden[i] = shares[i] * answered
-		kept, predicted = kept+p.width*o.hidden[i], predicted+p.width*answered
-	}
-	if predicted > 0 {
-		o.kept = kept / predicted
+		o.hidden[i] *= s.answered(delay, hedges, p.at)
 	}
 	return o
 }
@@ -267,9 +255,7 @@ func (s *search) best(options []option, latest option) mix {
 
 // mix returns the plan that hedges by option o with probability q.
 func (s *search) mix(o, latest option, q float64) mix {
-	plan := HedgePlan{
-		Delay: o.delay, Probability: q, Hedges: o.hedges, Load: q*o.load + (1-q)*latest.load, Kept: o.kept,
-	}
+	plan := HedgePlan{Delay: o.delay, Probability: q, Hedges: o.hedges, Load: q*o.load + (1-q)*latest.load}
 	area := 0.0
 	for i, p := range s.points {
 		area += p.width * size(p.share*(1-q*o.hidden[i]-(1-q)*latest.hidden[i]))
