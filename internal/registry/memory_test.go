@@ -59,7 +59,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		hedged  bool
 		most    int64 // KB an entry
 		spread  bool  // latencies of three decades
-		option  hedge.Option
+		options []hedge.Option
 	}{
 		{name: "called once", entries: 5_000, steps: 1, calls: 1, most: 4},
 		{name: "learning", entries: 1_000, steps: 2, calls: 15, most: 6},
@@ -67,16 +67,15 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 		{name: "busy, hedged and spread", entries: longtest.Size(10, 50), steps: 16, calls: 1000, hedged: true, most: 100,
 			spread: true},
 		{name: "called once, on a target each", entries: 5_000, each: true, steps: 1, calls: 1, most: 6},
-		{name: "beside a rule of many options", entries: 200, each: true, steps: 1, calls: 1, most: 6,
-			option: hedge.WithTargetOptions("dns:*", many...)},
+		{name: "beside many rules", entries: 200, each: true, steps: 1, calls: 1, most: 6, options: many},
 		{name: "busy, of many classes", entries: 10, steps: 16, calls: 200, hedged: true, most: 17 * 35,
-			option: hedge.WithClass(perNumber)},
+			options: []hedge.Option{hedge.WithClass(perNumber)}},
 		{name: "busy and hedged, with a control group", entries: 50, steps: 16, calls: 50, hedged: true, most: 60,
-			option: hedge.WithControl(10)},
+			options: []hedge.Option{hedge.WithControl(10)}},
 	} {
 		hedgetest.Run(t, tc.name, func(t *testing.T) {
 			before := testserver.Heap()
-			s := hedgetest.All(t, tc.option, hedge.WithMaxMethods(5_000))
+			s := hedgetest.All(t, append(tc.options, hedge.WithMaxMethods(5_000))...)
 			for range tc.steps {
 				for i := range tc.entries {
 					to := target
