@@ -41,9 +41,8 @@ func perNumber(_ context.Context, _ string, request any) string {
 // madeOnce bounds allocations that a process makes once, such as pools and goroutine stacks.
 const madeOnce = 96 << 10
 
-// TestRule16_WhatAMethodTakes measures the memory that the documentation of WithMaxMethods states:
-// the growth of the heap per method that has hardly been called, that has learned, and that is in
-// full use, and per target.
+// TestRule16_WhatAMethodTakes measures what the documentation of WithMaxMethods states: by how much the
+// heap grows for a method in each state, and for a target.
 func TestRule16_WhatAMethodTakes(t *testing.T) {
 	longtest.Simulation(t)
 	var many []hedge.Option

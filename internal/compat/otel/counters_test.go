@@ -327,32 +327,27 @@ func TestMetrics_FromTheFirstCall(t *testing.T) {
 	})
 }
 
-// registering is a provider that counts the callbacks which have left it.
+type meter = api.Meter
+
+// registering is a provider, a meter or a registration, and counts the callbacks that have left it.
 type registering struct {
 	api.MeterProvider
-	left chan<- struct{}
-}
-
-func (p registering) Meter(name string, options ...api.MeterOption) api.Meter {
-	return registeringMeter{p.MeterProvider.Meter(name, options...), p.left}
-}
-
-type registeringMeter struct {
-	api.Meter
-	left chan<- struct{}
-}
-
-func (m registeringMeter) RegisterCallback(f api.Callback, of ...api.Observable) (api.Registration, error) {
-	r, err := m.Meter.RegisterCallback(f, of...)
-	return registered{r, m.left}, err
-}
-
-type registered struct {
+	meter
 	api.Registration
 	left chan<- struct{}
 }
 
-func (r registered) Unregister() error {
+func (r registering) Meter(name string, options ...api.MeterOption) api.Meter {
+	r.meter = r.MeterProvider.Meter(name, options...)
+	return r
+}
+
+func (r registering) RegisterCallback(f api.Callback, of ...api.Observable) (_ api.Registration, err error) {
+	r.Registration, err = r.meter.RegisterCallback(f, of...)
+	return r, err
+}
+
+func (r registering) Unregister() error {
 	defer func() { r.left <- struct{}{} }()
 	return r.Registration.Unregister()
 }
@@ -363,7 +358,7 @@ func TestCounters_SchedulersThatGo(t *testing.T) {
 	const schedulers = 20
 	meters, left := newBackend(t).meters, make(chan struct{}, schedulers)
 	for range schedulers {
-		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: registering{meters, left}})
+		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: registering{MeterProvider: meters, left: left}})
 		if err != nil {
 			t.Fatal(err)
 		}
