@@ -61,9 +61,6 @@ type streamAttempt struct {
 }
 
 func (m *streamAttempt) leg() *call.Leg {
-	if m.n == 0 {
-		return &m.stream.call.Leg
-	}
 	return m.stream.call.LegOf(int(m.n))
 }
 

@@ -97,7 +97,7 @@ const busyShare = 16
 // noteLate records that the attempt before the hedge is late. At another destination, the attempt
 // is late by the delay of that destination's primaries, if that is longer.
 func (d *due) noteLate() {
-	last := d.held.of[d.n-1].to
+	last := d.LegOf(d.n - 1)
 	if e := last.method.Learner.Estimate(); e != nil && last != &d.Leg &&
 		d.age-d.race.Attempts[d.n-1].SentAt < e.Delay {
 		return
@@ -196,7 +196,7 @@ func unreachable(d *due) (race.Event, stats.Reason) {
 // by its pushbacks, and because it turned a hedge away, which holds for one delay.
 func (d *due) pushbacks() (pushedBack, turnedAway time.Duration) {
 	for k, a := range d.race.Attempts[:d.n] {
-		if a.Pushback == race.NoPushback || d.held.of[k].to.Target != d.to.Target {
+		if a.Pushback == race.NoPushback || d.LegOf(k).Target != d.to.Target {
 			continue
 		}
 		if pushedBack = max(pushedBack, a.NotBefore()); a.TurnedAway() {
@@ -337,7 +337,7 @@ func traced(c *Call) stats.Call {
 
 // Sent implements [race.Policy]. It counts the hedge, at its destination too.
 func (c *Call) Sent(n int, why race.Cause) {
-	now, leg := time.Now(), c.held.of[n].to
+	now, leg := time.Now(), c.LegOf(n)
 	if c.settings.Guard {
 		leg.method.Guard.Sent(now)
 	}
@@ -462,7 +462,7 @@ func countFailures(c *Call, r *race.State) {
 			continue
 		}
 		c.held.of[n].counted = true
-		countFailure(c, c.held.of[n].to, n, a.Event)
+		countFailure(c, c.LegOf(n), n, a.Event)
 		switch {
 		case a.TurnedAway(): // the next hedge is due at once
 			c.method.Counters.Update(func(s *stats.Counts) { s.TurnedAway++ })
@@ -494,13 +494,9 @@ func countFailure(c *Call, leg *Leg, n int, e race.Event) {
 func noteEnds(c *Call, r *race.State, won bool) {
 	countFailures(c, r)
 	won = won && r.Failovers == 0 // a failover that wins shows nothing about the hedges of slow calls
-	leg := &c.Leg
 	for n := range r.Hedges + 1 {
-		if n > 0 {
-			leg = c.held.of[n].to
-		}
 		if a := &r.Attempts[n]; n == r.Winner || a.Err != nil && !a.CutShort {
-			noteEnd(attemptEnd{Event: a.Event, call: c, leg: leg, n: n, race: r, over: true, won: won && n == r.Winner})
+			noteEnd(attemptEnd{Event: a.Event, call: c, leg: c.LegOf(n), n: n, race: r, over: true, won: won && n == r.Winner})
 		}
 	}
 }
@@ -545,7 +541,7 @@ func (g guarded) ended(e attemptEnd) {
 		return
 	}
 	for n := range e.n {
-		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.held.of[n].to.method == g.Method {
+		if a := &e.race.Attempts[n]; !a.CutShort && exhausts(n, a.Event) && e.call.LegOf(n).method == g.Method {
 			return
 		}
 	}

@@ -23,11 +23,7 @@ import (
 // Judge implements [race.Policy]. It decides the meaning of an end, once: the race, the throttle,
 // the guard, the learners and the statistics read the event.
 func (c *Call) Judge(n int, end race.End, open bool) race.Event {
-	leg := &c.Leg // of the primary: not from c.held, which Admit may be making as the primary ends
-	if n > 0 {
-		leg = c.held.of[n].to
-	}
-	e := c.failure(leg, end.Err, end.Trailer)
+	e := c.failure(c.LegOf(n), end.Err, end.Trailer)
 	e.Kind, e.Attempt, e.Open = race.Ended, uint8(n), end.Open && end.Err != nil
 	mayEnd := n == 0 || c.HedgeFinal
 	if n > 0 && open && mayEnd && e.End == race.Final && !end.Served {
@@ -130,7 +126,7 @@ func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
 	for h := 1; h <= n; h++ {
-		there, enough := c.held.of[h].to.method.Learner.Longest(now)
+		there, enough := c.LegOf(h).method.Learner.Longest(now)
 		if longest = max(longest, there); !enough {
 			patience = max(patience, time.Minute)
 		}
@@ -287,13 +283,13 @@ func (d *endedCall) noteOutcome(learned bool) {
 // noteSuccess counts a success for the throttle of the winner's target: throttle.ended counts
 // failures.
 func (d *endedCall) noteSuccess() {
-	leg := &d.call.Leg
+	winner := 0
 	if r := d.Race; r != nil && r.Panicked {
 		return
-	} else if r != nil && r.Winner > 0 {
-		leg = d.call.held.of[r.Winner].to
+	} else if r != nil {
+		winner = r.Winner
 	}
-	if t := leg.settings.Throttle; t != nil {
+	if t := d.call.LegOf(winner).settings.Throttle; t != nil {
 		t.Succeeded()
 	}
 }
@@ -517,13 +513,19 @@ func latencyOf(r *race.State, n int) (latency time.Duration, answered, known boo
 	return a.EndedAt - a.SentAt, true, n == r.Winner && a.End != race.NonFatal || a.CutShort
 }
 
+// LegOf returns the leg of attempt n, which was admitted if it is a hedge. The primary's is not read
+// from c.held, which Admit may be making as the primary ends.
+func (c *Call) LegOf(n int) *Leg {
+	if n == 0 {
+		return &c.Leg
+	}
+	return c.held.of[n].to
+}
+
 // Teach calls lesson with each learner that learns from the call, the method's and the class's, and
 // with the same one on the leg of attempt n.
 func (c *Call) Teach(n int, lesson func(l, to *trigger.Learner)) {
-	to := c.method
-	if n > 0 {
-		to = c.held.of[n].to.method
-	}
+	to := c.LegOf(n).method
 	lesson(&c.method.Learner, &to.Learner)
 	if c.class == nil {
 		return

@@ -86,9 +86,6 @@ func chooseLeg(c *Call, n int, now time.Time) {
 	}
 }
 
-// LegOf returns the leg of hedge n, which was admitted.
-func (c *Call) LegOf(n int) *Leg { return c.held.of[n].to }
-
 // SetUp sets ctx up for an attempt, which is about to be made for the scheduler r. ctx.Made must be
 // set when the attempt has been made.
 func (l *Leg) SetUp(ctx *race.Context, r *registry.Registry, method string) {
