@@ -40,8 +40,8 @@ func Parse(data []byte) ([]hedge.Option, error) {
 	if err := protojson.Unmarshal(data, m); err != nil {
 		return nil, fmt.Errorf("hedge: config: %w", err)
 	}
-	opts, err := options(m.ProtoReflect(), 0)
-	if err = errors.Join(misread(data, m.ProtoReflect().Descriptor(), 0), err); err == nil {
+	opts, err := options(m.ProtoReflect(), false)
+	if err = errors.Join(misread(data, m.ProtoReflect().Descriptor(), false), err); err == nil {
 		_, err = hedge.New(append(opts, hedge.WithAllMethods())...) // which finds values out of range
 	}
 	if err != nil {
@@ -52,8 +52,8 @@ func Parse(data []byte) ([]hedge.Option, error) {
 
 // misread returns an error for each value that protobuf's JSON reads as another one: an empty list of
 // patterns, which is no list in a message, so that {"methods": [], "idempotentOnly": true} would select
-// methods that the list excludes; and a number in quotes. depth is as in options.
-func misread(data []byte, m protoreflect.MessageDescriptor, depth int) (err error) {
+// methods that the list excludes; and a number in quotes. inRule is as in options.
+func misread(data []byte, m protoreflect.MessageDescriptor, inRule bool) (err error) {
 	var given map[string]json.RawMessage
 	_ = json.Unmarshal(data, &given) // protojson has checked it
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -63,16 +63,16 @@ func misread(data []byte, m protoreflect.MessageDescriptor, depth int) (err erro
 		}
 		text := string(bytes.TrimSpace(given[name]))
 		switch {
-		case f.IsMap() && depth < 1:
+		case f.IsMap() && !inRule:
 			var rules map[string]json.RawMessage
 			_ = json.Unmarshal(given[name], &rules)
 			for _, pattern := range slices.Sorted(maps.Keys(rules)) {
-				err = within(err, fmt.Sprintf("%s[%q]: ", name, pattern), misread(rules[pattern], f.MapValue().Message(), depth+1))
+				err = within(err, fmt.Sprintf("%s[%q]: ", name, pattern), misread(rules[pattern], f.MapValue().Message(), true))
 			}
 		case f.IsList() && strings.HasPrefix(strings.TrimLeft(text, "[ \t\r\n"), "]"):
 			err = within(err, name, errors.New(": must have at least one pattern"))
 		case f.Message() != nil && f.Message().ParentFile() == m.ParentFile() && !f.IsMap():
-			err = within(err, name+".", misread(given[name], f.Message(), depth))
+			err = within(err, name+".", misread(given[name], f.Message(), inRule))
 		case f.Kind() != protoreflect.StringKind && strings.HasPrefix(text, `"`):
 			err = within(err, name, fmt.Errorf(": %s: must not be in quotes", text))
 		}
@@ -121,10 +121,10 @@ func switchesOff(data []byte) (off bool) {
 	return off
 }
 
-// options returns the options of a message, and joins the errors of malformed values. depth is the
-// number of enclosing rules. Rules in rules are an error anyway, and are not read.
-func options(m protoreflect.Message, depth int) ([]hedge.Option, error) {
-	p := parsed{depth: depth}
+// options returns the options of a message, and joins the errors of malformed values. inRule is
+// set for a message within a rule: rules in rules are an error anyway, and are not read.
+func options(m protoreflect.Message, inRule bool) ([]hedge.Option, error) {
+	p := parsed{inRule: inRule}
 	for i, all := 0, m.Descriptor().Fields(); i < all.Len(); i++ {
 		if f := all.Get(i); m.Has(f) {
 			p.read(f.JSONName(), m.Get(f), fields[string(f.Name())])
@@ -134,9 +134,9 @@ func options(m protoreflect.Message, depth int) ([]hedge.Option, error) {
 }
 
 type parsed struct {
-	opts  []hedge.Option
-	err   error
-	depth int
+	opts   []hedge.Option
+	err    error
+	inRule bool
 }
 
 // read reads the value of a field. with is the option's function.
@@ -228,10 +228,10 @@ func (p *parsed) rules(field string, of protoreflect.Map, with func(string, ...h
 	slices.Sort(patterns)
 	for _, pattern := range patterns {
 		var opts []hedge.Option
-		if p.depth < 1 {
+		if !p.inRule {
 			var err error
 			rule := of.Get(protoreflect.ValueOf(pattern).MapKey())
-			if opts, err = options(rule.Message(), p.depth+1); err != nil {
+			if opts, err = options(rule.Message(), true); err != nil {
 				p.wrong("%s[%q]: %w", field, pattern, err)
 			}
 		}
