@@ -51,7 +51,7 @@ const whole = `{
 func configOf(t *testing.T, opts []hedge.Option, target, method string) *settings.Config {
 	c := (*registry.Registry)(hedgetest.New(t, opts...)).Config()
 	in := *c.ForMethod(c.ForTarget(target), method)
-	in.TargetRules, in.MethodRules, in.Index, in.Options = nil, nil, nil, nil
+	in.TargetRules, in.MethodRules, in.Index, in.Options, in.Compared = nil, nil, nil, nil, ""
 	return &in
 }
 

@@ -97,7 +97,7 @@ func (m *Method) complete(s *settings.Settings) {
 	m.Target.Resets.SetLimit(s.Target.HedgeLimit)
 	m.Target.throttle = guard.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.Throttle = m.Target.throttle
-	m.groups = control.For(s.Control/100, s.Target.Index.Compared, m.groups)
+	m.groups = control.For(s.Control/100, s.Target.Compared, m.groups)
 	s.Groups = m.groups
 	if s.OwnBudget || s.DryRun { // a dry run must not take from real hedges
 		if m.own == nil { // otherwise kept across updates under which the method has none

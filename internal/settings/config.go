@@ -61,7 +61,8 @@ type Config struct {
 
 	MaxMethods int
 
-	Options []string // the texts of the options that made it
+	Options  []string // the texts of the options that made it
+	Compared string   // Options as one text: while it lasts, hedged calls are compared with a control group
 }
 
 // kept are the options that an update keeps, repeated or not.

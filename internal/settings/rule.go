@@ -20,10 +20,6 @@ type Rule struct {
 // Index finds the patterns that match a method or a request among thousands, and keeps the
 // configurations of targets. The zero Index has no patterns.
 type Index struct {
-	// Compared has the texts of the options during which hedged calls are compared with a control
-	// group.
-	Compared string
-
 	byPrefix map[string][]*pattern
 	longest  int      // prefix
 	targets  sync.Map // the rules for targets that apply → *Config
@@ -73,9 +69,9 @@ func (x *Index) match(method string, http bool) (uses use, rules []Rule) {
 	return uses, rules
 }
 
-// Prepare indexes the patterns of a configuration. It returns an error if patterns conflict.
+// Prepare sets Index and Compared. It returns an error if patterns conflict.
 func (c *Config) Prepare() error {
-	x := &Index{Compared: fmt.Sprint(Without(c.Options, nil)), byPrefix: map[string][]*pattern{}}
+	x := &Index{byPrefix: map[string][]*pattern{}}
 	x.add(pattern{use: readOnly}, c.ReadOnly...)
 	x.add(pattern{use: methods}, c.Methods...)
 	all := slices.Concat(c.ReadOnly, c.Methods)
@@ -86,7 +82,7 @@ func (c *Config) Prepare() error {
 	}
 	x.add(pattern{use: waitForMessage}, c.WaitForMessage...)
 	x.add(pattern{use: singleRequest}, c.SingleRequest...)
-	c.Index = x
+	c.Index, c.Compared = x, fmt.Sprint(Without(c.Options, nil))
 	return checkConflicts(all)
 }
 

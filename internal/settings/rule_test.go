@@ -141,7 +141,7 @@ func shown(c settings.Config) any {
 	}
 	named := c.TargetName != nil
 	c.Class, c.Acceptable, c.TargetName, c.Traces = nil, nil, nil, nil
-	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.Options, c.OwnBudget = nil, nil, nil, nil, nil, false
+	c.TargetRules, c.MethodRules, c.Index, c.Applied, c.Options, c.Compared, c.OwnBudget = nil, nil, nil, nil, nil, "", false
 	return []any{c, class, accepts, named}
 }
 
