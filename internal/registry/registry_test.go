@@ -134,7 +134,7 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 			hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
 	}
 	s := hedgetest.All(t, options(0)...)
-	for i := range longtest.Size(300, 20_000) {
+	for i := range longtest.Size(300, 3000) {
 		m := (*registry.Registry)(s).Method(target, fmt.Sprint("/pkg.Svc/", i), time.Now())
 		var made [registry.MaxClasses]*registry.Class
 		var group sync.WaitGroup
