@@ -356,7 +356,11 @@ func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *attempt {
 	number := simulation.AttemptOf(ctx)
 	a := &attempt{step: s.steps[number], attemptState: &attemptState{over: make(chan struct{})}, stub: s, opts: opts,
 		ctx: ctx, number: number, began: time.Now()}
-	a.timer = time.AfterFunc(a.after, func() { close(a.over) })
+	if a.after > 0 { // see hedgetest.Taking
+		a.timer = time.AfterFunc(a.after, func() { close(a.over) })
+	} else {
+		close(a.over)
+	}
 	s.mu.Lock()
 	s.attempts = append(s.attempts, a)
 	s.mu.Unlock()
@@ -370,7 +374,9 @@ func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *attempt {
 // callbacks.
 func (a *attempt) end(err error, md metadata.MD) {
 	a.once.Do(func() {
-		a.timer.Stop()
+		if a.timer != nil {
+			a.timer.Stop()
+		}
 		a.stub.mu.Lock()
 		a.ended = time.Now()
 		a.stub.mu.Unlock()

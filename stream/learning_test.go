@@ -81,7 +81,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 						_, _ = st.Header()
 					}
 					time.Sleep(tc.late)
-					if tc.gone > 0 {
+					if tc.gone > tc.late {
 						time.AfterFunc(tc.gone-tc.late, cancel)
 					}
 					if tc.gone != tc.late || tc.gone == 0 {

@@ -70,7 +70,9 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 	}
 	w.remove()
 	if a.root.later == &a.root {
-		a.timer.Stop()
+		if a.timer != nil {
+			a.timer.Stop()
+		}
 		a.firesAt = time.Time{}
 	}
 	return true
@@ -101,11 +103,14 @@ func (a *Alarm) fire() {
 // arm sets the timer to fire at the time at, which is d from now. a.mu must be held.
 func (a *Alarm) arm(at time.Time, d time.Duration) {
 	a.firesAt = at
-	if a.timer == nil {
+	switch {
+	case d > 0 && a.timer != nil:
+		a.timer.Reset(d)
+	case d > 0:
 		a.timer = time.AfterFunc(d, a.fire)
-		return
+	default: // see after
+		go a.fire()
 	}
-	a.timer.Reset(d)
 }
 
 // remove takes w out of its ring. The alarm's mu must be held.

@@ -132,8 +132,18 @@ func (r *Race) arm() {
 	}
 	wait := r.plan.Due - r.plan.From
 	if r.plan.Alarm == nil || !r.plan.Alarm.Set(&r.waiter, r.plan.Start.Add(r.plan.Due), wait) {
-		r.timer = time.AfterFunc(wait, r.Wake)
+		r.timer = after(wait, r.Wake)
 	}
+}
+
+// after is time.AfterFunc, but starts f at once, and returns nil, if d is 0 or less. The race detector
+// may crash if such a timer is set in a bubble of package synctest: see golang/go#78156.
+func after(d time.Duration, f func()) *time.Timer {
+	if d <= 0 {
+		go f()
+		return nil
+	}
+	return time.AfterFunc(d, f)
 }
 
 // sendsNone reports whether the race has no timer, as it sends no hedge. r.mu must be held.
@@ -493,7 +503,7 @@ func (x *runner) step(e Event) Actions {
 	switch {
 	case a.Arm:
 		x.disarm()
-		x.timer = time.AfterFunc(a.At-now, x.Wake)
+		x.timer = after(a.At-now, x.Wake)
 	case a.Disarm:
 		x.disarm()
 	}

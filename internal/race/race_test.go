@@ -59,6 +59,33 @@ func TestRace_Concurrently(t *testing.T) {
 	}
 }
 
+// TestRace_SetsNoTimerThatIsDue: in a bubble, such timers crash the race detector within this test.
+func TestRace_SetsNoTimerThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				var own race.Alarm
+				for i := range 3000 {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					p := plan(0, 1)
+					e := &entrant{ctx: ctx, primary: time.Hour, hedge: func(int, context.Context) error { return nil }}
+					switch i % 3 {
+					case 0: // the primary fails at once
+						e.do, p.Delay, p.Due = func() error { return errors.New("failed") }, time.Hour, time.Hour
+					case 1:
+						p.Alarm = &own
+					}
+					if out := new(race.Race).Run(t.Context(), cancel, p, &policy{hedges: 1, failover: true}, e); out.Winner == nil {
+						t.Errorf("no hedge won: %v", out.Err)
+					}
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
 // TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge
 // has won.
 func TestRace_Commit(t *testing.T) {
