@@ -177,6 +177,7 @@ var stateful = []World{
 	},
 	{
 		Name: "batches begin each 25 ms and take 15 ms, 4% + 60 ms, 80/s", Rate: 80, Medians: []float64{30},
+		Most: 1.15,
 		Law: attempts(4, func(x draw) float64 {
 			arrives := x.at + inMillis(x.lognormal(3, .4)+x.chance(.04, 60)) + time.Duration(x.backend)*6*ms
 			return float64(arrives.Truncate(25*ms)+40*ms-x.at-time.Duration(x.backend)*6*ms) / float64(ms)
