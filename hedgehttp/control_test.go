@@ -269,7 +269,7 @@ var control = []struct {
 	{name: "redirects with a body", serve: redirects,
 		client: func(t *testing.T, s *server, c *http.Client) string {
 			res, err := c.Do(s.request(t.Context(), "PUT", "/", text()))
-			return read(res, err) + res.Request.URL.Path
+			return read(res, err) + fmt.Sprint(res.Request.URL, res.Request.Header, res.Request.Context().Err())
 		}},
 	{name: "a redirect of a body that cannot be read again", serve: redirects, client: sends("PUT", text, withoutGetBody)},
 	{name: "the caller's cause", serve: endless, client: func(t *testing.T, s *server, c *http.Client) string {

@@ -100,10 +100,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return winner.deliver()
 }
 
-// own makes the caller's request the response's. The response of a loser must not have it: a
-// function of WithFirstByte may read it after RoundTrip has returned.
+// own makes the caller's request the response's, in place of the attempt's or of a shallow copy of it:
+// over HTTP/2, package net/http copies a request with a body. The response of a loser must not have the
+// caller's: a function of WithFirstByte may read it after RoundTrip has returned.
 func (a *attempt) own() {
-	if a.res != nil && a.res.Request == a.req && !a.made {
+	if a.res == nil || a.res.Request == nil || a.made || a.res.Request.URL != a.req.URL {
+		return
+	}
+	if header := reflect.ValueOf(a.res.Request.Header); header.Pointer() == reflect.ValueOf(a.req.Header).Pointer() {
 		a.res.Request = a.caller
 	}
 }
