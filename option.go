@@ -346,7 +346,7 @@ func WithWindow(d time.Duration) Option {
 //	58 KB            a busy method with latencies from 1 ms to 1 s
 //	0.7 MB           a method with latencies of every length
 //	2 KB             a target
-//	15 to 290 MB     5,000 methods
+//	19 to 290 MB     5,000 methods
 //	as a method      each class of WithClass
 //	up to 420 KB     each control group of WithControl, per method
 func WithMaxMethods(methods int) Option {

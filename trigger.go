@@ -36,9 +36,9 @@ type Trigger struct {
 // on a logarithmic scale. A hedge must gain more than its price, which all methods of a target share.
 //
 // Auto makes a choice about once per second, at the default [WithWindow], and less often with
-// thousands of methods. It needs 100 calls; before, a method is hedged at its 90th percentile.
-// [stats.Method] reports the choice, and docs/trigger.md derives it, after Kaler, He and Elnikety,
-// "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017).
+// thousands of methods. The first choice comes about six calls after the warm-up; until then a
+// method is hedged at its 90th percentile. [stats.Method] reports the choice after 200 calls.
+// docs/trigger.md derives it, after Kaler, He and Elnikety, "Optimal Reissue Policies" (SPAA 2017).
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{auto: true, delay: race.Longest}
 	for _, opt := range opts {

@@ -1,7 +1,6 @@
 // Package guard holds hedges back where a server limits them: a [Guard] where hedges use up a rate
 // limit that other calls need, [Resets] where a server counts the resets of losers, and [Throttle]
-// where many attempts fail.
-// docs/guard.md describes the guard.
+// where many attempts fail. docs/guard.md describes the guard.
 package guard
 
 import (
@@ -38,8 +37,7 @@ type Guard struct {
 	own     hold
 }
 
-// Traffic is the total number of calls of the method, and of its target, in which a costly call may
-// count as several.
+// Traffic is the total number of calls of the method, and of its target.
 type Traffic struct{ Method, Target float64 }
 
 // Ticket is the number from 0 to 1 that a hedge has drawn. The hedge may be sent if the number is below
