@@ -14,7 +14,7 @@ const (
 	maxBurst = 100_000
 
 	maxPercent = 400
-	token      = 1_000_000_000 // the price of a hedge, in nano-tokens
+	token      = 1_000_000_000 // in nano-tokens
 
 	// A call's share lives for steps-1 to steps steps, including the current step.
 	steps = 8
@@ -26,7 +26,7 @@ const (
 	maxLate = time.Minute
 )
 
-// These are constants too, but each takes a part out at some value, as TestParts does.
+// Constants, but TestParts takes parts out by setting them.
 var (
 	// prompt is the longest delay whose second hedge is due while the share of its call lives.
 	prompt     = (steps - 1) * step / 2
@@ -128,7 +128,7 @@ func (b *Bucket) Forfeit() {
 	b.held -= b.perCall
 }
 
-// Pay takes the price of a hedge at now, or returns false and takes nothing. saved reports whether
+// Pay takes a token for a hedge at now, or returns false and takes nothing. saved reports whether
 // savings paid, which Refund needs.
 //
 // Once half of the burst is spent, savings pay if they can. So while savings wait for a win, the burst
@@ -136,7 +136,7 @@ func (b *Bucket) Forfeit() {
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
 // reserve is half of the most that the bucket can hold beyond one hedge, up to 10 tokens, with its
-// savings while these pay. A hedge that waits for the reserve does not raise the price.
+// savings while these pay. A hedge that waits for the reserve does not raise the market's price.
 func (b *Bucket) Pay(now time.Time, keep float64) (paid, saved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,9 +175,9 @@ func (b *Bucket) takesReserve(share float64) bool {
 	return tokens >= token && tokens-token < int64(reserve)
 }
 
-// Borrow takes the price of an attempt without which a call fails, even if the bucket does not hold
-// it. The bucket may owe at most one burst. Half of all earnings repay the debt, or all of them
-// while the bucket is full.
+// Borrow takes a token for an attempt without which a call fails, even if the bucket holds none. The
+// bucket may owe at most one burst. Half of all earnings repay the debt, or all of them while the
+// bucket is full.
 func (b *Bucket) Borrow(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,21 +194,21 @@ func (b *Bucket) Borrow(now time.Time) bool {
 	return true
 }
 
-// Refund gives back the price of a hedge that was paid for and not sent. If it was sent and its
-// server turned it away, Refund gives back nine tenths, and a hedge that savings paid for remains
-// without a win. saved is what Pay returned.
+// Refund gives back the token of a hedge that was not sent. If the hedge was sent and its server
+// turned it away, Refund gives back nine tenths, and a hedge that savings paid for has used up its
+// win. saved is the result of Pay.
 func (b *Bucket) Refund(saved, sent bool) {
-	price := int64(token)
+	back := int64(token)
 	if sent {
-		price -= token / 10
+		back -= token / 10
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.market.spent -= float64(price) / token
+	b.market.spent -= float64(back) / token
 	if saved {
-		b.savings.refund(price, sent)
+		b.savings.refund(back, sent)
 	} else {
-		b.held += price
+		b.held += back
 	}
 }
 
@@ -292,22 +292,22 @@ func (b *Bucket) burst() int64 {
 	return min(max(token, b.recent, b.slow[0], b.slow[1]), maxBurst*token)
 }
 
-// savings are the tokens beyond a bucket's burst. They pay while hedges win: for one hedge for each
-// win, of which two may be outstanding.
+// savings are the tokens beyond a bucket's burst. Each win of a hedge lets them pay for one hedge; two
+// wins are kept.
 type savings struct {
 	tokens int64 // nano-tokens
 	wins   int   // that no hedge has been paid for
 }
 
-// These are constants too, but each takes a part out at some value, as TestParts does.
+// Constants, but TestParts takes parts out by setting them.
 var (
 	savedBursts = int64(4)
-	leastWins   = 1 // that must be outstanding
+	leastWins   = 1 // that must be kept for savings to pay
 )
 
 const maxWins = 2
 
-// pay takes the price of a hedge, or returns false and takes nothing.
+// pay takes a token, or returns false and takes nothing.
 func (s *savings) pay() bool {
 	if s.tokens < token || !s.pays() {
 		return false
@@ -320,8 +320,8 @@ func (s *savings) pay() bool {
 // pays reports whether savings pay for a hedge now.
 func (s *savings) pays() bool { return s.wins >= leastWins }
 
-func (s *savings) refund(price int64, sent bool) {
-	s.tokens += price
+func (s *savings) refund(back int64, sent bool) {
+	s.tokens += back
 	if !sent {
 		s.won()
 	}
@@ -356,7 +356,7 @@ func (p Payers) Forfeit() {
 	}
 }
 
-// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays.
+// Pretend takes a token for a hedge that a dry run does not send. Only the method's own budget pays.
 func (p Payers) Pretend(now time.Time) bool {
 	if p[0] == nil {
 		return true

@@ -268,7 +268,7 @@ func TestParts(t *testing.T) {
 		worlds.Unset("slow calls keep the burst", budget.Prompt, math.MaxInt64),
 		worlds.Unset("reserve", budget.MaxReserve, 0),
 		worlds.Unset("price", budget.MostPrice, budget.LeastPrice),
-		worlds.Unset("refused hedges raise the price", budget.InVain, 0),
+		worlds.Unset("refused hedges raise the price", budget.PerRefusal, 0),
 	})
 }
 

@@ -7,7 +7,7 @@ const MaxBurst = maxBurst
 // The variables that take parts out.
 var (
 	SavedBursts, LeastWins, MaxReserve = &savedBursts, &leastWins, &maxReserve
-	BurstFirst, MostPrice, InVain      = &burstFirst, &mostPrice, &inVain
+	BurstFirst, MostPrice, PerRefusal  = &burstFirst, &mostPrice, &perRefusal
 	Prompt                             = &prompt
 )
 

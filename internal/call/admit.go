@@ -23,12 +23,12 @@ type due struct {
 	n, turn  int           // see Call.Admit
 	now      time.Time     // at which it is considered
 	age      time.Duration // of the call
-	race     *race.State   // so far
+	race     *race.State   // at now
 	cause    race.Cause    // of the hedge
 	busy     bool          // this process is short of processor time, so the answer may lie unread
 }
 
-// holdings is the state of a call's hedges, and what its attempts hold.
+// holdings is the state of a call's hedges and attempts.
 type holdings struct {
 	heldBack stats.Reason  // why the last hedge was held back, so that each reason counts once per hedge
 	hasDraw  bool          // draw has decided whether the call was drawn
@@ -38,7 +38,7 @@ type holdings struct {
 	of [race.MaxAttempts]holding // by number
 }
 
-// holding is what a hedge holds, or the primary, which uses only to and counted.
+// holding is the state of one attempt. The primary uses only to and counted.
 type holding struct {
 	to      *Leg // where the attempt goes: the call's own leg, unless chooseLeg gave a hedge another one
 	claim   claim
@@ -46,8 +46,8 @@ type holding struct {
 	counted bool // its failure was counted: see countFailures
 }
 
-// ensureHeld returns what the attempts of the call hold. The first call makes them. It is called
-// before the race, by Admit and at the end of the race, which do not overlap.
+// ensureHeld returns c.held, and makes it if it is nil. It is called before the race, by Admit and at
+// the end of the race, which do not overlap.
 func ensureHeld(c *Call) *holdings {
 	if c.held == nil {
 		c.held = new(holdings)
@@ -414,7 +414,7 @@ func (d *due) take() (race.Event, stats.Reason) {
 	return admitted, stats.NoReason
 }
 
-// share is what a hedge has taken from one limit.
+// share is a hedge's share of one limit.
 type share struct {
 	of    limit
 	saved bool // a budget paid from its savings
@@ -576,7 +576,7 @@ func (resets) ended(attemptEnd) {}
 // bucket is a budget that pays for hedges.
 type bucket struct{ *budget.Bucket }
 
-// take takes the price. To rescue a call, the budget may borrow it.
+// take takes a token. To rescue a call, the budget may borrow it.
 func (b bucket) take(d *due) (race.Event, stats.Reason) {
 	keep, until := d.keep()
 	paid, saved := b.Pay(d.now, keep)
@@ -590,7 +590,7 @@ func (b bucket) take(d *due) (race.Event, stats.Reason) {
 	return d.holdBack(stats.BudgetExhausted)
 }
 
-// giveBack gives the price back; of a hedge that its server turned away, all but a tenth.
+// giveBack gives the token back; of a hedge that its server turned away, all but a tenth.
 func (b bucket) giveBack(s share, turnedAway bool) { b.Refund(s.saved, turnedAway) }
 
 // ended counts a win, for which savings are kept.

@@ -119,9 +119,9 @@ func (c *Call) failsOver(err error) bool {
 // CallsForHedge reports whether the failure of a primary makes the next hedge due.
 func (c *Call) CallsForHedge(err error) bool { return c.failure(&c.Leg, err, nil).Failover }
 
-// Patience returns how long a primary that has failed waits for the call's hedges, of which n were
-// sent, from now on: twice the longest latency known where they were sent, or the age of the call
-// if that is longer. While too few latencies are known, it is at least a minute.
+// Patience returns how much longer a primary that has failed waits for the n hedges that were sent:
+// twice the longest latency known at their destinations, or the age of the call if that is longer.
+// While too few latencies are known, it is at least a minute.
 func (c *Call) Patience(n int) time.Duration {
 	now, patience := time.Now(), c.Age()
 	longest, _ := c.method.Learner.Longest(now)
@@ -137,7 +137,7 @@ func (c *Call) Patience(n int) time.Duration {
 // Completion describes how a call ended for its caller. A stream ends with its first message, or
 // without one.
 type Completion struct {
-	Race    *race.State // the race with whose end the call ends; nil for none: see also Call.byHeaders
+	Race    *race.State // ended with the call; nil for none: see also Call.byHeaders
 	Err     error
 	Age     time.Duration // of the call, when it ended; 0: now
 	Trailer metadata.MD   // of a call that failed without a race; nil if unknown

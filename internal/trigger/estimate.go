@@ -62,7 +62,7 @@ func (l *Learner) choose(c *Config, now time.Time) {
 		Primary: primary, Hedge: hedge, Measured: l.measured.recent(now), Price: m.Price,
 		Hedges: c.MaxHedges, MinDelay: c.MinDelay, Latest: c.Latest,
 	}
-	l.account.fill(&problem, c, l.schedule.learned.Load(), l.sent.Load(), m)
+	l.account.fill(&problem, c, l.schedule.learned.Load(), l.ended.Load(), m)
 	plan, ok := Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d, Never)

@@ -32,7 +32,7 @@ type Learner struct {
 	measured measured
 	undrawn  undrawn                  // not drawn, or withheld to learn
 	late     undrawn                  // because hedges are in vain
-	sent     atomic.Int64             // hedges that have ended
+	ended    atomic.Int64             // hedges
 	received atomic.Pointer[received] // from other targets; nil: none was ever due
 
 	// The goroutine that holds schedule.busy owns the fields below.
@@ -181,7 +181,7 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 // HedgeEnded records the end of a hedge of l's method at now, d after the hedge was sent to the
 // method of to: answered, or cut short.
 func (l *Learner) HedgeEnded(to *Learner, now time.Time, d time.Duration, answered bool) {
-	l.sent.Add(1)
+	l.ended.Add(1)
 	if to.hedges.Load().Record(now, d, answered); to != l {
 		to.receivedAt(now)
 	}
@@ -246,7 +246,7 @@ func (l *Learner) HedgesGoTo(destination *Learner) {
 
 // hedgeLatency returns the latency that a plan assumes for hedges, from hedges to their destination
 // and, as a prior, from primaries there. d has the primaries of the call's own destination. It returns
-// nil if hedges have another destination, of which fewer than few latencies are known. Hedges are then
+// nil if hedges have another destination, of which fewer than [few] latencies are known. Hedges are then
 // sent after the fallback quantile of primaries or, if that is less, twice their median: if more calls
 // are slow than lie above the quantile, the quantile is as long as they are, and no hedge would be sent.
 func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Survival {
@@ -269,7 +269,7 @@ func (l *Learner) hedgeLatency(now time.Time, d *sketch.Distribution) *sketch.Su
 func (l *Learner) Hedges(now time.Time) *sketch.Distribution { return l.hedges.Load().Snapshot(now) }
 
 // Longest returns the longest latency of an answered primary or hedge of the method. enough reports
-// whether so many are known that they show a distribution.
+// whether at least [few] latencies are known.
 func (l *Learner) Longest(now time.Time) (longest time.Duration, enough bool) {
 	primaries, hedges := l.Snapshot(now), l.Hedges(now)
 	p, _ := primaries.Count()

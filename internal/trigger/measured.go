@@ -95,8 +95,8 @@ type observed struct {
 	saved, predicted []float64
 }
 
-// near returns the weight at an age of what was measured at another one, 0 to 1: 0 if one is twice the
-// other, or more.
+// near returns the weight, 0 to 1, at an age of calls that were measured at another age: 0 if one age is
+// at least twice the other.
 func near(age, measured time.Duration) float64 {
 	return max(1-math.Abs(math.Log2(float64(age)/float64(measured))), 0)
 }

@@ -13,7 +13,7 @@ const (
 	stale    = 9  // further intervals after which it is recomputed with fewer calls
 )
 
-// These are constants too, but each takes a part out at some value, as TestParts does.
+// Constants, but TestParts takes parts out by setting them.
 var (
 	deadlineFactor = 4.0   // times the largest bound: the assumed latency of a call cut short there, by a deadline
 	assumed        = 1.0   // weight of the prior, which trusts the prediction, in calls that hedges answered

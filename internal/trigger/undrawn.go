@@ -249,7 +249,7 @@ func (l *Learner) Unhedged(now time.Time) (percentile func(q float64) time.Durat
 }
 
 func (l *Learner) unhedged(now time.Time, d *sketch.Distribution) unhedged {
-	if l.sent.Load() == 0 { // callers alone cut primaries short
+	if l.ended.Load() == 0 { // callers alone cut primaries short
 		return unhedged{Survival: d.Survival(), seen: Never}
 	}
 	return correct(d, l.undrawn.since(now.Add(-keptUndrawn*l.config.Load().Window)), few)
