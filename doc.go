@@ -36,6 +36,8 @@
 //   - stalled: a backend that is not running, such as during a garbage collection.
 //   - held back: a due hedge that is not sent yet, and is retried while its call lasts.
 //   - refused: a call that gets no more hedges.
+//   - turned away: a hedge that its server declined at once: see package shed.
+//   - cut: a connection that its server closed, perhaps because of resets: see [stats.Resets].
 //   - rejected: a reply, or a final status, that the function of [WithAcceptable] does not accept. A
 //     final status means that the server processed the request: see [WithNonFatalCodes].
 //   - delay: the age of a call at which its first hedge is due, and the time between further hedges.

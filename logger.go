@@ -32,13 +32,13 @@ import (
 // ten seconds of silence. "method unhedgeable" is logged once: see [stats.Method].Unhedgeable. "no
 // method selected" is logged once per target, if the options select none of its first 100 calls. It
 // lists up to ten methods; more counts the rest. "too many methods" is logged once: see
-// [WithMaxMethods]. An update that changes no text of an option is not reported, nor an error of
-// [Scheduler.Update] that repeats the last.
+// [WithMaxMethods]. An update that changes no text of an option is not logged, nor a refused update
+// with the same error as the last.
 //
-// A state of a target that begins again is logged after a minute at the earliest, and then after
-// twice as long each time, up to an hour; an hour without the state ends that. A scheduler logs at
-// most ten records in ten seconds; suppressed, in the next record, counts the rest. The logger is
-// called concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
+// A state that recurs is logged a minute after its last record at the earliest. That minimum doubles
+// with each record, up to an hour, until an hour passes without the state. A scheduler logs at most
+// ten records in ten seconds; suppressed, in the next record, counts the rest. The logger is called
+// concurrently, with no locks held. l must not be nil. [Scheduler.Update] keeps the loggers.
 func WithLogger(l *slog.Logger) Option {
 	err := refuse(l == nil, "WithLogger(nil): must not be nil")
 	return option("WithLogger", forScheduler, err, func(c *settings.Config) {

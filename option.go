@@ -203,8 +203,8 @@ func WithSingleRequest(patterns ...string) Option {
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC
 // defines it: see docs/configuration.md. New returns an error for a value that gRPC rejects. Pass
 // the same JSON to grpc.WithDefaultServiceConfig, which reads the other fields. The last of repeated
-// options applies. Alone, the option selects the methods with a policy. With another option that
-// selects methods, only its methods are hedged, with a learned delay if they have no policy.
+// options applies. Alone, the option selects the methods with a policy. Otherwise the other options
+// select methods, and the delay of a method without a policy is learned.
 //
 // A policy is the least specific rule for its methods: options of [WithMethodOptions] override it, and
 // other options do not. It has no budget, as in gRPC, unless a rule for the method sets one: the
@@ -283,10 +283,10 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 }
 
 // WithFailover makes the next hedge of a call due at once when an attempt fails with one of the codes.
-// Without codes that is Unavailable, the code of a broken connection. Unavailable includes, for HTTP,
-// a transport error and the statuses 502, 503 and 504, and for [Do] a [net.Error]. By default no
-// failure but a cut connection makes a hedge due (see [stats.Resets]): a primary that fails before any
-// hedge was sent returns its error.
+// An empty list means Unavailable, the code of a broken connection. For HTTP, Unavailable includes a
+// transport error and the statuses 502, 503 and 504, and for [Do] a [net.Error]. By default only a cut
+// connection makes a hedge due (see [stats.Resets]): a primary that fails otherwise before any hedge
+// was sent returns its error.
 //
 // The same budget pays for slow calls and failed ones, and [WithMaxHedges] limits both. If the budget
 // is exhausted, or the server has pushed back, the call returns the primary's error at once, as it

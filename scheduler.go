@@ -40,12 +40,11 @@ func New(opts ...Option) (*Scheduler, error) {
 // configuration; earlier calls keep theirs.
 //
 // [WithTrace], [WithLogger], [WithTargetName], [WithWindow] and [WithMaxMethods] stay in force, and
-// need not be repeated. A different window or number of methods is an error once a call was made. A
-// trace, logger or target name is ignored, or an error if New was given none. Update returns the
-// errors of New, and an error for a nil scheduler. After an error nothing has changed, except that
-// [WithOff](true), if it is among the options, is in force beside the old ones: a mistake elsewhere
-// must not keep hedging on. The loggers of [WithLogger] get a record of the changes, or of the
-// error.
+// need not be repeated. A different window or number of methods is an error once a call was made.
+// Update ignores a trace, logger or target name, or returns an error if New was given none. Update
+// returns the errors of New, and an error for a nil scheduler. After an error nothing has changed,
+// except that [WithOff](true), if it is among the options, is in force beside the old ones: a mistake
+// elsewhere must not keep hedging on. [WithLogger] logs the changes, or the error.
 //
 // Update may be called concurrently. It takes a few microseconds per known method.
 func (s *Scheduler) Update(opts ...Option) error {

@@ -12,8 +12,8 @@ import (
 // not called. A call without a due hedge calls none of them.
 //
 // The functions may be called concurrently and without locks held, so they may use the scheduler. A
-// function that blocks delays its call only, and Made delays New. A panic in it surfaces in that
-// call too, or counts in stats.Counts.LoserPanics if the call was already decided.
+// function that blocks delays only its call, and Made delays New. A panic of a function surfaces in
+// its call, or counts in stats.Counts.LoserPanics if the call was already decided.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
@@ -70,9 +70,9 @@ func callHook[E any](hook func(E), event E) {
 // hedging can distinguish it from a failure.
 var ErrLost = rpc.ErrLost
 
-// Panic is the value, always a *Panic, of the panic on the caller's goroutine when a hedge panics
-// before the call is decided. Value is the hedge's panic value, and Stack the stack of its
-// goroutine, as [runtime/debug.Stack] formats it, without its first line.
+// Panic is the panic of a hedge before its call is decided: the caller's goroutine panics with a
+// *Panic. Value is the hedge's panic value, and Stack the stack of its goroutine, as
+// [runtime/debug.Stack] formats it, without its first line.
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if it is an
 // error. A primary panics on the caller's goroutine with its own value, so code that recovers must

@@ -200,7 +200,7 @@ func TestVanishingPackets(t *testing.T) {
 	simulated(t)
 	for _, tc := range []struct {
 		name            string
-		hedges          bool // the connection of hedges, in place of that of primaries
+		hedges          bool // the connection of hedges, not of primaries
 		stragglers      bool // so that hedges matter
 		sending, coming bool
 	}{

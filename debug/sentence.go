@@ -103,7 +103,7 @@ func active(t stats.Method, config *settings.Config) string {
 		fmt.Fprintf(&b, "; this holds for %.0f%% of calls", 100*c.Probability)
 	}
 	b.WriteString(".")
-	late := busy(t.Recent) // nothing is learned from late calls
+	late := busy(t.Recent) // late calls are not learned
 	if config.Control > 0 && !config.DryRun {
 		fmt.Fprintf(&b, " The control group, %g%% of calls, gets none.", config.Control)
 	} else if t.Recent.P99 > 0 && (late || c.MaxHedges > 0) {

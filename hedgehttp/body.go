@@ -168,7 +168,7 @@ func (a *attempt) hasNone() bool {
 }
 
 // body is the body of the winner's response, or of an unhedged response whose body begins with the
-// answer. If the caller closes the body before the answer, nothing is learned.
+// answer. If the caller closes the body before the answer, the latency is not learned.
 type body struct {
 	*early
 	of      *attempt

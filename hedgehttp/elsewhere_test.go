@@ -17,7 +17,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// providers is a transport: each host answers after a time, with a status and what it got.
+// providers is a transport: each host answers after a time, with a status and its request.
 type providers map[string]reply
 
 func (p providers) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -77,16 +77,16 @@ type Option func(*transport)
 
 // WithName names requests with a function, so that requests of different latency are learned
 // separately. of must return few different names, such as "/shop/Search", without identifiers from
-// the path. Patterns of [hedge.WithMethodOptions] match this name, and those of other options the
-// request too. With an empty name, and with a nil of, the default, [Transport] names the request. of
-// must be safe for concurrent use, and must not change the request.
+// the path. Patterns of [hedge.WithMethodOptions] match this name; patterns of other options match
+// the name or the request. [Transport] names the request if the name is empty or of is nil, the
+// default. of must be safe for concurrent use, and must not change the request.
 func WithName(of func(*http.Request) string) Option {
 	return func(t *transport) { t.name = of }
 }
 
 // WithFirstByte reports which further responses answer with the first byte of their body, instead
-// of their headers. Responses of the types application/grpc..., application/connect+..., and those of
-// events do: text/event-stream, application/x-ndjson, application/jsonl and application/json-seq.
+// of their headers. Responses of the types application/grpc... and application/connect+..., and of the
+// event types text/event-stream, application/x-ndjson, application/jsonl and application/json-seq do.
 // Exception: a GET request of events is a subscription, which may have no event for long. It is hedged
 // only if a pattern selects its path or name, or with WithFirstByte. If the request can be hedged,
 // RoundTrip returns its response after the first byte. streams must be safe for concurrent use, and
@@ -122,8 +122,8 @@ func WithHedgeRequest(hedge func(n int, r *http.Request) (*http.Request, error))
 // allows them to be sent twice. By default the header selects nothing. The option is for servers
 // that answer a repeated key with the response of the first request, or wait for that response.
 // Many servers answer 409 while the first request is in progress, as Stripe does and the IETF draft
-// recommends: such a hedge fails, and none can win while its primary is slow. A reverse proxy
-// should not use the option: a header of its clients would decide what is sent twice.
+// recommends: the hedge fails, and none can win while its primary is slow. A reverse proxy should
+// not use the option, because its clients' headers would then cause hedges.
 func WithIdempotencyKey() Option {
 	return func(t *transport) { t.byKey = true }
 }

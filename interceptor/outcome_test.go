@@ -268,8 +268,8 @@ const (
 )
 
 // TestGRPCDefinition has rows for the sentences about clients in gRPC's definition of hedging: when
-// each attempt is sent, and when and how the call ends. The tests of internal/rpc have those about
-// names and values in a service config; those of internal/race have all orders of events.
+// each attempt is sent, and when and how the call ends. The tests of internal/rpc cover
+// names and values in a service config; the tests of internal/race cover all orders of events.
 func TestGRPCDefinition(t *testing.T) {
 	const unavailable, internal = codes.Unavailable, codes.Internal
 	broken := step{after: ms, code: unavailable, broken: true}

@@ -100,7 +100,7 @@ func TestRule03_ACutConnectionFailsOver(t *testing.T) {
 			if got := s.Stats(); got.Failovers != failovers {
 				t.Errorf("%d failovers, want %d", got.Failovers, failovers)
 			}
-			for _, row := range s.Methods() { // other words than those of too many resets cost no hedge
+			for _, row := range s.Methods() { // other texts cost no hedge
 				if first := sc.steps[0]; row.Resets.Learned > 0 && (first.text != calmCut || first.code != codes.Unavailable) {
 					t.Errorf("%s: %+v, want no limit to be learned", row.Method, row.Resets)
 				}

@@ -163,7 +163,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		if a.number != n || !a.deaf && (a.ended.IsZero() || a.ended.Sub(began) > sc.at) || !freed { // rules 7 and 8
 			t.Errorf("attempt %d (%d) ended after %v, its context with %v", n, a.number, a.ended.Sub(began), a.ctx.Err())
 		}
-		// Hedges use no memory of the caller's. Those of a unary call share one copy of the
+		// Hedges use no memory of the caller's. The hedges of a unary call share one copy of the
 		// request.
 		if n > 0 && a.request == st.request || n > 1 && d == unary && a.request != st.sent()[1].request {
 			t.Errorf("attempt %d sends the request at %p, the caller's is at %p", n, a.request, st.request)

@@ -437,7 +437,7 @@ func TestRule06_OptionsInOtherForms(t *testing.T) {
 }
 
 // TestRule01_OneMessage uses a message as both request and reply, as plain gRPC allows. A hedge
-// would send what the primary has received.
+// would send the message that the primary has received.
 func TestRule01_OneMessage(t *testing.T) {
 	refused := func(context.Context, string, any, error) bool { return false }
 	hedgetest.Run(t, "unary", func(t *testing.T) {

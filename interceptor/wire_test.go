@@ -73,7 +73,7 @@ func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req 
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is
 // reset with CANCEL as soon as the winner has answered, and a winner's stream never is. If the
-// caller gives up, both are losers. Nothing is left then.
+// caller gives up, both are losers. No stream is left then.
 func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	hang := plan{Ending: testserver.Hang}
 	for _, tc := range []struct {

@@ -216,7 +216,7 @@ func percentile(latencies []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)*p-1)/100].Round(100 * time.Microsecond)
 }
 
-// provider is a fake provider: it checks what it is sent, and streams the answer.
+// provider is a fake provider: it checks the request, and streams the answer.
 type provider struct{ path, header, key, model, event string }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -95,7 +95,7 @@ func run(w io.Writer) error {
 	return table.Flush()
 }
 
-// result is what a client measured in a phase.
+// result has a client's measurements in a phase.
 type result struct {
 	latencies []time.Duration // of the calls that succeeded, in order
 	failed    int

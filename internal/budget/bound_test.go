@@ -148,7 +148,7 @@ type boundRun struct {
 	rate, wins float64 // calls per second, and the share of hedges that win
 	away       float64 // the share of hedges that servers turn away
 	over       float64
-	paid       float64 // without what was borrowed
+	paid       float64 // without borrowed tokens
 	earned     float64
 	slow       int // one call in that many is slow; 0: none
 	owed       int

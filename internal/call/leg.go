@@ -16,9 +16,9 @@ import (
 	"github.com/grpchedge/hedge/internal/trigger"
 )
 
-// Leg is where attempts of a call go, with what holds for them there: the guard of the method, the
-// throttle and the resets of its target, and the silence of its backends. For pushbacks see
-// due.pushbacks. The budget of the call's own target pays for every hedge.
+// Leg is a destination of a call's attempts, with the guard of the method, the throttle and the resets
+// of the target, and the silence of the backends there. For pushbacks see due.pushbacks. The budget of
+// the call's own target pays for every hedge.
 type Leg struct {
 	Target  string        // of the connection; targets with one name of hedge.WithTargetName share a method
 	Conn    Conn          // nil: always ready

@@ -65,7 +65,7 @@ func (g *Groups) Draw() Group {
 // HedgeSent counts a hedge of a call in the group Hedgeable.
 func (g *Groups) HedgeSent(now time.Time) { g.hedges.Record(now, 0, true) }
 
-// TurnedAway counts a hedge of such a call that its server turned away.
+// TurnedAway counts a hedge that its server turned away.
 func (g *Groups) TurnedAway(now time.Time) { g.away.Record(now, 0, true) }
 
 // Ended records the latency of a call in a group that ended at now. If answered is false, its caller

@@ -8,8 +8,8 @@ import (
 )
 
 // Throttle limits the hedges of a target while many of its attempts fail, by gRPC's retryThrottling:
-// a failure takes a token, a success adds a ratio of one, and no hedge is sent unless more than half
-// is left. A nil Throttle limits nothing. It is safe for concurrent use.
+// a failure takes a token, a success adds tokenRatio tokens, and hedges need more than half of the
+// tokens. A nil Throttle limits nothing. It is safe for concurrent use.
 type Throttle struct {
 	rpc.RetryThrottling
 	tokens   atomic.Int64 // thousandths

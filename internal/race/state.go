@@ -39,7 +39,7 @@ type State struct {
 	Attempts [MaxAttempts]record
 	Hedges   int // sent
 	// Winner is the attempt that decided the race. Before the decision, it is the attempt with the
-	// best rejected answer so far, or else the primary: the winner if no other attempt decides.
+	// best rejected answer, or else the primary: the winner if no other attempt decides.
 	Winner int
 	// Due is the age at which the next hedge is due; while a hedge is considered, that hedge. In virtual
 	// time Due is then the age at which Admit is called.
@@ -243,7 +243,7 @@ func (s *State) failed(e Event, now time.Duration) {
 	}
 }
 
-// rejected returns the better kind of rejected answer so far; OK for none.
+// rejected returns the better kind of rejected answer; OK for none.
 func (s *State) rejected() EndKind {
 	if best := s.Attempts[s.Winner].End; best.IsRejected() {
 		return best
@@ -262,8 +262,8 @@ func (s *State) concluded() bool {
 	return s.inFlight() == 0 && !s.hedgeToCome()
 }
 
-// decide makes attempt n win. The losers are the attempts in flight, and those that keep their
-// contexts.
+// decide makes attempt n win. The losers are the attempts in flight and the attempts that keep
+// their contexts.
 func (s *State) decide(n int, now time.Duration, a *Actions) {
 	s.decided, s.Winner, s.DecidedAt = true, n, now
 	a.Decided, a.Winner = true, uint8(n)

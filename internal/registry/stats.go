@@ -86,7 +86,7 @@ func learned(l *trigger.Learner, now time.Time) (known stats.Learned) {
 func withdraw(l *stats.Learned, why stats.Reason) {
 	switch c := &l.Choice; {
 	case why == stats.NotSelected || why == stats.NoDescriptor:
-		*l = stats.Learned{} // nothing is learned, and the latencies are old
+		*l = stats.Learned{} // calls are not learned, and the latencies are old
 	case !PreventsHedges(why) && why != stats.EarlyHeaders:
 		l.Delay, *c = 0, stats.Choice{}
 	case *c != (stats.Choice{}):

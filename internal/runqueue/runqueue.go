@@ -144,7 +144,7 @@ func sum(h *metrics.Float64Histogram) (n uint64, total float64) {
 	return n, total
 }
 
-// ReadArrived returns once goroutines whose data has arrived from the network have run. The runtime
+// ReadArrived returns once the goroutines with data from the network have run. The runtime
 // polls the network when no goroutine waits for a processor, or every 10 ms, so an answer may lie in
 // a socket of a busy process. ReadArrived sends a byte through a pipe to itself: the byte is polled
 // after the answer. It takes microseconds in a process with processors to spare.

@@ -68,7 +68,7 @@ type Config struct {
 // kept are the options that an update keeps, repeated or not.
 var kept = []string{"WithLogger", "WithTrace", "WithTargetName", "WithWindow", "WithMaxMethods"}
 
-// Without returns the texts of options that others lacks, except those of kept.
+// Without returns the texts of options that others lacks, except options of kept.
 func Without(texts, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
 		name, _, _ := strings.Cut(text, "(")

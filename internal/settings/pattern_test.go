@@ -20,7 +20,7 @@ import (
 // muxed is a handler of a mux, and not a redirect.
 type muxed struct{ http.Handler }
 
-// add adds a pattern to a mux, and returns what the mux panics with.
+// add adds a pattern to a mux, and returns the value of its panic.
 func add(mux *http.ServeMux, pattern string) (conflict any) {
 	defer func() { conflict = recover() }()
 	mux.Handle(pattern, muxed{})

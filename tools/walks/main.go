@@ -30,7 +30,7 @@ var (
 	scenes string
 )
 
-// walked are the folders whose functions count.
+// walked are the folders with the functions that count.
 var walked = []string{".", "balancer", "hedgehttp", "interceptor", "stream", "stats",
 	"internal/attempt", "internal/budget",
 	"internal/call", "internal/control", "internal/guard", "internal/place", "internal/race", "internal/registry",

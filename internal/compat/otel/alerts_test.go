@@ -532,7 +532,7 @@ func TestIncidents(t *testing.T) {
 		if !strings.Contains(o.log, in.log) || strings.Count(o.log, "\n") > 16 {
 			t.Errorf("%s: want %q in\n%s", in.target, in.log, o.log)
 		}
-		unknown := o.p99 == 0 || in.target == "mistyped-pattern" // nothing is recorded of methods that are not selected
+		unknown := o.p99 == 0 || in.target == "mistyped-pattern" // methods that are not selected have no record
 		if math.Abs(now-before-float64(o.failed)) > 5 || missing != unknown ||
 			!missing && in.methods == 0 && math.Abs(tail-o.p99.Seconds()) > o.p99.Seconds()/2 {
 			t.Errorf("%s: callers had %v and %d failures, metrics %v s and %v", in.target, o.p99, o.failed, tail, now-before)

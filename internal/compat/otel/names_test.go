@@ -36,7 +36,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			if err := call(t.Context(), "unary", client, uint64(n)); err != nil {
 				t.Fatal(err)
 			}
-			if n > 6_000 { // before, calls are so many that hedges are withheld
+			if n > 6_000 { // before, calls are frequent enough for hedges to be withheld
 				time.Sleep(130 * time.Millisecond) // a gain is measured in ten minutes
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// draw is what the latency of an attempt may depend on. Numbers drawn from request are the same for
+// draw has the inputs to the latency of an attempt. Numbers drawn from request are the same for
 // all attempts of a call.
 type draw struct {
 	request, own *rand.Rand
