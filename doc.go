@@ -36,7 +36,7 @@
 //   - stalled: a backend that is not running, such as during a garbage collection.
 //   - held back: a due hedge that is not sent yet, and is retried while its call lasts.
 //   - refused: a call that gets no more hedges.
-//   - turned away: a hedge that its server declined at once: see package shed.
+//   - turned away: a hedge that its server declined with a pushback of 0: see package shed.
 //   - cut: a connection that its server closed, perhaps because of resets: see [stats.Resets].
 //   - rejected: a reply, or a final status, that the function of [WithAcceptable] does not accept. A
 //     final status means that the server processed the request: see [WithNonFatalCodes].

@@ -319,7 +319,7 @@ func (r *Resets) advance(now time.Time) {
 	}
 }
 
-// count adds n to the hedges that were sent. r.mu must be held.
+// count adds n to the hedges sent. r.mu must be held.
 func (r *Resets) count(n float64) {
 	r.level -= n
 	for c := range r.learned {
