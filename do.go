@@ -66,7 +66,6 @@ func Do[T any](
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 
-// hedgeBy sets the functions of the hedges.
 func (d *doCall[T]) hedgeBy(hedges []func(context.Context) (T, error), target string) {
 	if isNil := func(f func(context.Context) (T, error)) bool { return f == nil }; slices.ContainsFunc(hedges, isNil) {
 		hedges = slices.DeleteFunc(slices.Clone(hedges), isNil) // the caller's slice stays as it is

@@ -26,6 +26,7 @@
 // # Terms
 //
 //   - attempt: one copy of a call on the wire.
+//   - plain: without this library, as in "plain gRPC".
 //   - primary: the attempt that an unhedged call would make.
 //   - hedge: any further attempt.
 //   - destination: the target to which an attempt goes. It is the call's own target unless hedges go

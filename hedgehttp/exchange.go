@@ -382,7 +382,6 @@ func (a *attempt) deliver() (*http.Response, error) {
 	return a.res, a.err
 }
 
-// Run sends a hedge.
 func (a *attempt) Run(ctx *race.Context) race.End {
 	if a.started.Swap(true) {
 		return race.End{Err: context.Cause(ctx)}

@@ -20,7 +20,7 @@ const (
 	steps = 8
 	step  = 250 * time.Millisecond
 
-	// half is the time for which the bucket remembers slow calls, at least.
+	// half is half of the longest time for which the bucket remembers slow calls.
 	half = 30 * time.Second
 
 	maxLate = time.Minute
@@ -135,8 +135,8 @@ func (b *Bucket) Forfeit() {
 // can still pay for a hedge that may win.
 //
 // keep is the share of the reserve that must remain, from 0 for the most urgent hedge to 1. The
-// reserve is half of the most that the bucket can hold beyond one hedge, up to 10 tokens, with its
-// savings while these pay. A hedge that waits for the reserve does not raise the market's price.
+// reserve is min((K - 1) / 2, maxReserve), with K as [Market].Tokens. A hedge that waits
+// for the reserve does not raise the market's price.
 func (b *Bucket) Pay(now time.Time, keep float64) (paid, saved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

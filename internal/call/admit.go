@@ -420,8 +420,8 @@ type share struct {
 	saved bool // a budget paid from its savings
 }
 
-// claim has the shares of one hedge. It ends exactly once: the claim of a hedge that is sent is
-// spent, unless the hedge is turned away; settle ends any other claim.
+// claim has the shares of one hedge. A claim ends once: it is spent if the hedge is sent and not turned
+// away, and settled otherwise.
 type claim []share
 
 // settle gives the claim back.
@@ -432,10 +432,9 @@ func (k *claim) settle(turnedAway bool) {
 	*k = (*k)[:0]
 }
 
-// attemptEnd is the end of attempt n of a call, for the limits. Each failure is passed to them
-// twice. Over is unset the first time: before the next hedge is considered or, without one, when
-// the race ends. Over is set the second time, once the race is over. The winner is passed once,
-// with over set. An attempt that was in flight when another one won is not passed.
+// attemptEnd is the end of attempt n of a call, for the limits. They get each failure twice: with over
+// unset before the next hedge is considered or, without one, when the race ends; and with over set once
+// the race is over. They get the winner once, with over set, and no loser that was in flight.
 type attemptEnd struct {
 	race.Event
 	call *Call

@@ -24,7 +24,7 @@ type silence struct {
 	hedged      time.Time // when the connection was last picked for a primary that may be hedged
 	nextPatient time.Time // when the next probe may be patient
 
-	took    time.Duration // latency of the last patient probe that was answered; halved by each patient probe
+	took    time.Duration // latency of the last answered patient probe; halved by each patient probe
 	trusted time.Time     // until then late calls do not count, because the connection is slow
 }
 

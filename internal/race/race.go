@@ -253,7 +253,7 @@ func (r *Race) Wake() {
 	x.due()
 }
 
-// ensureRunner returns the race's runner. The first call makes it.
+// ensureRunner returns the race's runner, and makes it if there is none.
 func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()

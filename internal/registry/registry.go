@@ -132,7 +132,6 @@ func (r *Registry) methods() []*Method {
 // MaxMethods count. It is off: rules for these methods are unknown to it.
 const Other = "(other)"
 
-// otherMethod returns the method Other.
 func (r *Registry) otherMethod() *Method {
 	if m := r.other.Load(); m != nil {
 		return m
