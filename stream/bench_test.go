@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -67,5 +68,8 @@ func TestCost_Allocations(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { _ = st.RecvMsg(reply) }); n != 0 {
 		t.Errorf("%v allocations for each message after the first", n)
+	}
+	if size := reflect.TypeOf(st).Elem().Size(); size > 632 {
+		t.Errorf("a stream has %d bytes, want 632 at most: the allocator's class of 640, less a header", size)
 	}
 }
