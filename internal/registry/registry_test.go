@@ -133,8 +133,11 @@ func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
 		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1 << 20),
 			hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
 	}
-	s := hedgetest.All(t, options(0)...)
-	for i := range longtest.Size(300, 3000) {
+	var s *hedge.Scheduler
+	for i := range longtest.Size(300, 20_000) {
+		if i%300 == 0 { // an update visits the classes of all methods
+			s = hedgetest.All(t, options(0)...)
+		}
 		m := (*registry.Registry)(s).Method(target, fmt.Sprint("/pkg.Svc/", i), time.Now())
 		var made [registry.MaxClasses]*registry.Class
 		var group sync.WaitGroup
